@@ -1,0 +1,26 @@
+"""gunicorn's fine tuning, for `persistence serve` and for `gunicorn -c`.
+
+What `persistence serve` takes from its own settings (bind, workers, threads) is here only for `gunicorn -c`.
+"""
+
+worker_class = "gthread"
+bind = "127.0.0.1:8080"
+workers = 2
+threads = 8
+
+# A worker that does not answer its master for this long is killed. With gthread a slow transfer does not count.
+timeout = 60
+# What a stopping worker may take to finish its transfers.
+graceful_timeout = 30
+# nginx keeps connections open; so must this side, longer than nginx does.
+keepalive = 75
+# Names of up to 255 bytes, percent-encoded, four to a path.
+limit_request_line = 8190
+# Only nginx on this machine may say who is calling.
+forwarded_allow_ips = "127.0.0.1,::1"
+# Heartbeats of the workers: in memory, so that a slow disk does not look like a dead worker.
+worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
+# The service logs its requests itself, one line each.
+accesslog = None
+# Its default path is one per user: two services would share it.
+control_socket_disable = True

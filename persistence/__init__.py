@@ -1,0 +1,1 @@
+"""A persistence service for forms: definitions, data, drafts and attachments as plain files, over REST."""

@@ -1,0 +1,66 @@
+"""The application factory: settings become store, services and blueprints. The only wiring."""
+
+from __future__ import annotations
+
+import sys
+
+from flask import Flask
+
+from persistence import settings as configuration
+from persistence.dialect import DIALECTS
+from persistence.errors import PersistenceError
+from persistence.http import failures, health, logs
+from persistence.http.contents import Contents
+from persistence.http.crud import Crud
+from persistence.http.names import header_names
+from persistence.http.parsing import RequestParser
+from persistence.http.paths import CleanPaths
+from persistence.http.responses import ResponseHeaders
+from persistence.service.definitions import Definitions
+from persistence.service.documents import Documents
+from persistence.settings import Settings
+from persistence.store.store import Store
+
+PUBLIC_PREFIX = "/fr/service/persistence"
+_GUNICORN_GIVES_UP = 4
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
+
+    Raises:
+        StartupError: the data directory cannot be used.
+        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
+    """
+    if settings is not None:
+        return _wire(settings)
+    try:
+        return _wire(configuration.load().settings)
+    except PersistenceError as error:
+        sys.stderr.write(f"persistence: {error}\n")
+        sys.exit(_GUNICORN_GIVES_UP)
+
+
+def _wire(settings: Settings) -> Flask:
+    logs.configure()
+    dialect = DIALECTS[settings.dialect]
+    store = Store(settings.data, lock_timeout=settings.lock_timeout)
+    store.probe()
+    crud = Crud(
+        definitions=Definitions(store),
+        documents=Documents(store, dialect, data_format=settings.data_format_version),
+        dialect=dialect,
+        parser=RequestParser(dialect),
+        headers=ResponseHeaders(header_names(dialect)),
+        contents=Contents(store, settings.accel_redirect),
+        max_body=settings.max_body,
+    )
+    app = Flask("persistence", static_folder=None)
+    app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
+    logs.register(app)
+    failures.register(app, dialect)
+    app.register_blueprint(crud.blueprint("public", PUBLIC_PREFIX))
+    app.register_blueprint(crud.blueprint("provider", ""))
+    app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
+    app.wsgi_app = CleanPaths(app.wsgi_app)  # type: ignore[method-assign]  # how Flask documents middleware
+    return app

@@ -1,0 +1,30 @@
+"""The command ``persistence``: one module per subcommand."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from persistence.cli.config import config
+from persistence.cli.serve import serve
+from persistence.errors import PersistenceError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="persistence")
+def commands() -> None:
+    """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
+
+
+commands.add_command(serve)
+commands.add_command(config)
+
+
+def main() -> None:
+    """The entry point; what cannot be done is said in one line, with status 1."""
+    try:
+        commands(prog_name="persistence")
+    except PersistenceError as error:
+        click.echo(f"persistence: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,48 @@
+"""``persistence serve``: gunicorn with the service's own settings."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from flask import Flask
+from gunicorn.app.base import Application
+
+from persistence import settings as configuration
+from persistence.app import create_app
+from persistence.cli.options import settings_options
+from persistence.settings import Settings
+from persistence.store.store import Store
+
+
+class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
+    """gunicorn, told by settings instead of its own command line."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Take gunicorn's own file for the fine tuning, and the service's settings for the rest."""
+        if os.path.exists(self._settings.gunicorn):
+            self.load_config_from_file(self._settings.gunicorn)
+        # Slow clients block sync workers, which are then killed in the middle of a transfer.
+        self.cfg.set("worker_class", "gthread")
+        self.cfg.set("bind", self._settings.bind)
+        self.cfg.set("workers", self._settings.workers)
+        self.cfg.set("threads", self._settings.threads)
+        # Its default path is one per user: two services would share it.
+        self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
+
+    def load(self) -> Flask:
+        """The application, once in each worker."""
+        return create_app(self._settings)
+
+
+@click.command()
+@settings_options
+def serve(file: str | None, **flags: object) -> None:
+    """Serve forms over HTTP until stopped."""
+    settings = configuration.load(file, flags).settings
+    Store(settings.data, lock_timeout=settings.lock_timeout).probe()  # said here in one line, not by every worker
+    Server(settings).run()

@@ -1,0 +1,53 @@
+"""The two dialects: every name and every point where the worlds of the seed and of a real runtime differ.
+
+No other module knows these names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.model.addresses import DESIGNER_FORM, Form
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One column of the table of differences.
+
+    ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With
+    ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt.
+    """
+
+    name: str
+    header_prefix: str
+    designer_app: str
+    property_prefix: str
+    deleted_read_status: int
+    requires_version: bool
+
+    def header(self, name: str) -> str:
+        """The name on the wire of a header of the service, such as ``Svc-Operations``."""
+        return self.header_prefix + name
+
+    def is_designer(self, form: Form) -> bool:
+        """Whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""
+        return form.name == DESIGNER_FORM and form.app == self.designer_app
+
+
+SVC = Dialect(
+    name="svc",
+    header_prefix="Svc-",
+    designer_app="svc",
+    property_prefix="svc.",
+    deleted_read_status=404,
+    requires_version=False,
+)
+ORBEON = Dialect(
+    name="orbeon",
+    header_prefix="Orbeon-",
+    designer_app="orbeon",
+    property_prefix="oxf.fr.",
+    deleted_read_status=410,
+    requires_version=True,
+)
+DIALECTS = {dialect.name: dialect for dialect in (SVC, ORBEON)}

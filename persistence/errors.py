@@ -1,0 +1,149 @@
+"""The closed set of domain errors, and the one table that gives each its status.
+
+The text of an error is the single line a client reads; ``one_line`` keeps foreign text from breaking it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
+_LONGEST_CAUSE = 300
+
+
+class PersistenceError(Exception):
+    """A request that cannot be served; its text names the cause in one line."""
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
+
+
+class BadRequestError(PersistenceError):
+    """A parameter, header or name that is not what the interface asks for."""
+
+
+class BadAddressError(BadRequestError):
+    """A path whose names cannot be kept as files."""
+
+
+class VersionError(BadRequestError):
+    """A form version that is malformed, not allowed here, or not the stored one."""
+
+
+class MalformedXmlError(BadRequestError):
+    """A body that is not the well-formed XML this service stores."""
+
+
+class TruncatedBodyError(BadRequestError):
+    """A body that ended before its announced end."""
+
+
+class NotFoundError(PersistenceError):
+    """A resource that was never stored."""
+
+
+class DeletedError(PersistenceError):
+    """A resource whose newest revision is a tombstone."""
+
+
+class LengthRequiredError(PersistenceError):
+    """A PUT that announces no body: neither a length nor chunks."""
+
+
+class PreconditionError(PersistenceError):
+    """An ``If-Match`` that no longer holds."""
+
+
+class BodyTooLargeError(PersistenceError):
+    """A body over the limit of the settings."""
+
+
+class EncodedBodyError(PersistenceError):
+    """A body sent with a content coding, which is not undone here."""
+
+
+class RangeError(PersistenceError):
+    """A range that starts at or past the end; ``size`` is the length of the content in bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the range starts past the end: the content has {size} bytes")
+        self.size = size
+
+
+class NotSupportedError(PersistenceError):
+    """Something of the interface that this service does not do."""
+
+
+class BusyError(PersistenceError):
+    """A lock that was not to be had in time; ``retry_after`` is in seconds."""
+
+    def __init__(self, text: str, retry_after: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+class DamagedError(PersistenceError):
+    """Something on disk that is not what the service wrote."""
+
+
+class DiskError(PersistenceError):
+    """The disk refused; the old content stays."""
+
+
+class DiskFullError(DiskError):
+    """No space, no quota or no inode left."""
+
+
+class StartupError(PersistenceError):
+    """Settings or a data directory with which the service cannot start."""
+
+
+STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
+    (BadRequestError, 400),
+    (NotFoundError, 404),
+    (DeletedError, 410),
+    (LengthRequiredError, 411),
+    (PreconditionError, 412),
+    (BodyTooLargeError, 413),
+    (EncodedBodyError, 415),
+    (RangeError, 416),
+    (NotSupportedError, 501),
+    (BusyError, 503),
+    (DiskFullError, 507),
+    (DiskError, 500),
+    (DamagedError, 500),
+)
+"""Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide."""
+
+
+def status_of(error: PersistenceError) -> int:
+    """The status of an error; 500 for one that should not reach a client."""
+    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+
+
+def one_line(text: str) -> str:
+    """Printable text on one line of bounded length: fit for a log, an answer or a header."""
+    clean = _NOT_PRINTABLE.sub(" ", text).strip()
+    return clean if len(clean) <= _LONGEST_CAUSE else clean[: _LONGEST_CAUSE - 1] + "…"
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Translate an ``OSError`` of the block into a domain error that says what was being done.
+
+    Raises:
+        DiskFullError: no space or quota is left.
+        DiskError: anything else the operating system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = DiskFullError if error.errno in _FULL else DiskError
+        raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}") from error

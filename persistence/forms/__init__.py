@@ -1,0 +1,1 @@
+"""What is inside XML: well-formedness and relevance."""

@@ -1,0 +1,78 @@
+"""Request bodies: every byte that was announced, and not one more than allowed.
+
+Frameworks accept a body that ends early, and cut a chunked one at the limit; stored, either would be half a file
+under a success status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from persistence.errors import BodyTooLargeError, EncodedBodyError, LengthRequiredError, TruncatedBodyError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+_CHUNK = 1 << 18
+
+
+def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
+    """The body of a request in pieces; ``limit`` is in bytes.
+
+    What the headers alone refuse is refused before this returns.
+
+    Raises:
+        EncodedBodyError: the body has a content coding.
+        LengthRequiredError: no body is announced.
+        BodyTooLargeError: it is, or turns out to be, over the limit.
+        TruncatedBodyError: the client stopped early (raised while iterating).
+    """
+    coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
+    if coding not in ("", "identity"):
+        raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
+    length = _announced(environ)
+    if length is not None and length > limit:
+        raise _too_large(limit)
+    stream: BinaryIO = environ["wsgi.input"]
+    return _chunked(stream, limit) if length is None else _measured(stream, length)
+
+
+def _announced(environ: WSGIEnvironment) -> int | None:
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        return None
+    text = environ.get("CONTENT_LENGTH") or ""
+    if not text:
+        raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
+    return int(text)
+
+
+def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:
+    missing = length
+    while missing:
+        chunk = _read(stream, min(_CHUNK, missing))
+        if not chunk:
+            raise TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
+        missing -= len(chunk)
+        yield chunk
+
+
+def _chunked(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+    left = limit
+    while chunk := _read(stream, min(_CHUNK, left + 1)):
+        left -= len(chunk)
+        if left < 0:
+            raise _too_large(limit)
+        yield chunk
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    try:
+        return stream.read(size)
+    except Exception as error:
+        # The server's own parser raises here for a malformed or unfinished chunk, and sockets for a lost client.
+        raise TruncatedBodyError(f"the body could not be read to its end: {error}") from error
+
+
+def _too_large(limit: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"the body is larger than the limit of {limit} bytes")

@@ -1,0 +1,78 @@
+"""Contents on their way out: small ones at once, large ones by ``sendfile`` or, behind nginx, by nginx itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import BinaryIO
+from urllib.parse import quote
+
+from flask import Request, Response
+from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
+from werkzeug.wsgi import wrap_file
+
+from persistence.http import ranges
+from persistence.http.responses import BareResponse, Headers
+from persistence.model.instants import epoch_seconds
+from persistence.service.results import Read
+from persistence.store.reading import Found
+from persistence.store.store import Store
+
+_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Sends what a read found. ``accel`` is nginx's internal location for the root, or empty without one."""
+
+    store: Store
+    accel: str
+
+    def send(self, request: Request, read: Read, headers: Headers) -> Response:
+        """The whole content, or of an attachment the range asked for; the open file is taken over."""
+        found = read.found
+        file = _opened(found)
+        wanted = request.environ.get("HTTP_RANGE")
+        if wanted is not None and not read.address.is_main and _range_applies(request, found):
+            try:
+                part = ranges.parse(wanted, found.size)
+            except Exception:
+                file.close()
+                raise
+            file.seek(part.first)
+            headers.append(("Content-Range", str(part)))
+            return _send(request, file, part.length, 206, headers)
+        if self.accel and found.size > _AT_ONCE:
+            with file:
+                headers.append(("X-Accel-Redirect", quote(f"{self.accel}/{self.store.serving_link(found)}")))
+            return BareResponse(status=200, headers=headers)
+        return _send(request, file, found.size, 200, headers)
+
+    def send_made(self, request: Request, file: BinaryIO, size: int, headers: Headers) -> Response:
+        """A content that was made for this answer."""
+        return _send(request, file, size, 200, headers)
+
+
+def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
+    if size <= _AT_ONCE:
+        with file:
+            return BareResponse(file.read(size), status=status, headers=headers)
+    headers.append(("Content-Length", str(size)))
+    body = wrap_file(request.environ, file, _AT_ONCE)
+    return BareResponse(body, status=status, headers=headers, direct_passthrough=True)
+
+
+def _opened(found: Found) -> BinaryIO:
+    if found.file is None:
+        raise ValueError("the content was not opened")
+    return found.file
+
+
+def _range_applies(request: Request, found: Found) -> bool:
+    """Whether ``If-Range`` holds: bytes of two revisions must not be mixed (RFC 9110 13.1.5)."""
+    header = request.environ.get("HTTP_IF_RANGE")
+    if header is None:
+        return True
+    condition = parse_if_range_header(header if '"' in header or " " in header else quote_etag(header))
+    if condition.date is not None:
+        return int(condition.date.timestamp()) == epoch_seconds(found.sidecar.modified)
+    return unquote_etag(condition.etag)[0] == found.etag if condition.etag else False

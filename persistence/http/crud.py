@@ -1,0 +1,125 @@
+"""The CRUD interface: form definitions, form data, drafts and attachments (seed, Endpoints; spec crud 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, Request, Response
+from flask import request as current_request
+
+from persistence.dialect import Dialect
+from persistence.http import bodies
+from persistence.http.contents import Contents
+from persistence.http.parsing import RequestParser
+from persistence.http.responses import ResponseHeaders, empty, is_not_modified
+from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
+from persistence.service.definitions import Definitions
+from persistence.service.documents import Documents
+from persistence.service.relevance import is_removed, without_nonrelevant
+from persistence.service.results import Read, Removed, Written
+
+_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class Crud:
+    """The handlers of one face, which share everything but their prefix; ``max_body`` is in bytes."""
+
+    definitions: Definitions
+    documents: Documents
+    dialect: Dialect
+    parser: RequestParser
+    headers: ResponseHeaders
+    contents: Contents
+    max_body: int
+
+    def blueprint(self, name: str, prefix: str) -> Blueprint:
+        """The routes below ``prefix``."""
+        blueprint = Blueprint(name, __name__, url_prefix=prefix)
+        blueprint.add_url_rule(
+            "/crud/<app>/<form>/form/<name>",
+            endpoint="definition",
+            view_func=self.definition,
+            methods=_METHODS,
+            provide_automatic_options=False,
+        )
+        blueprint.add_url_rule(
+            "/crud/<app>/<form>/<any(data, draft):collection>/<document>/<name>",
+            endpoint="document",
+            view_func=self.document,
+            methods=_METHODS,
+            provide_automatic_options=False,
+        )
+        blueprint.add_url_rule(
+            "/crud/<app>/<form>/data/",
+            endpoint="all_data",
+            view_func=self.delete_all,
+            methods=("DELETE",),
+            strict_slashes=False,
+            provide_automatic_options=False,
+        )
+        return blueprint
+
+    def definition(self, app: str, form: str, name: str) -> Response:
+        """``/crud/$app/$form/form/$filename``."""
+        request, target = _request(), Form(app, form)
+        if request.method == "PUT":
+            put = self.parser.put(request)
+            body = bodies.chunks(request.environ, self.max_body)
+            return self._written(self.definitions.write(target, name, put, body))
+        if request.method == "DELETE":
+            return self._removed(self.definitions.delete(target, name, self.parser.delete(request)))
+        if request.method == "GET" and name == FORM_XHTML:
+            self.parser.check_migration(request)
+        return self._read(request, self.definitions.read(target, name, self.parser.get(request)))
+
+    def document(self, app: str, form: str, collection: str, document: str, name: str) -> Response:
+        """``/crud/$app/$form/$data-or-draft/$document/$filename``."""
+        request = _request()
+        address = DocumentAddress(Form(app, form), Collection(collection), document, name)
+        if request.method == "PUT":
+            put = self.parser.put(request)
+            body = bodies.chunks(request.environ, self.max_body)
+            return self._written(self.documents.write(address, put, body))
+        if request.method == "DELETE":
+            return self._removed(self.documents.delete(address, self.parser.delete(request)))
+        if request.method == "GET" and address.is_main and self.dialect.is_designer(address.form):
+            self.parser.check_migration(request)
+        removing = is_removed(request.args.get("nonrelevant"), address, self.dialect)
+        read = self.documents.read(address, self.parser.get(request))
+        return self._read_relevant(request, read) if removing else self._read(request, read)
+
+    def delete_all(self, app: str, form: str) -> Response:
+        """``DELETE /crud/$app/$form/data/``."""
+        self.documents.delete_all(Form(app, form), self.parser.delete(_request()))
+        return empty(HTTPStatus.OK, [])
+
+    def _read(self, request: Request, read: Read) -> Response:
+        found, headers = read.found, self.headers.of_read(read)
+        if is_not_modified(request.environ, read):
+            if found.file is not None:
+                found.file.close()
+            return empty(HTTPStatus.NOT_MODIFIED, headers)
+        if found.file is None:
+            return empty(HTTPStatus.OK, [*headers, ("Content-Length", str(found.size))])
+        return self.contents.send(request, read, headers)
+
+    def _read_relevant(self, request: Request, read: Read) -> Response:
+        """Without what is not relevant; a HEAD tells no length, because only the transform would know it."""
+        found, headers = read.found, self.headers.of_read(read)
+        if found.file is None or is_not_modified(request.environ, read):
+            return self._read(request, read) if found.file is not None else empty(HTTPStatus.OK, headers)
+        file, size = without_nonrelevant(found.file, found.size)
+        return self.contents.send_made(request, file, size, headers)
+
+    def _written(self, written: Written) -> Response:
+        status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT
+        return empty(status, self.headers.of_write(written))
+
+    def _removed(self, removed: Removed) -> Response:
+        return empty(HTTPStatus.NO_CONTENT, self.headers.of_removal(removed))
+
+
+def _request() -> Request:
+    return current_request._get_current_object()  # type: ignore[attr-defined,no-any-return] # noqa: SLF001

@@ -1,0 +1,49 @@
+"""The names of the service's own headers and environ keys in one dialect, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.dialect import Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderNames:
+    """Response headers as they go out."""
+
+    app: str
+    created: str
+    document: str
+    form: str
+    group: str
+    hash_algorithm: str
+    hash_value: str
+    last_modified: str
+    modifier: str
+    operations: str
+    organization: str
+    stage: str
+    username: str
+    valid: str
+    version: str
+
+
+def header_names(dialect: Dialect) -> HeaderNames:
+    """The response header names of a dialect (spec crud 4.3)."""
+    return HeaderNames(
+        app=dialect.header("Form-Definition-App"),
+        created=dialect.header("Created"),
+        document=dialect.header("Document"),
+        form=dialect.header("Form-Definition-Form"),
+        group=dialect.header("Group"),
+        hash_algorithm=dialect.header("Hash-Algorithm"),
+        hash_value=dialect.header("Hash-Value"),
+        last_modified=dialect.header("Last-Modified"),
+        modifier=dialect.header("Last-Modified-By-Username"),
+        operations=dialect.header("Operations"),
+        organization=dialect.header("Organization"),
+        stage=dialect.header("Workflow-Stage"),
+        username=dialect.header("Username"),
+        valid=dialect.header("Valid"),
+        version=dialect.header("Form-Definition-Version"),
+    )

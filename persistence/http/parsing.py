@@ -1,0 +1,139 @@
+"""Headers and parameters of a request, read once into the values the service works with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flask import Request
+
+from persistence.dialect import Dialect
+from persistence.errors import BadRequestError, NotSupportedError
+from persistence.model import users, versions
+from persistence.model.instants import Instant
+from persistence.model.instants import parse as parse_instant
+from persistence.model.preconditions import parse_if_match
+from persistence.model.sidecar import ClientHash
+from persistence.model.texts import short
+from persistence.model.users import User
+from persistence.model.versions import VersionRequest
+from persistence.service.requests import Delete, Get, Put
+from persistence.service.rules import DATA_FORMATS
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+
+class RequestParser:
+    """Reads requests in one dialect. Every method raises ``BadRequestError`` for what is malformed."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._prefix = "HTTP_" + dialect.header("").upper().replace("-", "_")
+
+    def get(self, request: Request) -> Get:
+        """A GET or HEAD."""
+        is_get = request.method == "GET"
+        if not is_get and not request.query_string:
+            return Get(version=self._version(request.environ), content=False)
+        self._refuse_purge(request)
+        return Get(
+            version=self._version(request.environ),
+            instant=_instant(request.args.get("last-modified-time")),
+            content=is_get,
+            data_format=request.args.get("data-format-version"),
+        )
+
+    def put(self, request: Request) -> Put:
+        """A PUT, but for its body."""
+        environ = request.environ
+        algorithm, value = self._own(environ, "HASH_ALGORITHM"), self._own(environ, "HASH_VALUE")
+        return Put(
+            version=self._version(environ),
+            if_match=parse_if_match(environ.get("HTTP_IF_MATCH")),
+            data_format=request.args.get("data-format-version"),
+            user=self._user(environ),
+            content_type=environ.get("CONTENT_TYPE"),
+            valid=_flag(request.args.get("valid"), "valid"),
+            stage=short(self._own(environ, "WORKFLOW_STAGE"), "workflow stage"),
+            source=short(request.args.get("document"), "document parameter"),
+            client_hash=_client_hash(algorithm, value),
+        )
+
+    def delete(self, request: Request) -> Delete:
+        """A DELETE."""
+        self._refuse_purge(request)
+        if request.args.get("last-modified-time"):
+            raise BadRequestError("deleting a single revision is not enabled on this service")
+        environ = request.environ
+        return Delete(
+            version=self._version(environ),
+            if_match=parse_if_match(environ.get("HTTP_IF_MATCH")),
+            user=self._user(environ),
+        )
+
+    def check_migration(self, request: Request) -> None:
+        """Refuse a migration, rather than answer with a definition that was not migrated."""
+        target = request.args.get("form-definition-format-version")
+        if not target:
+            return
+        if target not in DATA_FORMATS:
+            raise BadRequestError(
+                f"form-definition-format-version must be one of {', '.join(DATA_FORMATS)}, not {target!r}"
+            )
+        raise NotSupportedError("form definitions are not migrated by this version of the service")
+
+    def _version(self, environ: WSGIEnvironment) -> VersionRequest:
+        return versions.parse(
+            environ.get(self._prefix + "FORM_DEFINITION_VERSION"),
+            self._own(environ, "FOR_DOCUMENT_ID"),
+            environ.get(self._prefix + "FOR_DOCUMENT_ISDRAFT"),
+        )
+
+    def _user(self, environ: WSGIEnvironment) -> User:
+        credentials = self._own(environ, "CREDENTIALS")
+        if credentials and credentials.strip():
+            return users.parse_credentials(credentials)
+        return users.from_headers(
+            self._own(environ, "USERNAME"), self._own(environ, "GROUP"), self._own(environ, "ROLES")
+        )
+
+    def _own(self, environ: WSGIEnvironment, name: str) -> str | None:
+        return _text(environ.get(self._prefix + name))
+
+    @staticmethod
+    def _refuse_purge(request: Request) -> None:
+        if request.method != "GET" and _flag(request.args.get("force-delete"), "force-delete"):
+            raise BadRequestError("purging (force-delete) is not enabled on this service")
+
+
+def _text(value: str | None) -> str | None:
+    """A header's text: UTF-8 where its bytes are, Latin-1 otherwise (PEP 3333 hands on Latin-1)."""
+    if value is None or value.isascii():
+        return value
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def _flag(value: str | None, name: str) -> bool | None:
+    if not value:
+        return None
+    if value not in ("true", "false"):
+        raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
+    return value == "true"
+
+
+def _instant(value: str | None) -> Instant | None:
+    if not value or not value.strip():
+        return None
+    try:
+        return parse_instant(value.strip())
+    except ValueError as error:
+        raise BadRequestError(
+            f"last-modified-time must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}"
+        ) from error
+
+
+def _client_hash(algorithm: str | None, value: str | None) -> ClientHash | None:
+    name, digest = short(algorithm, "hash algorithm"), short(value, "hash value")
+    return ClientHash(name, digest) if name and digest else None

@@ -1,0 +1,140 @@
+"""Results as responses: statuses and headers of spec crud 4.1 and 4.3, in one dialect."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from flask import Response
+from werkzeug.http import http_date
+from werkzeug.sansio.http import is_resource_modified
+
+from persistence.http.names import HeaderNames
+from persistence.model.addresses import DefinitionAddress
+from persistence.model.instants import Instant, to_datetime
+from persistence.model.sidecar import Sidecar
+from persistence.service.content_types import UNKNOWN
+from persistence.service.results import Read, Removed, Written
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+Headers = list[tuple[str, str]]
+
+CREATED, REPLACED, OK, NOT_MODIFIED = 201, 204, 200, 304
+
+
+class BareResponse(Response):
+    """A response that has the content type it was given, or none."""
+
+    default_mimetype = None
+
+
+def empty(status: int, headers: Headers) -> Response:
+    """A response without a body (seed, Endpoints)."""
+    return BareResponse(status=status, headers=headers)
+
+
+def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
+    """Whether the client's copy is still good: ``If-None-Match``, else ``If-Modified-Since`` (RFC 9110 13.2.2)."""
+    modified_since = environ.get("HTTP_IF_MODIFIED_SINCE")
+    none_match = environ.get("HTTP_IF_NONE_MATCH")
+    if modified_since is None and none_match is None:
+        return False
+    found = read.found
+    # A content replaced by hand is newer than its sidecar's instant says: its date vouches for nothing.
+    is_genuine = found.etag == found.sidecar.id
+    return not is_resource_modified(
+        http_if_modified_since=modified_since,
+        http_if_none_match=none_match,
+        etag=f'"{found.etag}"',
+        last_modified=to_datetime(found.sidecar.modified) if is_genuine else None,
+    )
+
+
+class ResponseHeaders:
+    """Builds the header lists; the instants' two formats come from the one stored value."""
+
+    def __init__(self, names: HeaderNames) -> None:
+        self._names = names
+
+    def of_read(self, read: Read) -> Headers:
+        """The headers of GET and HEAD, but for length and range."""
+        names, sidecar, address = self._names, read.found.sidecar, read.address
+        headers = [
+            ("Content-Type", sidecar.content_type or UNKNOWN),
+            ("X-Content-Type-Options", "nosniff"),
+            ("ETag", read.found.etag),
+            ("Last-Modified", rfc1123(sidecar.modified)),
+            ("Created", rfc1123(sidecar.created)),
+            (names.last_modified, sidecar.modified),
+            (names.created, sidecar.created),
+            (names.version, str(sidecar.version)),
+            (names.app, _wire(address.form.app)),
+            (names.form, _wire(address.form.name)),
+        ]
+        self._add_known(headers, sidecar)
+        if read.operations is not None:
+            headers.append((names.operations, str(read.operations)))
+        if not isinstance(address, DefinitionAddress):
+            self._add_owner(headers, sidecar)
+        if not address.is_main:
+            headers.append(("Accept-Ranges", "bytes"))
+        return headers
+
+    def of_write(self, written: Written) -> Headers:
+        """The headers of a PUT that was stored."""
+        headers = self._of_change(written.sidecar.version, written.sidecar)
+        if written.operations is not None:
+            headers.append((self._names.operations, str(written.operations)))
+        return headers
+
+    def of_removal(self, removed: Removed) -> Headers:
+        """The headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
+        headers = self._of_change(removed.version, removed.tombstone)
+        if removed.operations is not None:
+            headers.append((self._names.operations, str(removed.operations)))
+        return headers
+
+    def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
+        headers = [(self._names.version, str(version))]
+        if sidecar is not None:
+            headers += [
+                ("ETag", sidecar.id),
+                ("Last-Modified", rfc1123(sidecar.modified)),
+                (self._names.last_modified, sidecar.modified),
+            ]
+        return headers
+
+    def _add_known(self, headers: Headers, sidecar: Sidecar) -> None:
+        names = self._names
+        if sidecar.modifier is not None:
+            headers.append((names.modifier, _wire(sidecar.modifier)))
+        if sidecar.stage is not None:
+            headers.append((names.stage, _wire(sidecar.stage)))
+        if sidecar.valid is not None:
+            headers.append((names.valid, "true" if sidecar.valid else "false"))
+        if sidecar.source is not None:
+            headers.append((names.document, _wire(sidecar.source)))
+        if sidecar.client_hash is not None:
+            headers.append((names.hash_algorithm, _wire(sidecar.client_hash.algorithm)))
+            headers.append((names.hash_value, _wire(sidecar.client_hash.value)))
+
+    def _add_owner(self, headers: Headers, sidecar: Sidecar) -> None:
+        names = self._names
+        if sidecar.creator is not None:
+            headers.append((names.username, _wire(sidecar.creator)))
+        if sidecar.group is not None:
+            headers.append((names.group, _wire(sidecar.group)))
+        headers.extend((names.organization, _wire(level)) for level in sidecar.organization)
+
+
+@lru_cache(maxsize=1024)
+def rfc1123(instant: Instant) -> str:
+    """An instant as HTTP's own dates are written."""
+    return http_date(to_datetime(instant))
+
+
+def _wire(text: str) -> str:
+    """A text as a header value: UTF-8 bytes, which WSGI wants dressed as Latin-1 (PEP 3333)."""
+    return text if text.isascii() else text.encode().decode("latin-1")

@@ -1,0 +1,1 @@
+"""Value objects of the service: no I/O, no web framework, no XML."""

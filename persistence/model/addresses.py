@@ -1,0 +1,105 @@
+"""Addresses: which resource a request names, in the virtual hierarchy of the specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+DATA_XML = "data.xml"
+FORM_XHTML = "form.xhtml"
+DESIGNER_FORM = "builder"
+
+
+class Collection(Enum):
+    """The two collections of form data: saved data, and drafts written by autosave."""
+
+    DATA = "data"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form: application name and form name."""
+
+    app: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.app}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionAddress:
+    """One file of one version of a form definition: ``form.xhtml`` or an attachment of it."""
+
+    form: Form
+    version: int
+    name: str
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the definition itself, which is XML; everything else is an attachment."""
+        return self.name == FORM_XHTML
+
+    @property
+    def main(self) -> DefinitionAddress:
+        """The ``form.xhtml`` of the same version."""
+        return self if self.is_main else replace(self, name=FORM_XHTML)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Published definitions are journaled (spec crud 4.4)."""
+        return True
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What a writer locks: all versions of the form, because ``next`` depends on all of them."""
+        return (self.form.app, self.form.name, "form")
+
+    def __str__(self) -> str:
+        return f"{self.form}/form/{self.name} version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentAddress:
+    """One file of a document, saved or draft: ``data.xml`` or an attachment."""
+
+    form: Form
+    collection: Collection
+    document: str
+    name: str
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the form data itself, which is XML; everything else is an attachment."""
+        return self.name == DATA_XML
+
+    @property
+    def main(self) -> DocumentAddress:
+        """The ``data.xml`` of the same document in the same collection."""
+        return self if self.is_main else replace(self, name=DATA_XML)
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether the address lies in the ``draft`` collection."""
+        return self.collection is Collection.DRAFT
+
+    @property
+    def keeps_history(self) -> bool:
+        """A draft has one revision only, and leaves no trace (spec crud 4.11)."""
+        return not self.is_draft
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What a writer locks: the document with its draft, because saving one removes the other."""
+        return (self.form.app, self.form.name, "data", self.document)
+
+    def moved(self, collection: Collection, name: str | None = None) -> DocumentAddress:
+        """The same document in another collection, under the same or another file name."""
+        return replace(self, collection=collection, name=name or self.name)
+
+    def __str__(self) -> str:
+        return f"{self.form}/{self.collection.value}/{self.document}/{self.name}"
+
+
+Address = DefinitionAddress | DocumentAddress

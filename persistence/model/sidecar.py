@@ -1,0 +1,68 @@
+"""The sidecar: everything about a stored revision that is not its content."""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from persistence.model.instants import Instant
+
+SCHEMA = 1
+"""The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
+
+
+class ClientHash(msgspec.Struct, frozen=True):
+    """The opaque pair a client computed over an attachment; echoed, never verified (spec crud 3)."""
+
+    algorithm: str
+    value: str
+
+
+class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One revision of one resource, as the JSON file beside its content holds it.
+
+    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
+    entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
+    ``deleted`` set, size 0 and no digest.
+    """
+
+    schema: int
+    id: str
+    version: int
+    modified: Instant
+    created: Instant
+    size: int
+    digest: str | None = None
+    content_type: str | None = None
+    valid: bool | None = None
+    stage: str | None = None
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    source: str | None = None
+    client_hash: ClientHash | None = None
+    deleted: bool = False
+
+
+def fresh_id() -> str:
+    """A new content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
+    return secrets.token_hex(20)
+
+
+def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
+    """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4)."""
+    return Sidecar(
+        schema=SCHEMA,
+        id=fresh_id(),
+        version=buried.version,
+        modified=modified,
+        created=buried.created,
+        size=0,
+        creator=buried.creator,
+        group=buried.group,
+        organization=buried.organization,
+        modifier=modifier,
+        deleted=True,
+    )

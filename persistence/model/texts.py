@@ -1,0 +1,24 @@
+"""Short texts that travel in headers and are kept in sidecars."""
+
+from __future__ import annotations
+
+from persistence.errors import BadRequestError
+
+LONGEST_TEXT = 255
+"""Characters in a user, group or stage (spec crud 4.4)."""
+
+
+def short(text: str | None, what: str) -> str | None:
+    """The text without surrounding blanks; ``None`` where it is absent or blank.
+
+    Raises:
+        BadRequestError: it is longer than 255 characters or holds control characters.
+    """
+    clean = (text or "").strip()
+    if not clean:
+        return None
+    if len(clean) > LONGEST_TEXT:
+        raise BadRequestError(f"the {what} is longer than {LONGEST_TEXT} characters")
+    if not clean.isprintable():
+        raise BadRequestError(f"the {what} holds control characters")
+    return clean

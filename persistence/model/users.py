@@ -1,0 +1,93 @@
+"""The caller: identity comes from request headers only (spec crud 6.1)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from persistence.errors import BadRequestError
+from persistence.model.texts import short
+
+_SEPARATOR = re.compile(r"\s*[,|]\s*")
+_Text = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role, of everywhere or bound to one organization."""
+
+    name: str
+    organization: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who is calling; without a ``name`` the caller is anonymous."""
+
+    name: str | None = None
+    group: str | None = None
+    roles: tuple[Role, ...] = ()
+    organization: tuple[str, ...] = ()
+
+
+ANONYMOUS = User()
+
+
+class _RoleJson(msgspec.Struct):
+    name: _Text
+    organization: _Text | None = None
+
+
+class _CredentialsJson(msgspec.Struct):
+    username: _Text
+    groups: list[_Text] = msgspec.field(default_factory=list)
+    roles: list[_RoleJson] = msgspec.field(default_factory=list)
+    organizations: list[list[_Text]] = msgspec.field(default_factory=list)
+
+
+_decoder = msgspec.json.Decoder(_CredentialsJson)
+
+
+def parse_credentials(text: str) -> User:
+    """Read the JSON object of the credentials header; its texts may be form-URL-encoded.
+
+    Raises:
+        BadRequestError: it is not the JSON object of spec crud 6.1.
+    """
+    try:
+        raw = _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadRequestError(f"malformed credentials header: {error}") from error
+    name = _decoded(raw.username)
+    if name is None:
+        return ANONYMOUS
+    return User(
+        name=name,
+        group=_decoded(raw.groups[0]) if raw.groups else None,
+        roles=tuple(
+            Role(unquote_plus(role.name), unquote_plus(role.organization) if role.organization else None)
+            for role in raw.roles
+        ),
+        organization=tuple(unquote_plus(level) for level in raw.organizations[0]) if raw.organizations else (),
+    )
+
+
+def from_headers(name: str | None, group: str | None, roles: str | None) -> User:
+    """The caller of the individual headers; without a name they count for nothing.
+
+    Raises:
+        BadRequestError: a name is too long to be stored.
+    """
+    who = short(name, "user name")
+    if who is None:
+        return ANONYMOUS
+    words = tuple(Role(word) for word in _SEPARATOR.split((roles or "").strip()) if word)
+    return User(name=who, group=short(group, "group name"), roles=words)
+
+
+def _decoded(text: str) -> str | None:
+    return short(unquote_plus(text), "user or group name")

@@ -1,0 +1,106 @@
+"""Form definition versions: what a request asks for, and which version that is (spec crud 5)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError, VersionError
+
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ForDocument:
+    """A document whose form version is wanted, in ``data`` or in ``draft`` (spec crud 3)."""
+
+    document: str
+    is_draft: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRequest:
+    """The version headers of a request: nothing, ``next``, a number, or for a document.
+
+    The document wins over the other two where both were sent (spec crud 3).
+    """
+
+    number: int | None = None
+    wants_next: bool = False
+    for_document: ForDocument | None = None
+
+
+ABSENT = VersionRequest()
+
+
+def parse(version: str | None, document: str | None, is_draft: str | None) -> VersionRequest:
+    """Read the three headers.
+
+    Raises:
+        VersionError: the version is neither ``next`` nor a positive integer.
+        BadRequestError: the draft flag is neither ``true`` nor ``false``.
+    """
+    if version is None and document is None:
+        return ABSENT
+    if document is not None:
+        return VersionRequest(for_document=ForDocument(document, is_draft=_flag(is_draft)))
+    text = (version or "").strip()
+    if text == "next":
+        return VersionRequest(wants_next=True)
+    number = int(text) if _NUMBER.fullmatch(text) else 0
+    if number < 1:
+        raise VersionError(f"the form definition version must be a positive integer or 'next', not {text!r}")
+    return VersionRequest(number=number)
+
+
+def _flag(text: str | None) -> bool:
+    if text is None or text == "false":
+        return False
+    if text == "true":
+        return True
+    raise BadRequestError(f"the for-document draft flag must be 'true' or 'false', not {text!r}")
+
+
+def number_only(asked: VersionRequest, what: str) -> int | None:
+    """The number asked for, where ``next`` and for-document have no meaning.
+
+    Raises:
+        VersionError: one of the two was sent.
+    """
+    if asked.for_document is not None:
+        raise VersionError(f"a for-document header has no meaning for {what}")
+    if asked.wants_next:
+        raise VersionError(f"version 'next' has no meaning for {what}")
+    return asked.number
+
+
+def must_equal(asked: int | None, stored: int, what: object) -> None:
+    """Compare the version of a request with the stored one (seed, Versioning 2).
+
+    Raises:
+        VersionError: a number was sent and differs.
+    """
+    if asked is not None and asked != stored:
+        raise VersionError(f"{what} has form definition version {stored}, not {asked}")
+
+
+def to_read(asked: VersionRequest, latest: int | None) -> int:
+    """The version a GET, HEAD or DELETE of a definition means (spec crud 5.1).
+
+    Raises:
+        VersionError: ``next`` was sent.
+    """
+    return number_only(asked, "reading or deleting a form definition") or latest or 1
+
+
+def to_publish(asked: VersionRequest, latest: int | None) -> int:
+    """The version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1).
+
+    Raises:
+        VersionError: a for-document header was sent.
+    """
+    if asked.for_document is not None:
+        raise VersionError("a for-document header has no meaning for publishing a form definition")
+    if asked.wants_next:
+        return (latest or 0) + 1
+    return asked.number or latest or 1

@@ -1,0 +1,1 @@
+"""The rules of the interface, between HTTP and the disk."""

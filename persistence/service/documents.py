@@ -1,0 +1,177 @@
+"""Form data, drafts and their attachments: the designer's unpublished definitions are form data too.
+
+The order of the checks is the order of spec crud 4.2, because it decides which status wins. A PUT is decided twice:
+before its body is read, so that a client is refused early, and under the lock, where the answer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from persistence.dialect import Dialect
+from persistence.errors import VersionError
+from persistence.model import versions
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.operations import UNRESTRICTED
+from persistence.model.sidecar import Sidecar
+from persistence.service import content_types
+from persistence.service.definitions import latest_version
+from persistence.service.receiving import receiving
+from persistence.service.requests import Delete, Get, Put
+from persistence.service.results import Read, Removed, Written
+from persistence.service.rules import (
+    Received,
+    check_data_format,
+    check_precondition,
+    grave_of,
+    living,
+    must_live,
+    next_revision,
+)
+from persistence.store.reading import Found
+from persistence.store.store import Store
+from persistence.store.writing import Writer
+
+DESIGNER_VERSION = 1
+"""The only version of the designer's own data (seed, Versioning 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a decision rests on: the resource itself and, for an attachment, its living ``data.xml``."""
+
+    own: Found | None
+    main: Found | None
+
+
+class Documents:
+    """Reading, writing and deleting below ``data/`` and ``draft/``.
+
+    ``data_format`` is the format of data at rest. Methods raise the domain errors of ``persistence.errors``.
+    """
+
+    def __init__(self, store: Store, dialect: Dialect, *, data_format: str) -> None:
+        self._store = store
+        self._dialect = dialect
+        self._data_format = data_format
+
+    def read(self, address: DocumentAddress, get: Get) -> Read:
+        """A revision with its headers, and its content open if asked for."""
+        if get.content:
+            check_data_format(get.data_format, self._data_format)
+        number = versions.number_only(get.version, "form data")
+        if get.instant is None:
+            found = self._store.read(address, content=get.content)
+        else:
+            found = self._store.read_revision(address, get.instant, content=get.content)
+        found = must_live(found, address)
+        try:
+            versions.must_equal(number, found.sidecar.version, address)
+            if not address.is_main:
+                main = must_live(self._store.read(address.main, content=False), address.main)
+                versions.must_equal(number, main.sidecar.version, address.main)
+        except Exception:
+            if found.file is not None:
+                found.file.close()
+            raise
+        return Read(address, found, UNRESTRICTED)
+
+    def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
+        """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
+        check_data_format(put.data_format, self._data_format)
+        number = versions.number_only(put.version, "form data")
+        if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
+            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+        self._decide(address, put, number, self._see(address, self._store.read(address, content=False)))
+        kind = content_types.to_store(address, put.content_type)
+        with receiving(self._store, address, chunks) as upload, self._store.writing(address) as writer:
+            seen = self._see(address, writer.current(address))
+            version = self._decide(address, put, number, seen)
+            received = Received(upload.id, upload.size, upload.digest, kind)
+            sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
+            writer.commit(address, sidecar, upload, over=seen.own)
+            if address.is_main and not address.is_draft:
+                writer.discard_draft(address.form, address.document)
+        return Written(address, sidecar, living(seen.own) is None, UNRESTRICTED)
+
+    def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
+        """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
+        number = versions.number_only(delete.version, "form data")
+        with self._store.writing(address) as writer:
+            own = must_live(writer.current(address), address)
+            main = None if address.is_main else self._store.read(address.main, content=False)
+            check_precondition(delete.if_match, address, own, living(main))
+            versions.must_equal(number, own.sidecar.version, address)
+            if not address.is_main:
+                must_live(main, address.main)
+            grave = grave_of(own, delete.user)
+            if not address.is_draft:
+                self._bury(writer, address, own, grave)
+                return Removed(address, own.sidecar.version, grave, UNRESTRICTED)
+            if address.is_main:
+                writer.discard_draft(address.form, address.document)
+            else:
+                writer.forget(address, grave, over=own)
+            return Removed(address, own.sidecar.version, None, UNRESTRICTED)
+
+    def delete_all(self, form: Form, delete: Delete) -> int:
+        """Delete all data of a form, or of one version of it; returns how many documents (spec crud 4.13).
+
+        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
+        and the next call goes on. Drafts of documents that were never saved stay.
+        """
+        number = versions.number_only(delete.version, "deleting all data of a form")
+        count = 0
+        for document in self._store.documents(form):
+            address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+            if not self._is_to_go(self._store.sidecar(address), number):
+                continue
+            with self._store.writing(address) as writer:
+                own = writer.current(address)
+                if own is not None and self._is_to_go(own.sidecar, number):
+                    self._bury(writer, address, own, grave_of(own, delete.user))
+                    count += 1
+        return count
+
+    @staticmethod
+    def _is_to_go(sidecar: Sidecar | None, number: int | None) -> bool:
+        return sidecar is not None and not sidecar.deleted and number in (None, sidecar.version)
+
+    @staticmethod
+    def _bury(writer: Writer, address: DocumentAddress, own: Found, grave: Sidecar) -> None:
+        writer.bury(address, grave, over=own)
+        if address.is_main:
+            writer.discard_draft(address.form, address.document)
+
+    def _see(self, address: DocumentAddress, own: Found | None) -> _Seen:
+        main = None if address.is_main else living(self._store.read(address.main, content=False))
+        return _Seen(own, main)
+
+    def _decide(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> int:
+        """The version under which a PUT is stored, or the error that refuses it (spec crud 4.2, PUT 3 and 4)."""
+        own = living(seen.own)
+        check_precondition(put.if_match, address, own, seen.main)
+        for stored, where in ((own, address), (seen.main, address.main)):
+            if stored is not None:
+                versions.must_equal(number, stored.sidecar.version, where)
+        if number is not None:
+            return number
+        if self._dialect.is_designer(address.form):
+            return own.sidecar.version if own else DESIGNER_VERSION
+        settled = own if address.is_main else own and seen.main
+        if self._dialect.requires_version and settled is None:
+            raise VersionError(f"{address} is new: its form definition version must be sent")
+        known = own or seen.main
+        return known.sidecar.version if known else self._version_of_new(address)
+
+    def _version_of_new(self, address: DocumentAddress) -> int:
+        """The version of new data that names none: its document's, else the latest published, else 1.
+
+        A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
+        """
+        other = Collection.DATA if address.is_draft else Collection.DRAFT
+        twin = self._store.sidecar(address.main.moved(other))
+        if twin is not None and not twin.deleted:
+            return twin.version
+        return latest_version(self._store, address.form) or 1

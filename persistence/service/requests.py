@@ -1,0 +1,45 @@
+"""What a request asks of the service, apart from its body: parsed once at the edge, trusted below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.model.instants import Instant
+from persistence.model.preconditions import IfMatch
+from persistence.model.sidecar import ClientHash
+from persistence.model.users import ANONYMOUS, User
+from persistence.model.versions import ABSENT, VersionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8)."""
+
+    version: VersionRequest = ABSENT
+    instant: Instant | None = None
+    content: bool = True
+    data_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
+
+    version: VersionRequest = ABSENT
+    if_match: IfMatch | None = None
+    data_format: str | None = None
+    user: User = ANONYMOUS
+    content_type: str | None = None
+    valid: bool | None = None
+    stage: str | None = None
+    source: str | None = None
+    client_hash: ClientHash | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A DELETE of one resource, or of all data of a form."""
+
+    version: VersionRequest = ABSENT
+    if_match: IfMatch | None = None
+    user: User = ANONYMOUS

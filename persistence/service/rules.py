@@ -1,0 +1,110 @@
+"""The rules as pure functions: values in, a decision or an error out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
+from persistence.model.addresses import Address
+from persistence.model.instants import next_after
+from persistence.model.preconditions import IfMatch
+from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.model.users import User
+from persistence.service.requests import Put
+from persistence.store.reading import Found
+
+DATA_FORMATS = ("4.0.0", "4.8.0", "2019.1.0")
+RAW = "raw"
+
+
+def living(found: Found | None) -> Found | None:
+    """The revision, unless it is a tombstone."""
+    return None if found is None or found.sidecar.deleted else found
+
+
+def must_live(found: Found | None, address: Address) -> Found:
+    """The revision, which must be there (spec crud 4.1).
+
+    Raises:
+        NotFoundError: nothing was ever stored; or it is a draft, whose removal leaves no trace.
+        DeletedError: the newest revision is a tombstone.
+    """
+    if found is None:
+        raise NotFoundError(f"{address} does not exist")
+    if found.sidecar.deleted:
+        if not address.keeps_history:
+            raise NotFoundError(f"{address} does not exist")
+        raise DeletedError(f"{address} was deleted")
+    return found
+
+
+def check_data_format(asked: str | None, stored: str) -> None:
+    """Compare the parameter ``data-format-version`` with the format of data at rest (spec crud 3.1).
+
+    Raises:
+        BadRequestError: it is no known format, or not the stored one.
+    """
+    if not asked or asked in (RAW, stored):
+        return
+    if asked in DATA_FORMATS:
+        raise BadRequestError(f"form data is stored in format {stored}, not {asked}")
+    raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
+
+
+def check_precondition(if_match: IfMatch | None, address: Address, *stored: Found | None) -> None:
+    """Compare ``If-Match`` with what is stored (spec crud 4.6).
+
+    For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do. Where
+    nothing is stored, there is nothing to overwrite and the header is ignored.
+
+    Raises:
+        PreconditionError: something is stored, and nothing of it is what the client expects.
+    """
+    if if_match is None:
+        return
+    tags = [found.etag for found in stored if found is not None]
+    if tags and not if_match.holds_for(*tags):
+        raise PreconditionError(f"{address} has changed since: If-Match does not name its current entity tag")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep."""
+
+    id: str
+    size: int
+    digest: str
+    content_type: str
+
+
+def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
+    """The sidecar of an accepted PUT.
+
+    Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
+    ``owner`` becomes the owner (spec crud 4.4). The stage is never inherited.
+    """
+    modified = next_after(over.sidecar.modified if over is not None else None)
+    kept = living(over)
+    return Sidecar(
+        schema=SCHEMA,
+        id=received.id,
+        version=version,
+        modified=modified,
+        created=kept.sidecar.created if kept else modified,
+        size=received.size,
+        digest=received.digest,
+        content_type=received.content_type,
+        valid=put.valid,
+        stage=put.stage,
+        creator=kept.sidecar.creator if kept else owner.name,
+        group=kept.sidecar.group if kept else owner.group,
+        organization=kept.sidecar.organization if kept else owner.organization,
+        modifier=put.user.name,
+        source=put.source,
+        client_hash=put.client_hash,
+    )
+
+
+def grave_of(found: Found, user: User) -> Sidecar:
+    """The tombstone that a DELETE by a user leaves of a revision."""
+    return tombstone(found.sidecar, modified=next_after(found.sidecar.modified), modifier=user.name)

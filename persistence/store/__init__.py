@@ -1,0 +1,1 @@
+"""Bytes on disk: the path map, the commit, locks, sidecars and history."""

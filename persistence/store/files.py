@@ -1,0 +1,183 @@
+"""The only module that writes, links, renames and removes files, and makes them durable.
+
+Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+_READ_AT_ONCE = 1 << 16
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+_NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """Make a file's content durable.
+
+    After an error the content counts as lost: a second fsync may say yes without having written anything.
+    """
+    os.fsync(descriptor)
+
+
+def begin_writeback(descriptor: int) -> None:
+    """Let the kernel start writing a file now, without waiting.
+
+    When several small files are fsynced in a row, the blocks of all of them are then allocated before the first
+    fsync, and on a journaling file system one journal commit serves them all.
+    """
+    with suppress(OSError):  # a hint; what counts is the fsync that follows
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def make_directory(path: str) -> bool:
+    """Make one directory; ``False`` where it exists already."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_small(descriptor: int) -> bytes:
+    """The whole of a small file."""
+    data = os.read(descriptor, _READ_AT_ONCE)
+    if len(data) < _READ_AT_ONCE:
+        return data
+    chunks = [data]
+    while chunk := os.read(descriptor, _READ_AT_ONCE):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything: a single ``write`` may stop short when the disk fills up."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+@contextmanager
+def written(path: str, data: bytes) -> Iterator[int]:
+    """A new file at ``path`` with ``data``, open and not yet synced; whatever was there is replaced."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        write_all(descriptor, data)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """A small file of its own, whole and durable or as it was before."""
+    fresh = f"{path}.{os.getpid()}"
+    with written(fresh, data) as descriptor:
+        sync(descriptor)
+    os.rename(fresh, path)
+    sync_directory(os.path.dirname(path))
+
+
+def open_unnamed(directory: str) -> int | None:
+    """An open file without a name, which vanishes with its last descriptor; ``None`` where there is no such thing."""
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED and os.path.isdir(directory):
+            return None
+        raise
+
+
+def open_new(path: str) -> int:
+    """A new file at a path that nobody else uses, for reading and writing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+
+
+def link_descriptor(descriptor: int, path: str) -> None:
+    """Give an open file a name; an unnamed one too."""
+    # linkat follows /proc/self/fd only with AT_SYMLINK_FOLLOW, which Python sets when a directory is passed;
+    # the path is absolute, so which one does not matter.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def keep_as(source: str, target: str) -> None:
+    """Give a file a second name, which survives what happens to the first; a copy where links are refused.
+
+    An older file of that name is replaced: it is what a crash left of the same step.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not os.path.samefile(source, target):
+            os.unlink(target)
+            keep_as(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy(source, target)
+
+
+def _copy(source: str, target: str) -> None:
+    shutil.copy2(source, target)
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rename(source: str, target: str) -> None:
+    """Rename over whatever is at ``target``, atomically."""
+    os.rename(source, target)
+
+
+def remove(path: str) -> bool:
+    """Remove a file; ``False`` where there is none."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove_quietly(*paths: str) -> None:
+    """Clean up after a failure, which is the news, not what happens here."""
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def exists(path: str) -> bool:
+    """Whether there is something at a path."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def has_other_names(path: str) -> bool:
+    """Whether the file at a path has a second hard link; ``False`` where there is no file."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except FileNotFoundError:
+        return False

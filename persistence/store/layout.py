@@ -1,0 +1,167 @@
+"""The path map: the one place where names become paths.
+
+::
+
+    <root>/layout.json                                         format of the tree
+    <root>/<app>/<form>/form/<version>/form.xhtml              + form.xhtml.json (sidecar)
+                                       <attachment>            + <attachment>.json
+                                       .history/<instant>.<name>   + .json
+    <root>/<app>/<form>/data/<document>/data.xml               + data.xml.json
+                                        <attachment>           + <attachment>.json
+                                        .history/<instant>.<name>  + .json
+    <root>/<app>/<form>/draft/<document>/...                   as data/, without history
+    <root>/.locks/00 ... ff                                    striped locks
+    <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
+    <root>/.trash/<id>                                         drafts on their way out
+    <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
+
+Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
+A name from a request never starts with a dot, so none of these can be named from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote
+
+from persistence.errors import BadAddressError
+from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
+from persistence.model.instants import Instant
+
+LAYOUT = "layout.json"
+LOCKS = ".locks"
+SPOOL = ".spool"
+TRASH = ".trash"
+SERVE = ".serve"
+SIDECAR_SUFFIX = ".json"
+
+LONGEST_DIRECTORY = 255
+"""Bytes in a directory's name: the limit of the usual file systems."""
+LONGEST_FILE = 200
+"""Bytes in a file's name: the rest of the 255 is for the instant, the content id and the suffix beside it."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
+_REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
+_ESCAPED = re.compile(r'[%<>:"|?*]')
+
+
+@lru_cache(maxsize=8192)
+def escape(segment: str) -> str:
+    """The file name of a name in the virtual hierarchy; ``unescape`` undoes it.
+
+    Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
+    end and the dot of a final ``.json`` are percent-encoded, so that no name is another's sidecar.
+
+    Raises:
+        BadAddressError: the name is empty, starts with a dot, or holds a slash, a backslash or a control character.
+    """
+    if not segment:
+        raise BadAddressError("a name in the path is empty")
+    if _REFUSED.search(segment):
+        raise BadAddressError(f"a name in the path holds a character that is not allowed: {segment!r}")
+    if segment.startswith("."):
+        raise BadAddressError(f"a name in the path must not start with a dot: {segment!r}")
+    name = segment
+    if not _PLAIN.fullmatch(name):
+        name = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", name)
+        if name[-1] in " .":
+            name = f"{name[:-1]}%{ord(name[-1]):02X}"
+    if name.lower().endswith(SIDECAR_SUFFIX):
+        name = f"{name[: -len(SIDECAR_SUFFIX)]}%2E{name[-4:]}"
+    return name
+
+
+def unescape(name: str) -> str:
+    """The name in the virtual hierarchy of a file name made by ``escape``."""
+    return unquote(name)
+
+
+def _directory(segment: str) -> str:
+    name = escape(segment)
+    if len(name.encode()) > LONGEST_DIRECTORY:
+        raise BadAddressError(f"a name in the path is too long: {LONGEST_DIRECTORY} bytes are allowed")
+    return name
+
+
+def _file(segment: str) -> str:
+    if segment.lower().endswith(SIDECAR_SUFFIX) and "." in segment[: -len(SIDECAR_SUFFIX)]:
+        raise BadAddressError(f"{segment!r} looks like the sidecar of another file")
+    name = escape(segment)
+    if len(name.encode()) > LONGEST_FILE:
+        raise BadAddressError(f"a file name is too long: {LONGEST_FILE} bytes are allowed")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one resource lies: its directory, its file name, and the names around it."""
+
+    directory: str
+    name: str
+
+    @property
+    def content(self) -> str:
+        """The content."""
+        return f"{self.directory}/{self.name}"
+
+    @property
+    def sidecar(self) -> str:
+        """The sidecar: the commit record."""
+        return f"{self.directory}/{self.name}{SIDECAR_SUFFIX}"
+
+    @property
+    def prepared(self) -> str:
+        """The next sidecar, before its rename commits it."""
+        return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
+
+    def pending(self, content_id: str) -> str:
+        """The content of a revision between its arrival and its last rename."""
+        return f"{self.directory}/.{self.name}.{content_id}"
+
+    @property
+    def history(self) -> str:
+        """The directory of older revisions."""
+        return f"{self.directory}/.history"
+
+    def revision(self, instant: Instant) -> Place:
+        """An older revision; colons would keep the tree from being copied to other systems."""
+        return Place(self.history, f"{instant.replace(':', '-')}.{self.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The path map of one root; ``root`` is an absolute path."""
+
+    root: str
+
+    def place(self, address: Address) -> Place:
+        """Where a resource lies.
+
+        Raises:
+            BadAddressError: one of its names cannot be a file name.
+        """
+        if isinstance(address, DefinitionAddress):
+            return Place(f"{self.versions(address.form)}/{address.version}", _file(address.name))
+        return Place(self.document(address.form, address.collection, address.document), _file(address.name))
+
+    def form(self, form: Form) -> str:
+        """The directory of a form."""
+        return f"{self.root}/{_directory(form.app)}/{_directory(form.name)}"
+
+    def versions(self, form: Form) -> str:
+        """The directory of the versions of a form's definition."""
+        return f"{self.form(form)}/form"
+
+    def documents(self, form: Form, collection: Collection) -> str:
+        """The directory of the documents of a form."""
+        return f"{self.form(form)}/{collection.value}"
+
+    def document(self, form: Form, collection: Collection, document: str) -> str:
+        """The directory of a document."""
+        return f"{self.documents(form, collection)}/{_directory(document)}"
+
+    def own(self, name: str) -> str:
+        """A directory or file of the store's own in the root."""
+        return f"{self.root}/{name}"

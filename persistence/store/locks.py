@@ -1,0 +1,74 @@
+"""The only module that locks: striped lock files, exclusive between threads and processes, with a deadline.
+
+A scope (a document, or a form's definitions) maps to one of 256 files. No code holds two at a time, so there is
+nothing to deadlock. Readers never come here. The files are never deleted: a lock on a deleted file excludes nobody.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from persistence.errors import BusyError
+
+STRIPES = 256
+_FIRST_PAUSE = 0.0005
+_LONGEST_PAUSE = 0.01
+
+
+def stripe(scope: tuple[str, ...]) -> int:
+    """Which of the lock files serves a scope."""
+    return zlib.crc32("\0".join(scope).encode()) % STRIPES
+
+
+class Locks:
+    """The locks of one store; ``timeout`` in seconds is how long a writer waits."""
+
+    def __init__(self, directory: str, timeout: float) -> None:
+        self._directory = directory
+        self._timeout = timeout
+        self._threads = tuple(threading.Lock() for _ in range(STRIPES))
+
+    @contextmanager
+    def holding(self, scope: tuple[str, ...]) -> Iterator[None]:
+        """Hold the lock of a scope for a block.
+
+        Raises:
+            BusyError: it was not to be had before the deadline.
+            OSError: the lock file cannot be opened.
+        """
+        deadline = time.monotonic() + self._timeout
+        number = stripe(scope)
+        if not self._threads[number].acquire(timeout=self._timeout):
+            raise self._busy()
+        try:
+            # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
+            descriptor = os.open(f"{self._directory}/{number:02x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                self._wait(descriptor, deadline)
+                yield
+            finally:
+                os.close(descriptor)
+        finally:
+            self._threads[number].release()
+
+    def _wait(self, descriptor: int, deadline: float) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise self._busy() from None
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                return
+
+    def _busy(self) -> BusyError:
+        return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

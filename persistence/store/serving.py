@@ -1,0 +1,35 @@
+"""Links for nginx: a name for exactly the content that was opened, so that nginx sends the one the headers describe.
+
+The content's own path would lead to whatever a writer has put there by the time nginx opens it. Links live in a
+directory per hour; making a new one removes those older than the hour before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import BinaryIO
+
+from persistence.store import files
+from persistence.store.layout import SERVE
+
+_HOUR = 3600
+
+
+def link(root: str, file: BinaryIO, etag: str, *, now: float | None = None) -> str:
+    """Link an open content and return its path relative to the root; raises ``OSError`` where links are refused."""
+    hour = int((time.time() if now is None else now) // _HOUR)
+    directory = f"{root}/{SERVE}/{hour}"
+    if files.make_directory(directory):
+        _remove_before(f"{root}/{SERVE}", hour - 1)
+    path = f"{SERVE}/{hour}/{etag}"
+    with suppress(FileExistsError):  # the same revision, served before within the hour
+        files.link_descriptor(file.fileno(), f"{root}/{path}")
+    return path
+
+
+def _remove_before(directory: str, hour: int) -> None:
+    for name in os.listdir(directory):
+        if not name.isdigit() or int(name) < hour:
+            files.remove_tree(f"{directory}/{name}")

@@ -1,0 +1,30 @@
+"""Sidecars as bytes: small JSON in a stable order, readable and diffable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from persistence.errors import DamagedError
+from persistence.model.sidecar import SCHEMA, Sidecar
+
+_decoder = msgspec.json.Decoder(Sidecar)
+
+
+def encode(sidecar: Sidecar) -> bytes:
+    """The file's content: one field a line, in the order of ``Sidecar``."""
+    return msgspec.json.format(msgspec.json.encode(sidecar), indent=2) + b"\n"
+
+
+def decode(data: bytes, path: str) -> Sidecar:
+    """Read a sidecar; ``path`` is only for the message.
+
+    Raises:
+        DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
+    """
+    try:
+        sidecar = _decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise DamagedError(f"the sidecar {path} cannot be read: {error}") from error
+    if sidecar.schema != SCHEMA:
+        raise DamagedError(f"the sidecar {path} has schema {sidecar.schema}; this service knows {SCHEMA}")
+    return sidecar

@@ -1,0 +1,101 @@
+"""Uploads: content on its way in, counted and hashed while it is written, without any lock.
+
+An upload is a file without a name (``O_TMPFILE``), so that a client that hangs up, a killed worker or a power cut
+leaves nothing behind. Where the file system has no such files it waits in the spool directory under its id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from types import TracebackType
+from typing import Self
+
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.sidecar import fresh_id
+from persistence.store import files
+
+_SMALL = 1 << 20
+_ABANDONED_AFTER = 60.0
+
+
+class Upload:
+    """One body being received. Use it in a ``with`` block: what was not placed by its end is gone.
+
+    ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
+    """
+
+    def __init__(self, root: str, spool: str) -> None:
+        self.id = fresh_id()
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._path: str | None = None
+        descriptor = files.open_unnamed(root)
+        if descriptor is None:
+            self._path = f"{spool}/{self.id}"
+            descriptor = files.open_new(self._path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # alive, says the lock to ``sweep``
+        self._descriptor = descriptor
+
+    def write(self, chunk: bytes) -> None:
+        """Append to the content."""
+        files.write_all(self._descriptor, chunk)
+        self._hash.update(chunk)
+        self.size += len(chunk)
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything written so far."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def flush(self) -> None:
+        """Make a large content durable now, while no lock is held; a small one waits for ``sync``."""
+        if self.size > _SMALL:
+            files.sync(self._descriptor)
+
+    def place_at(self, path: str, modified: Instant) -> None:
+        """Give the content its name, and the revision's instant as its modification time.
+
+        A content whose time is not its revision's was replaced by hand: so readers can tell.
+        """
+        stamp = epoch_nanoseconds(modified)
+        os.utime(self._descriptor, ns=(stamp, stamp))
+        if self._path is None:
+            files.link_descriptor(self._descriptor, path)
+        else:
+            files.rename(self._path, path)
+            self._path = None
+        files.begin_writeback(self._descriptor)
+
+    def sync(self) -> None:
+        """Make the content durable under the name it has now."""
+        files.sync(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            files.remove_quietly(self._path)
+        os.close(self._descriptor)
+
+
+def sweep(spool: str) -> None:
+    """Remove what killed workers left in the spool: files that nobody holds, and not just being made."""
+    for entry in os.scandir(spool):
+        try:
+            descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER:
+                files.remove_quietly(entry.path)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)

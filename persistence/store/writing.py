@@ -1,0 +1,133 @@
+"""The commit: every change to a document or a definition, made under its lock.
+
+The order of the steps is the protocol; docs/design.md draws it. The rename of the sidecar is the one moment at which
+a change happens. What comes before it can be thrown away, what comes after it can be finished by anyone.
+"""
+
+from __future__ import annotations
+
+from persistence.errors import DamagedError
+from persistence.model.addresses import Address, Collection, Form
+from persistence.model.sidecar import Sidecar, fresh_id
+from persistence.store import files, reading, sidecars
+from persistence.store.directories import Directories
+from persistence.store.layout import TRASH, Layout, Place
+from persistence.store.reading import Found
+from persistence.store.uploads import Upload
+
+
+class Writer:
+    """What may be done while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
+
+    def __init__(self, layout: Layout, directories: Directories) -> None:
+        self._layout = layout
+        self._directories = directories
+
+    def current(self, address: Address) -> Found | None:
+        """The stored revision, after finishing or discarding what a crash left of the last write."""
+        place = self._layout.place(address)
+        self._recover(place)
+        return reading.read(place, content=False)
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: Found | None) -> None:
+        """Store an uploaded content as the next revision, over what ``current`` found."""
+        place = self._layout.place(address)
+        self._directories.make(place.directory)
+        pending = place.pending(sidecar.id)
+        try:
+            kept = address.keeps_history and over is not None and self._keep(place, over.sidecar)
+            # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
+            with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
+                files.begin_writeback(prepared)
+                upload.place_at(pending, sidecar.modified)
+                files.sync(prepared)
+                upload.sync()
+            self._settle(place, kept=kept, known=over is not None)
+        except OSError:
+            files.remove_quietly(pending, place.prepared)
+            raise
+        files.rename(place.prepared, place.sidecar)  # committed
+        files.rename(pending, place.content)
+        files.sync_directory(place.directory)
+
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+        """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
+        place = self._layout.place(address)
+        try:
+            kept = address.keeps_history and self._keep(place, over.sidecar)
+            with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
+                files.sync(prepared)
+            self._settle(place, kept=kept, known=True)
+        except OSError:
+            files.remove_quietly(place.prepared)
+            raise
+        files.rename(place.prepared, place.sidecar)  # committed
+        files.remove(place.content)
+        files.sync_directory(place.directory)
+
+    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+        """Remove one file without a trace: an attachment of a draft.
+
+        The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
+        """
+        self.bury(address, tombstone, over=over)
+        place = self._layout.place(address)
+        files.remove(place.sidecar)
+        files.sync_directory(place.directory)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Remove the draft of a document with its attachments, without a trace and in one step."""
+        draft = self._layout.document(form, Collection.DRAFT, document)
+        away = self._layout.own(f"{TRASH}/{fresh_id()}")
+        try:
+            files.rename(draft, away)
+        except FileNotFoundError:
+            return
+        files.sync_directory(self._layout.documents(form, Collection.DRAFT))
+        files.remove_tree(away)
+
+    def _keep(self, place: Place, sidecar: Sidecar) -> bool:
+        """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
+        files.make_directory(place.history)
+        revision = place.revision(sidecar.modified)
+        if not sidecar.deleted:
+            files.keep_as(place.content, revision.content)
+        files.keep_as(place.sidecar, revision.sidecar)
+        return True
+
+    def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
+        """Make every name durable that the commit will rely on.
+
+        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
+        resource is ``known``, its first commit has made the directory itself durable.
+        """
+        if kept:
+            files.sync_directory(place.history)
+        files.sync_directory(place.directory)
+        if not known:
+            self._directories.settle(place.directory)
+
+    def _recover(self, place: Place) -> None:
+        committed = reading.read_sidecar(place)
+        if committed is not None and committed.deleted:
+            self._finish_removal(place)
+        elif committed is not None and files.exists(place.pending(committed.id)):
+            files.rename(place.pending(committed.id), place.content)
+        if not files.exists(place.prepared):
+            return
+        stray = self._prepared_id(place)
+        if stray is not None and (committed is None or stray != committed.id):
+            files.remove(place.pending(stray))
+        files.remove(place.prepared)
+
+    def _finish_removal(self, place: Place) -> None:
+        """Remove a deleted content that a crash left; one with a single name was put there since, and stays."""
+        if files.has_other_names(place.content):
+            files.remove(place.content)
+
+    def _prepared_id(self, place: Place) -> str | None:
+        try:
+            sidecar = reading.read_sidecar(Place(place.directory, f".{place.name}"))
+        except DamagedError:
+            return None  # a power cut took its content: there is no id to follow
+        return sidecar.id if sidecar is not None else None
