@@ -12,6 +12,7 @@ from persistence.errors import PersistenceError
 from persistence.http import failures, health, logs
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
+from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
@@ -57,10 +58,9 @@ def _wire(settings: Settings) -> Flask:
     )
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
-    logs.register(app)
     failures.register(app, dialect)
     app.register_blueprint(crud.blueprint("public", PUBLIC_PREFIX))
     app.register_blueprint(crud.blueprint("provider", ""))
     app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
-    app.wsgi_app = CleanPaths(app.wsgi_app)  # type: ignore[method-assign]  # how Flask documents middleware
+    app.wsgi_app = RequestLog(CleanPaths(app.wsgi_app))  # type: ignore[method-assign]  # how Flask documents middleware
     return app

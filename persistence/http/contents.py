@@ -44,7 +44,7 @@ class Contents:
         if self.accel and found.size > _AT_ONCE:
             with file:
                 headers.append(("X-Accel-Redirect", quote(f"{self.accel}/{self.store.serving_link(found)}")))
-            return BareResponse(status=200, headers=headers)
+            return BareResponse(b"", 200, headers)
         return _send(request, file, found.size, 200, headers)
 
     def send_made(self, request: Request, file: BinaryIO, size: int, headers: Headers) -> Response:
@@ -53,12 +53,11 @@ class Contents:
 
 
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
+    headers.append(("Content-Length", str(size)))
     if size <= _AT_ONCE:
         with file:
-            return BareResponse(file.read(size), status=status, headers=headers)
-    headers.append(("Content-Length", str(size)))
-    body = wrap_file(request.environ, file, _AT_ONCE)
-    return BareResponse(body, status=status, headers=headers, direct_passthrough=True)
+            return BareResponse(file.read(size), status, headers)
+    return BareResponse(wrap_file(request.environ, file, _AT_ONCE), status, headers, streams=True)
 
 
 def _opened(found: Found) -> BinaryIO:

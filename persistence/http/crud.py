@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from flask import Blueprint, Request, Response
@@ -12,7 +14,7 @@ from persistence.dialect import Dialect
 from persistence.http import bodies
 from persistence.http.contents import Contents
 from persistence.http.parsing import RequestParser
-from persistence.http.responses import ResponseHeaders, empty, is_not_modified
+from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
@@ -37,28 +39,21 @@ class Crud:
     def blueprint(self, name: str, prefix: str) -> Blueprint:
         """The routes below ``prefix``."""
         blueprint = Blueprint(name, __name__, url_prefix=prefix)
-        blueprint.add_url_rule(
-            "/crud/<app>/<form>/form/<name>",
-            endpoint="definition",
-            view_func=self.definition,
-            methods=_METHODS,
-            provide_automatic_options=False,
+        routes: tuple[tuple[str, str, Callable[..., Response], tuple[str, ...]], ...] = (
+            ("definition", "form/<name>", self.definition, _METHODS),
+            ("data", "data/<document>/<name>", partial(self.document, Collection.DATA), _METHODS),
+            ("draft", "draft/<document>/<name>", partial(self.document, Collection.DRAFT), _METHODS),
+            ("all_data", "data/", self.delete_all, ("DELETE",)),
         )
-        blueprint.add_url_rule(
-            "/crud/<app>/<form>/<any(data, draft):collection>/<document>/<name>",
-            endpoint="document",
-            view_func=self.document,
-            methods=_METHODS,
-            provide_automatic_options=False,
-        )
-        blueprint.add_url_rule(
-            "/crud/<app>/<form>/data/",
-            endpoint="all_data",
-            view_func=self.delete_all,
-            methods=("DELETE",),
-            strict_slashes=False,
-            provide_automatic_options=False,
-        )
+        for endpoint, rest, view, methods in routes:
+            blueprint.add_url_rule(
+                f"/crud/<app>/<form>/{rest}",
+                endpoint=endpoint,
+                view_func=view,
+                methods=methods,
+                strict_slashes=endpoint != "all_data",
+                provide_automatic_options=False,
+            )
         return blueprint
 
     def definition(self, app: str, form: str, name: str) -> Response:
@@ -74,10 +69,10 @@ class Crud:
             self.parser.check_migration(request)
         return self._read(request, self.definitions.read(target, name, self.parser.get(request)))
 
-    def document(self, app: str, form: str, collection: str, document: str, name: str) -> Response:
+    def document(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
         """``/crud/$app/$form/$data-or-draft/$document/$filename``."""
         request = _request()
-        address = DocumentAddress(Form(app, form), Collection(collection), document, name)
+        address = DocumentAddress(Form(app, form), collection, document, name)
         if request.method == "PUT":
             put = self.parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)
@@ -86,7 +81,8 @@ class Crud:
             return self._removed(self.documents.delete(address, self.parser.delete(request)))
         if request.method == "GET" and address.is_main and self.dialect.is_designer(address.form):
             self.parser.check_migration(request)
-        removing = is_removed(request.args.get("nonrelevant"), address, self.dialect)
+        word = request.args.get("nonrelevant") if request.query_string else None
+        removing = is_removed(word, address, self.dialect)
         read = self.documents.read(address, self.parser.get(request))
         return self._read_relevant(request, read) if removing else self._read(request, read)
 
@@ -102,14 +98,14 @@ class Crud:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
         if found.file is None:
-            return empty(HTTPStatus.OK, [*headers, ("Content-Length", str(found.size))])
+            return head([*headers, ("Content-Length", str(found.size))])
         return self.contents.send(request, read, headers)
 
     def _read_relevant(self, request: Request, read: Read) -> Response:
         """Without what is not relevant; a HEAD tells no length, because only the transform would know it."""
         found, headers = read.found, self.headers.of_read(read)
         if found.file is None or is_not_modified(request.environ, read):
-            return self._read(request, read) if found.file is not None else empty(HTTPStatus.OK, headers)
+            return self._read(request, read) if found.file is not None else head(headers)
         file, size = without_nonrelevant(found.file, found.size)
         return self.contents.send_made(request, file, size, headers)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from flask import Blueprint, Response
 
 from persistence.errors import DiskError
-from persistence.http.responses import BareResponse
+from persistence.http.responses import text
 from persistence.store.store import Store
-
-_TEXT = "text/plain; charset=utf-8"
 
 
 def blueprint(store: Store, *, min_free: int) -> Blueprint:
@@ -17,16 +17,16 @@ def blueprint(store: Store, *, min_free: int) -> Blueprint:
 
     @health.get("/healthz")
     def healthz() -> Response:
-        return BareResponse("ok\n", content_type=_TEXT)
+        return text(HTTPStatus.OK, "ok")
 
     @health.get("/readyz")
     def readyz() -> Response:
         try:
             free = store.free_bytes()
         except DiskError as error:
-            return BareResponse(f"{error}\n", status=503, content_type=_TEXT)
+            return text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if free < min_free:
-            return BareResponse(f"{free} bytes are free; the floor is {min_free}\n", status=503, content_type=_TEXT)
-        return BareResponse("ready\n", content_type=_TEXT)
+            return text(HTTPStatus.SERVICE_UNAVAILABLE, f"{free} bytes are free; the floor is {min_free}")
+        return text(HTTPStatus.OK, "ready")
 
     return health

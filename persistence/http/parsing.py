@@ -32,8 +32,8 @@ class RequestParser:
     def get(self, request: Request) -> Get:
         """A GET or HEAD."""
         is_get = request.method == "GET"
-        if not is_get and not request.query_string:
-            return Get(version=self._version(request.environ), content=False)
+        if not request.query_string:
+            return Get(version=self._version(request.environ), content=is_get)
         self._refuse_purge(request)
         return Get(
             version=self._version(request.environ),
@@ -72,7 +72,7 @@ class RequestParser:
 
     def check_migration(self, request: Request) -> None:
         """Refuse a migration, rather than answer with a definition that was not migrated."""
-        target = request.args.get("form-definition-format-version")
+        target = request.args.get("form-definition-format-version") if request.query_string else None
         if not target:
             return
         if target not in DATA_FORMATS:

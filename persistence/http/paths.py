@@ -1,21 +1,21 @@
 """Clean paths, before anything is routed (spec crud 2.1).
 
 The segments are taken from the path as it was sent: after decoding, ``%2F`` would look like a separator. Doubled
-slashes are collapsed (the runtime builds such paths); what could lead elsewhere is marked, and refused as a 400.
+slashes are collapsed (the runtime builds such paths); what could lead elsewhere is refused.
 """
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
+
+from persistence.http.responses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-BAD_PATH = "persistence.bad_path"
-"""The environ key under which a path that is refused carries its reason."""
 
 _SENT = ("RAW_URI", "REQUEST_URI")
 
@@ -52,12 +52,11 @@ class CleanPaths:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Clean ``PATH_INFO``; a refused path is routed nowhere."""
+        """Clean ``PATH_INFO``, or answer 400 with the reason."""
         try:
             environ["PATH_INFO"] = clean(_sent_path(environ)).encode().decode("latin-1")
         except ValueError as error:
-            environ[BAD_PATH] = str(error)
-            environ["PATH_INFO"] = "/"
+            return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
 

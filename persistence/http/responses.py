@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from flask import Response
+from werkzeug.datastructures import Headers as ResponseHeaderFields
 from werkzeug.http import http_date
 from werkzeug.sansio.http import is_resource_modified
 
+from persistence.errors import one_line
+from persistence.http.logs import CAUSE
 from persistence.http.names import HeaderNames
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
@@ -21,18 +26,51 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[str, str]]
 
-CREATED, REPLACED, OK, NOT_MODIFIED = 201, 204, 200, 304
+_WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
+
+
+class _Ready(ResponseHeaderFields):
+    """Header fields that need no further checks: their values were checked when they came in."""
+
+    def __init__(self, fields: Headers) -> None:
+        self._list = fields
 
 
 class BareResponse(Response):
-    """A response that has the content type it was given, or none."""
+    """A response with exactly the headers it was given: nothing is guessed, added or looked at again."""
 
     default_mimetype = None
+    automatically_set_content_length = False
+
+    def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers, *, streams: bool = False) -> None:
+        super().__init__(body, status=status, headers=_Ready(headers), direct_passthrough=streams)
+
+    def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
+        """The headers as they are."""
+        return self.headers
 
 
 def empty(status: int, headers: Headers) -> Response:
     """A response without a body (seed, Endpoints)."""
-    return BareResponse(status=status, headers=headers)
+    return BareResponse(b"", status, [*headers, ("Content-Length", "0")] if status in _WITH_LENGTH else headers)
+
+
+def head(headers: Headers) -> Response:
+    """The answer to a HEAD: the headers of the GET, with its length where that is known."""
+    return BareResponse(b"", HTTPStatus.OK, headers)
+
+
+def text(status: int, line: str, headers: Headers | None = None) -> Response:
+    """One line of plain text."""
+    body = f"{line}\n".encode()
+    fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *(headers or [])]
+    return BareResponse(body, status, fields)
+
+
+def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:
+    """The answer to a request that is not served: one line that names the cause, which the log gets too."""
+    environ[CAUSE] = one_line(cause)
+    return text(status, environ[CAUSE], headers)
 
 
 def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:

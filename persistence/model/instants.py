@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import NewType
 
 Instant = NewType("Instant", str)
@@ -49,6 +50,7 @@ def parse(text: str) -> Instant:
     return from_datetime(moment)
 
 
+@lru_cache(maxsize=1024)
 def epoch_seconds(instant: Instant) -> int:
     """Whole seconds since 1970, UTC."""
     return int(to_datetime(instant).timestamp())

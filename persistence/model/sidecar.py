@@ -6,7 +6,7 @@ import secrets
 
 import msgspec
 
-from persistence.model.instants import Instant
+from persistence.model.instants import Instant, epoch_nanoseconds
 
 SCHEMA = 1
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
@@ -49,6 +49,15 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def fresh_id() -> str:
     """A new content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
     return secrets.token_hex(20)
+
+
+def stamp(sidecar: Sidecar) -> int:
+    """The modification time of a revision's content, in nanoseconds since 1970.
+
+    It is the revision's instant, and below the millisecond some digits of its id: enough to tell a content from every
+    other that has ever been at its place.
+    """
+    return epoch_nanoseconds(sidecar.modified) + int(sidecar.id[:8], 16) % 1_000_000
 
 
 def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:

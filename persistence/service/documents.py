@@ -83,11 +83,12 @@ class Documents:
         number = versions.number_only(put.version, "form data")
         if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
-        self._decide(address, put, number, self._see(address, self._store.read(address, content=False)))
+        self._check(address, put, number, self._see(address, self._store.read(address, content=False)))
         kind = content_types.to_store(address, put.content_type)
         with receiving(self._store, address, chunks) as upload, self._store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
-            version = self._decide(address, put, number, seen)
+            self._check(address, put, number, seen)
+            version = number or self._version_of(address, seen)
             received = Received(upload.id, upload.size, upload.digest, kind)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
             writer.commit(address, sidecar, upload, over=seen.own)
@@ -148,28 +149,28 @@ class Documents:
         main = None if address.is_main else living(self._store.read(address.main, content=False))
         return _Seen(own, main)
 
-    def _decide(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> int:
-        """The version under which a PUT is stored, or the error that refuses it (spec crud 4.2, PUT 3 and 4)."""
+    def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> None:
+        """Refuse a PUT that does not fit what is stored (spec crud 4.2, PUT 3 and 4)."""
         own = living(seen.own)
         check_precondition(put.if_match, address, own, seen.main)
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)
-        if number is not None:
-            return number
-        if self._dialect.is_designer(address.form):
-            return own.sidecar.version if own else DESIGNER_VERSION
-        settled = own if address.is_main else own and seen.main
-        if self._dialect.requires_version and settled is None:
+        is_settled = own is not None and (address.is_main or seen.main is not None)
+        is_exempt = is_settled or number is not None or self._dialect.is_designer(address.form)
+        if self._dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
-        known = own or seen.main
-        return known.sidecar.version if known else self._version_of_new(address)
 
-    def _version_of_new(self, address: DocumentAddress) -> int:
-        """The version of new data that names none: its document's, else the latest published, else 1.
+    def _version_of(self, address: DocumentAddress, seen: _Seen) -> int:
+        """The version where a PUT names none: the stored one, else its document's, else the latest published, else 1.
 
         A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
         """
+        known = living(seen.own) or seen.main
+        if known is not None:
+            return known.sidecar.version
+        if self._dialect.is_designer(address.form):
+            return DESIGNER_VERSION
         other = Collection.DATA if address.is_draft else Collection.DRAFT
         twin = self._store.sidecar(address.main.moved(other))
         if twin is not None and not twin.deleted:

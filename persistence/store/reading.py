@@ -1,8 +1,12 @@
 """The lock-free read: one whole revision with its own sidecar, at every instant and after any crash.
 
-The sidecar is the commit record. It names the content by id, which is at ``.<name>.<id>`` until the writer's last
-rename, then at ``<name>``. If the sidecar's path still leads to the file that was read after the content was opened,
-no writer passed by, and the two belong together; the open sidecar keeps its inode number from being used again.
+The sidecar is the commit record. Its content bears the revision's stamp as modification time, so a content that shows
+the stamp of the sidecar just read belongs to it, whatever writers do meanwhile. That is the usual case.
+
+Where the stamp is not there (a writer is at work or was killed, a person replaced the file, the file system keeps no
+nanoseconds), the sidecar names its content by id: it is at ``.<name>.<id>`` until the writer's last rename, then at
+``<name>``. If the sidecar's path still leads to the file that was read after the content was opened, no writer passed
+by, and the two belong together; the open sidecar keeps its inode number from being used again.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import BinaryIO
 
 from persistence.errors import BusyError, DamagedError
 from persistence.model.instants import epoch_seconds
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, stamp
 from persistence.store import files, sidecars
 from persistence.store.layout import Place
 
@@ -62,6 +66,27 @@ def read(place: Place, *, content: bool) -> Found | None:
         BusyError: writers passed by at every attempt.
         OSError: a file cannot be read.
     """
+    sidecar = read_sidecar(place)
+    if sidecar is None:
+        return None
+    if sidecar.deleted:
+        return Found(sidecar, sidecar.id, 0)
+    return _stamped(place, sidecar, content=content) or _read_guarded(place, content=content)
+
+
+def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
+    try:
+        status, file = _open(place.content, content=content)
+    except FileNotFoundError:
+        return None
+    if status.st_mtime_ns == stamp(sidecar) and status.st_size == sidecar.size:
+        return Found(sidecar, sidecar.id, sidecar.size, file)
+    if file is not None:
+        file.close()
+    return None
+
+
+def _read_guarded(place: Place, *, content: bool) -> Found | None:
     for _ in range(_ATTEMPTS):
         try:
             descriptor = os.open(place.sidecar, os.O_RDONLY | os.O_CLOEXEC)
@@ -74,7 +99,7 @@ def read(place: Place, *, content: bool) -> Found | None:
             found = _content(place, sidecar, content=content)
             if _still_at(descriptor, place.sidecar):
                 if found is None:
-                    raise DamagedError(f"the content of {place.content} is missing")
+                    raise _missing(place)
                 return found
             if found is not None and found.file is not None:
                 found.file.close()
@@ -83,16 +108,38 @@ def read(place: Place, *, content: bool) -> Found | None:
     raise BusyError(f"{place.name} is being written too often to be read")
 
 
+def facts(place: Place, sidecar: Sidecar) -> Found:
+    """The facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
+
+    Raises:
+        DamagedError: its content is missing.
+        OSError: it cannot be looked at.
+    """
+    found = Found(sidecar, sidecar.id, 0) if sidecar.deleted else _content(place, sidecar, content=False)
+    if found is None:
+        raise _missing(place)
+    return found
+
+
+def _missing(place: Place) -> DamagedError:
+    return DamagedError(f"the content of {place.content} is missing")
+
+
 def _content(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
     for path in (place.pending(sidecar.id), place.content):
         try:
-            if not content:
-                return _found(sidecar, os.stat(path), None)
-            file = FileIO(path)
+            status, file = _open(path, content=content)
         except FileNotFoundError:
             continue
-        return _found(sidecar, os.fstat(file.fileno()), file)
+        return _found(sidecar, status, file)
     return None
+
+
+def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
+    if not content:
+        return os.stat(path), None
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return os.fstat(descriptor), FileIO(descriptor)
 
 
 def _found(sidecar: Sidecar, status: os.stat_result, file: FileIO | None) -> Found:

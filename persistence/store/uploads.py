@@ -13,7 +13,6 @@ import time
 from types import TracebackType
 from typing import Self
 
-from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import fresh_id
 from persistence.store import files
 
@@ -55,12 +54,8 @@ class Upload:
         if self.size > _SMALL:
             files.sync(self._descriptor)
 
-    def place_at(self, path: str, modified: Instant) -> None:
-        """Give the content its name, and the revision's instant as its modification time.
-
-        A content whose time is not its revision's was replaced by hand: so readers can tell.
-        """
-        stamp = epoch_nanoseconds(modified)
+    def place_at(self, path: str, stamp: int) -> None:
+        """Give the content its name, and the revision's stamp as its modification time, in nanoseconds."""
         os.utime(self._descriptor, ns=(stamp, stamp))
         if self._path is None:
             files.link_descriptor(self._descriptor, path)

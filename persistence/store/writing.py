@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, Form
-from persistence.model.sidecar import Sidecar, fresh_id
+from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, reading, sidecars
 from persistence.store.directories import Directories
 from persistence.store.layout import TRASH, Layout, Place
@@ -26,20 +26,21 @@ class Writer:
     def current(self, address: Address) -> Found | None:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
         place = self._layout.place(address)
-        self._recover(place)
-        return reading.read(place, content=False)
+        committed = self._recover(place)
+        return reading.facts(place, committed) if committed is not None else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: Found | None) -> None:
         """Store an uploaded content as the next revision, over what ``current`` found."""
         place = self._layout.place(address)
-        self._directories.make(place.directory)
+        if over is None:
+            self._directories.make(place.directory)
         pending = place.pending(sidecar.id)
         try:
             kept = address.keeps_history and over is not None and self._keep(place, over.sidecar)
             # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
             with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
                 files.begin_writeback(prepared)
-                upload.place_at(pending, sidecar.modified)
+                upload.place_at(pending, stamp(sidecar))
                 files.sync(prepared)
                 upload.sync()
             self._settle(place, kept=kept, known=over is not None)
@@ -88,11 +89,14 @@ class Writer:
 
     def _keep(self, place: Place, sidecar: Sidecar) -> bool:
         """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
-        files.make_directory(place.history)
         revision = place.revision(sidecar.modified)
+        try:
+            files.keep_as(place.sidecar, revision.sidecar)
+        except FileNotFoundError:
+            files.make_directory(place.history)
+            files.keep_as(place.sidecar, revision.sidecar)
         if not sidecar.deleted:
             files.keep_as(place.content, revision.content)
-        files.keep_as(place.sidecar, revision.sidecar)
         return True
 
     def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
@@ -107,18 +111,18 @@ class Writer:
         if not known:
             self._directories.settle(place.directory)
 
-    def _recover(self, place: Place) -> None:
+    def _recover(self, place: Place) -> Sidecar | None:
         committed = reading.read_sidecar(place)
         if committed is not None and committed.deleted:
             self._finish_removal(place)
         elif committed is not None and files.exists(place.pending(committed.id)):
             files.rename(place.pending(committed.id), place.content)
-        if not files.exists(place.prepared):
-            return
-        stray = self._prepared_id(place)
-        if stray is not None and (committed is None or stray != committed.id):
-            files.remove(place.pending(stray))
-        files.remove(place.prepared)
+        if files.exists(place.prepared):
+            stray = self._prepared_id(place)
+            if stray is not None and (committed is None or stray != committed.id):
+                files.remove(place.pending(stray))
+            files.remove(place.prepared)
+        return committed
 
     def _finish_removal(self, place: Place) -> None:
         """Remove a deleted content that a crash left; one with a single name was put there since, and stays."""

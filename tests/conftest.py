@@ -1,0 +1,56 @@
+"""Fixtures that every suite shares: a real service in both dialects and through both faces."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import PROVIDER, PUBLIC, Service, running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings_from_outside() -> None:
+    """Settings in the environment of whoever runs the tests must not reach them."""
+    for name in [name for name in os.environ if name.startswith("PERSISTENCE_")]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session", params=["svc", "orbeon"])
+def dialect_service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service in each dialect, shared by the tests of a process."""
+    directory = tmp_path_factory.mktemp(f"service-{request.param}")
+    with running(directory, dialect=request.param, env={"PERSISTENCE_MAX_BODY": str(8 << 20)}) as service:
+        yield service
+
+
+@pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
+def service(request: pytest.FixtureRequest, dialect_service: Service) -> Service:
+    """The service of each dialect through each face."""
+    dialect_service.face = request.param
+    return dialect_service
+
+
+@pytest.fixture(scope="session")
+def svc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service in the default dialect, for what does not depend on dialect or face."""
+    with running(tmp_path_factory.mktemp("service"), env={"PERSISTENCE_MAX_BODY": str(8 << 20)}) as service:
+        yield service
+
+
+@pytest.fixture
+def form() -> str:
+    """An application and form that no other test uses, as they stand in a path."""
+    return f"app-{uuid.uuid4().hex[:8]}/form"
+
+
+@pytest.fixture
+def corpus() -> Path:
+    """The folder of real input, where there is one beside the project."""
+    folder = Path(__file__).parents[2] / "shared" / "corpus"
+    if not folder.is_dir():
+        pytest.skip("no folder of real input beside the project")
+    return folder

@@ -1,0 +1,145 @@
+"""A real service for tests: gunicorn on a port of its own, and a client that speaks plain HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PUBLIC = "/fr/service/persistence"
+PROVIDER = ""
+_READY = 30.0
+_LISTENING = re.compile(rb"Listening at: http://127\.0\.0\.1:(\d+)")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response, read to its end."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    def __getitem__(self, name: str) -> str | None:
+        return self.headers[name]
+
+    @property
+    def cause(self) -> str:
+        """The one line of an error."""
+        return self.body.decode().strip()
+
+
+@dataclass
+class Service:
+    """A running service; requests go to ``face`` with headers named for ``prefix``."""
+
+    port: int
+    data: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+    dialect: str = "svc"
+    face: str = PROVIDER
+    timeout: float = 30.0
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        """What the service's own headers begin with."""
+        return {"svc": "Svc-", "orbeon": "Orbeon-"}[self.dialect]
+
+    @property
+    def designer(self) -> str:
+        """The designer's application."""
+        return self.dialect
+
+    @property
+    def deleted(self) -> int:
+        """The status of reading what was deleted."""
+        return {"svc": 404, "orbeon": 410}[self.dialect]
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        """One request on a connection of its own; ``own`` headers get the prefix, ``_`` standing for ``-``."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        sent = {**self.extra, **(headers or {})}
+        sent.update({self.prefix + name.replace("_", "-"): str(value) for name, value in own.items()})
+        try:
+            connection.request(method, f"{self.face}/crud/{path}", body=body, headers=sent)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None, **own: object) -> Answer:
+        """GET."""
+        return self.ask("GET", path, None, headers, **own)
+
+    def head(self, path: str, headers: Mapping[str, str] | None = None, **own: object) -> Answer:
+        """HEAD."""
+        return self.ask("HEAD", path, None, headers, **own)
+
+    def put(self, path: str, body: bytes = b"<d/>", headers: Mapping[str, str] | None = None, **own: object) -> Answer:
+        """PUT."""
+        return self.ask("PUT", path, body, {"Content-Type": "application/xml", **(headers or {})}, **own)
+
+    def delete(self, path: str, headers: Mapping[str, str] | None = None, **own: object) -> Answer:
+        """DELETE."""
+        return self.ask("DELETE", path, None, headers, **own)
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def leftovers(self) -> list[Path]:
+        """Files that only a write in progress may have: temporary names and spooled bodies."""
+        own = [path for name in (".spool", ".trash") for path in (self.data / name).rglob("*")]
+        return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
+
+
+@contextmanager
+def running(
+    directory: Path, *, dialect: str = "svc", workers: int = 1, threads: int = 4, env: Mapping[str, str] | None = None
+) -> Iterator[Service]:
+    """A service with its data below ``directory``, for the length of a block."""
+    directory.mkdir(parents=True, exist_ok=True)
+    data, log = directory / "data", directory / "service.log"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
+    environment.update(env or {})
+    command = [
+        *(sys.executable, "-m", "persistence.cli", "serve", "--bind", "127.0.0.1:0", "--data", str(data)),
+        *("--dialect", dialect, "--workers", str(workers), "--threads", str(threads)),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=directory, env=environment, stderr=output, stdout=output)
+    try:
+        yield Service(_port(process, log), data, log, process, dialect)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + _READY
+    while time.monotonic() < deadline:
+        text = log.read_bytes()
+        listening = _LISTENING.search(text)
+        if listening and b"Booting worker" in text:
+            return int(listening[1])
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise RuntimeError(f"the service did not start:\n{log.read_text()}")
