@@ -23,6 +23,9 @@ class WellFormedness:
     def feed(self, chunk: bytes) -> None:
         """Check the next piece."""
         self._guarded(lambda: self._parser.feed(chunk))
+        # Errors of namespaces do not stop a streaming parse, but would stop everyone who reads the document later.
+        for entry in self._parser.feed_error_log.filter_from_errors():
+            raise MalformedXmlError(f"the body is not well-formed XML: {entry.message}")
 
     def close(self) -> None:
         """Check that the document is complete."""

@@ -6,6 +6,8 @@ a change happens. What comes before it can be thrown away, what comes after it c
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, Form
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
@@ -44,10 +46,10 @@ class Writer:
                 files.sync(prepared)
                 upload.sync()
             self._settle(place, kept=kept, known=over is not None)
+            files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
-            files.remove_quietly(pending, place.prepared)
+            self._discard(place)
             raise
-        files.rename(place.prepared, place.sidecar)  # committed
         files.rename(pending, place.content)
         files.sync_directory(place.directory)
 
@@ -59,10 +61,10 @@ class Writer:
             with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
                 files.sync(prepared)
             self._settle(place, kept=kept, known=True)
+            files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
-            files.remove_quietly(place.prepared)
+            self._discard(place)
             raise
-        files.rename(place.prepared, place.sidecar)  # committed
         files.remove(place.content)
         files.sync_directory(place.directory)
 
@@ -110,6 +112,11 @@ class Writer:
         files.sync_directory(place.directory)
         if not known:
             self._directories.settle(place.directory)
+
+    def _discard(self, place: Place) -> None:
+        """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
+        with suppress(OSError, DamagedError):
+            self._recover(place)
 
     def _recover(self, place: Place) -> Sidecar | None:
         committed = reading.read_sidecar(place)

@@ -1,0 +1,191 @@
+"""Bad input over HTTP: a clear answer, nothing half-written, no temporary file, and a service that goes on."""
+
+import socket
+
+import pytest
+
+from tests.forms.test_wellformed import HOSTILE
+from tests.service import Service
+
+
+def raw(service: Service, request: bytes, *, half_close: bool = True) -> tuple[int, bytes]:
+    """Status and whole answer to bytes sent as they are."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
+        connection.sendall(request)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+            head, _, body = answer.partition(b"\r\n\r\n")
+            length = next((line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), b": 0")
+            if body and len(body) >= int(length.split(b":")[1]):
+                break
+    return int(answer[9:12] or 0), answer
+
+
+def nothing_is_left(service: Service, form: str) -> bool:
+    """No file of the form, and no temporary one."""
+    return not service.leftovers() and not (service.data / form).exists()
+
+
+@pytest.mark.parametrize("name", sorted(set(HOSTILE) - {"huge comment", "huge attribute"}))
+def test_hostile_xml_is_refused(service: Service, form: str, name: str) -> None:
+    """The issue: malformed XML, an XML bomb, a DOCTYPE: 400 with one line, before anything is stored."""
+    for path in (f"{form}/data/D/data.xml", f"{form}/form/form.xhtml", f"{form}/draft/D/data.xml"):
+        answer = service.put(path, HOSTILE[name], Form_Definition_Version=1)
+        assert answer.status == 400
+        assert answer["Content-Type"] == "text/plain; charset=utf-8"
+        assert len(answer.body.splitlines()) == 1
+    assert nothing_is_left(service, form)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/b/data/../data.xml",
+        "a/b/data/%2e%2e/data.xml",
+        "a/b/data/%2E/data.xml",
+        "../../etc/passwd",
+        "a/b/data/D/%00",
+        "a/b/data/D/x%00.bin",
+        "a/b/data/D%2F..%2FE/data.xml",
+        "a/b/data/D/a%5Cb.bin",
+        "a/b/data/D/a%0Ab.bin",
+        "a/b/data/D/%FF.bin",
+        "a/b/data/D/" + "x" * 300,
+        "a/b/data/" + "x" * 300 + "/data.xml",
+        "x" * 300 + "/b/data/D/data.xml",
+        "a/b/data/D/data.xml.json",
+        "a/b/data/D/a.bin.json",
+        "a/b/data/D/.history",
+        "a/b/data/D/.data.xml.json",
+        "a/b/data/.history/data.xml",
+        ".locks/b/data/D/data.xml",
+        "a/.b/data/D/data.xml",
+        "a/b/form/.form.xhtml." + "0" * 40,
+    ],
+)
+def test_odd_paths_are_refused(service: Service, path: str) -> None:
+    """The issue: dots, encoded dots, NUL, 300 characters, names of sidecars, history and locks: 400."""
+    before = sorted(file for file in service.data.parent.rglob("*") if ".locks" not in file.parts)
+    for method in ("GET", "HEAD", "PUT", "DELETE"):
+        answer = service.ask(method, path, b"<d/>" if method == "PUT" else None, Form_Definition_Version=1)
+        assert answer.status == 400
+    assert sorted(file for file in service.data.parent.rglob("*") if ".locks" not in file.parts) == before
+
+
+def test_doubled_slashes_are_collapsed(service: Service, form: str) -> None:
+    """Spec crud 2.1: the runtime builds such paths."""
+    service.put(f"{form}/data/D//data.xml", b"<d/>", Form_Definition_Version=1)
+    assert service.get(f"/{form}//data/D/data.xml").body == b"<d/>"
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a", "a/b", "a/b/data/D", "a/b/data/D/", "a/b/form", "a/b/form/", "a/b/other/D/x", "a/b/data/D/x/y"]
+)
+def test_unknown_paths_are_not_found(service: Service, path: str) -> None:
+    """The issue: 404."""
+    assert service.get(path).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS", "TRACE", "LOCK", "PROPFIND"])
+def test_unknown_methods_are_not_allowed(service: Service, form: str, method: str) -> None:
+    """Spec crud 2.1: 405, with Allow (RFC 9110 15.5.6)."""
+    for path in (f"{form}/data/D/data.xml", f"{form}/form/form.xhtml", f"{form}/draft/D/a.bin"):
+        answer = service.ask(method, path)
+        assert (answer.status, answer["Allow"]) == (405, "DELETE, GET, HEAD, PUT")
+    assert service.ask(method, f"{form}/data/")["Allow"] == "DELETE"
+
+
+@pytest.mark.parametrize("name", ["data.xml", "a.bin"])
+def test_a_client_that_hangs_up_stores_nothing(service: Service, form: str, name: str) -> None:
+    """Reliability, Servers: a truncated body runs the view; it must not become half a file."""
+    path = f"{service.face}/crud/{form}/data/D/{name}"
+    head = f"PUT {path} HTTP/1.1\r\nHost: x\r\n{service.prefix}Form-Definition-Version: 1\r\n"
+    status, answer = raw(service, f"{head}Content-Length: 1000\r\n\r\n<d/>".encode())
+    assert (status, b"996 bytes before" in answer) == (400, True)
+    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\n4\r\n<d/>\r\n".encode())[0] == 400
+    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\n9\r\n<d/>".encode())[0] == 400
+    assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n".encode())[0] == 400
+    assert nothing_is_left(service, form)
+
+
+def test_a_body_must_be_announced(service: Service, form: str) -> None:
+    """RFC 9110 15.5.12: without a length and without chunks there is no body to store."""
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    assert raw(service, f"{head}\r\n".encode())[0] == 411
+    assert raw(service, f"{head}Content-Length: x\r\n\r\n".encode())[0] == 400
+    assert raw(service, f"{head}Content-Length: -1\r\n\r\n".encode())[0] == 400
+    assert nothing_is_left(service, form)
+
+
+def test_chunked_bodies_are_stored_whole(service: Service, form: str) -> None:
+    """Chunks carry their own lengths."""
+    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head += f"{service.prefix}Form-Definition-Version: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert raw(service, head.encode() + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")[0] == 201
+    assert service.get(f"{form}/data/D/a.bin").body == b"abcde"
+
+
+def test_a_body_over_the_limit(service: Service, form: str) -> None:
+    """The issue: 413, announced or chunked; the test's limit is 8 MiB."""
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head += f"{service.prefix}Form-Definition-Version: 1\r\n"
+    assert raw(service, f"{head}Content-Length: {(8 << 20) + 1}\r\n\r\n".encode(), half_close=False)[0] == 413
+    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+    over = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 8 + b"1\r\ny\r\n0\r\n\r\n"
+    assert raw(service, over)[0] == 413
+    assert nothing_is_left(service, form)
+    exact = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 8 + b"0\r\n\r\n"
+    assert raw(service, exact)[0] == 201
+
+
+def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
+    """RFC 9110 8.4: stored as it is, it would come back without its coding."""
+    answer = service.put(f"{form}/data/D/a.bin", b"x", {"Content-Encoding": "gzip"}, Form_Definition_Version=1)
+    assert answer.status == 415
+    assert nothing_is_left(service, form)
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("valid=maybe", {}),
+        ("", {"Workflow-Stage": "x" * 256}),
+        ("", {"Username": "x" * 256}),
+        ("", {"Credentials": "{"}),
+        ("", {"Credentials": '{"username": 7}'}),
+    ],
+)
+def test_malformed_parameters_are_refused(service: Service, form: str, query: str, headers: dict[str, str]) -> None:
+    """Spec crud 4.4 and 6.1, with their recommendation: 400."""
+    own = {service.prefix + name: value for name, value in headers.items()}
+    answer = service.put(f"{form}/data/D/data.xml?{query}", headers=own, Form_Definition_Version=1)
+    assert answer.status == 400
+    assert nothing_is_left(service, form)
+
+
+def test_a_refused_put_leaves_what_was_there(service: Service, form: str) -> None:
+    """Old content, old headers, no new revision, and no draft erased."""
+    path = f"{form}/data/D/data.xml"
+    service.put(path, b"<d>1</d>", Form_Definition_Version=1)
+    service.put(f"{form}/draft/D/data.xml", Form_Definition_Version=1)
+    before = service.get(path)
+    for body, headers in ((b"<", {}), (b"<d/>", {"If-Match": "x"}), (b"<d/>", {"Content-Encoding": "br"})):
+        assert service.put(path, body, headers).status >= 400
+    after = service.get(path)
+    assert (after.body, after["ETag"]) == (b"<d>1</d>", before["ETag"])
+    assert service.get(f"{form}/draft/D/data.xml").status == 200
+    assert not (service.data / form / "data/D/.history").exists()
+
+
+def test_errors_are_one_line_and_have_an_id(service: Service, form: str) -> None:
+    """Design, section 7: the cause in a short text/plain body, and a request id; a HEAD has no body."""
+    missing = service.get(f"{form}/data/D/data.xml", {"X-Request-Id": "abc-1"})
+    assert missing.cause == f"{form}/data/D/data.xml does not exist"
+    assert (missing["X-Request-Id"], missing["Content-Type"]) == ("abc-1", "text/plain; charset=utf-8")
+    odd = service.get(f"{form}/data/D/data.xml", {"X-Request-Id": "a b\tc"})
+    assert len(str(odd["X-Request-Id"])) == 16
+    assert service.head(f"{form}/data/D/data.xml").body == b""

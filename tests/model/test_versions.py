@@ -1,0 +1,75 @@
+"""Which version a request means: the table of spec crud 5.1, without a server."""
+
+import pytest
+
+from persistence.errors import BadRequestError, VersionError
+from persistence.model.versions import ABSENT, ForDocument, VersionRequest, must_equal, parse, to_publish, to_read
+
+NEXT = VersionRequest(wants_next=True)
+FOR_DOCUMENT = VersionRequest(for_document=ForDocument("D", is_draft=False))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", VersionRequest(number=1)), ("12", VersionRequest(number=12)), (" 3 ", VersionRequest(number=3))],
+)
+def test_a_positive_integer_is_a_version(text: str, expected: VersionRequest) -> None:
+    assert parse(text, None, None) == expected
+
+
+def test_next_and_nothing_are_versions_too() -> None:
+    assert parse("next", None, None) == NEXT
+    assert parse(None, None, None) == ABSENT
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "+1", "1.0", "one", "latest", "Next", "1 2", "\uff19", "9" * 10])
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(VersionError):
+        parse(text, None, None)
+
+
+@pytest.mark.parametrize("number", [None, "7", "next", "nonsense"])
+def test_a_document_wins_over_the_version(number: str | None) -> None:
+    assert parse(number, "D", "true") == VersionRequest(for_document=ForDocument("D", is_draft=True))
+
+
+def test_the_draft_flag_is_true_or_false() -> None:
+    assert parse(None, "D", "false") == FOR_DOCUMENT
+    with pytest.raises(BadRequestError):
+        parse(None, "D", "yes")
+
+
+@pytest.mark.parametrize(
+    ("asked", "latest", "version"),
+    [(ABSENT, None, 1), (ABSENT, 3, 3), (VersionRequest(number=2), 3, 2), (VersionRequest(number=9), None, 9)],
+)
+def test_reading_means_the_latest_or_the_number(asked: VersionRequest, latest: int | None, version: int) -> None:
+    assert to_read(asked, latest) == version
+
+
+@pytest.mark.parametrize("asked", [NEXT, FOR_DOCUMENT])
+def test_next_and_for_document_do_not_read(asked: VersionRequest) -> None:
+    with pytest.raises(VersionError):
+        to_read(asked, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "latest", "version"),
+    [(ABSENT, None, 1), (ABSENT, 3, 3), (NEXT, None, 1), (NEXT, 3, 4), (VersionRequest(number=9), 3, 9)],
+)
+def test_publishing_replaces_the_latest_or_takes_the_next(
+    asked: VersionRequest, latest: int | None, version: int
+) -> None:
+    assert to_publish(asked, latest) == version
+
+
+def test_for_document_does_not_publish() -> None:
+    with pytest.raises(VersionError):
+        to_publish(FOR_DOCUMENT, 1)
+
+
+def test_a_number_must_equal_the_stored_one() -> None:
+    must_equal(None, 2, "x")
+    must_equal(2, 2, "x")
+    with pytest.raises(VersionError, match="x has form definition version 2, not 1"):
+        must_equal(1, 2, "x")

@@ -1,0 +1,72 @@
+"""The root: its format, and the probe at start."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import DiskError, StartupError
+from persistence.store import files
+from persistence.store.store import Store
+
+
+def test_a_new_root_is_made_and_probed(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "deep" / "root"), lock_timeout=1)
+    store.probe()
+    assert (tmp_path / "deep/root/layout.json").read_bytes() == b'{"format":1}\n'
+    assert len(list((tmp_path / "deep/root/.locks").iterdir())) == 256
+    assert list((tmp_path / "deep/root/.spool").iterdir()) == []
+    assert store.free_bytes() > 0
+
+
+@pytest.mark.parametrize("text", ['{"format":2}', "{", '{"format":"1"}', "{}"])
+def test_an_unknown_format_refuses_to_start(tmp_path: Path, text: str) -> None:
+    (tmp_path / "layout.json").write_text(text)
+    with pytest.raises(StartupError, match=r"layout\.json"):
+        Store(str(tmp_path), lock_timeout=1)
+
+
+def test_a_lost_layout_file_is_written_again(tmp_path: Path) -> None:
+    """Losing any one file loses at most the resource it belongs to."""
+    Store(str(tmp_path), lock_timeout=1)
+    (tmp_path / "layout.json").unlink()
+    Store(str(tmp_path), lock_timeout=1)
+    assert (tmp_path / "layout.json").exists()
+
+
+def test_a_root_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("x")
+    with pytest.raises(DiskError, match=r"data directory .*root: "):
+        Store(str(tmp_path / "root"), lock_timeout=1)
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "what"),
+    [
+        (files, "sync", "writing and fsync"),
+        (files, "keep_as", "hard links"),
+        (files, "rename", "rename"),
+        (files, "sync_directory", "fsync of a directory"),
+        (os, "statvfs", "free space"),
+        (fcntl, "flock", "locks between processes"),
+    ],
+)
+def test_the_probe_names_what_does_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, call: str, what: str
+) -> None:
+    store = Store(str(tmp_path), lock_timeout=1)
+
+    def refuse(*_: object) -> None:
+        raise OSError(22, os.strerror(22))
+
+    monkeypatch.setattr(module, call, refuse)
+    with pytest.raises(StartupError, match=f"{what}: Invalid argument"):
+        store.probe()
+
+
+def test_the_probe_notices_locks_that_do_not_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path), lock_timeout=1)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    with pytest.raises(StartupError, match="locked out"):
+        store.probe()

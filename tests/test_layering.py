@@ -1,0 +1,94 @@
+"""The layers: imports point downwards only, and each kind of work has its one place."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "persistence"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+ALLOWED = {
+    "errors": set(),
+    "model": {"errors"},
+    "dialect": {"model"},
+    "settings": {"errors"},
+    "store": {"model", "errors"},
+    "forms": {"model", "errors"},
+    "service": {"store", "forms", "model", "dialect", "errors"},
+    "http": {"service", "store", "model", "dialect", "errors"},
+    "app": {"http", "service", "store", "dialect", "settings", "errors"},
+    "cli": {"app", "store", "settings", "errors"},
+}
+"""Which layers of the package a layer may import besides itself."""
+
+ONLY_IN = {
+    "flask": {"http", "app", "cli"},
+    "werkzeug": {"http"},
+    "lxml": {"forms"},
+    "gunicorn": {"cli"},
+    "click": {"cli"},
+    "structlog": {"http"},
+}
+"""Which layers may import a library."""
+
+ONE_PLACE = {
+    ("os", "rename"): {"store/files.py"},
+    ("os", "replace"): {"store/files.py"},
+    ("os", "link"): {"store/files.py"},
+    ("os", "unlink"): {"store/files.py"},
+    ("os", "remove"): {"store/files.py"},
+    ("os", "mkdir"): {"store/files.py"},
+    ("os", "fsync"): {"store/files.py"},
+    ("os", "write"): {"store/files.py"},
+    ("shutil", "rmtree"): {"store/files.py"},
+    ("fcntl", "flock"): {"store/locks.py", "store/uploads.py", "store/root.py"},
+    ("os", "environ"): {"settings.py"},
+}
+"""Calls that have one home; an upload's flock says that it is alive, the root's probes, neither guards data."""
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_downwards(path: Path) -> None:
+    own = layer(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "persistence" and own != "__init__":
+            assert parts[1] == own or parts[1] in ALLOWED[own], f"{own} imports {name}"
+        elif parts[0] in ONLY_IN:
+            assert own in ONLY_IN[parts[0]], f"{own} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_each_kind_of_work_has_one_place(path: Path) -> None:
+    own = str(path.relative_to(PACKAGE))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            homes = ONE_PLACE.get((node.value.id, node.attr))
+            assert homes is None or own in homes, f"{own}:{node.lineno} uses {node.value.id}.{node.attr}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            assert not own.startswith("http/"), f"{own}:{node.lineno} opens a file"
+            modes = [argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)]
+            assert all(not set(str(mode)) & set("wxa+") for mode in modes), f"{own}:{node.lineno} writes a file"
+
+
+def test_only_the_dialect_knows_the_names_of_the_worlds() -> None:
+    for path in MODULES:
+        if layer(path) != "dialect":
+            strings = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            texts = {text for text in strings if isinstance(text, str) and "\n" not in text}
+            assert not [text for text in texts if text.startswith(("Svc-", "Orbeon-", "oxf.", "svc."))], path
