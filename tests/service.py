@@ -16,6 +16,7 @@ from pathlib import Path
 
 PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
+CONFIG = Path(__file__).parents[1] / "config"
 _READY = 30.0
 _LISTENING = re.compile(rb"Listening at: http://127\.0\.0\.1:(\d+)")
 
@@ -69,11 +70,17 @@ class Service:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
         """One request on a connection of its own; ``own`` headers get the prefix, ``_`` standing for ``-``."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
-        sent = {**self.extra, **(headers or {})}
+        sent = dict(headers or {})
         sent.update({self.prefix + name.replace("_", "-"): str(value) for name, value in own.items()})
+        return self.raw(method, f"{self.face}/crud/{path}", sent, body)
+
+    def raw(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """One request to any path of the server."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
         try:
-            connection.request(method, f"{self.face}/crud/{path}", body=body, headers=sent)
+            connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
             response = connection.getresponse()
             return Answer(response.status, response.headers, response.read())
         finally:
@@ -108,19 +115,32 @@ class Service:
 
 @contextmanager
 def running(
-    directory: Path, *, dialect: str = "svc", workers: int = 1, threads: int = 4, env: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    dialect: str = "svc",
+    workers: int = 1,
+    threads: int = 4,
+    env: Mapping[str, str] | None = None,
+    command: str = "serve",
 ) -> Iterator[Service]:
-    """A service with its data below ``directory``, for the length of a block."""
+    """A service with its data below ``directory``, for the length of a block.
+
+    ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     data, log = directory / "data", directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
     environment.update(env or {})
-    command = [
-        *(sys.executable, "-m", "persistence.cli", "serve", "--bind", "127.0.0.1:0", "--data", str(data)),
-        *("--dialect", dialect, "--workers", str(workers), "--threads", str(threads)),
-    ]
+    size = ("--workers", str(workers), "--threads", str(threads))
+    if command == "serve":
+        options = ("--bind", "127.0.0.1:0", "--data", str(data), "--dialect", dialect)
+        arguments = [sys.executable, "-m", "persistence.cli", "serve", *options, *size]
+    else:
+        environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
+        options = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", "127.0.0.1:0")
+        arguments = [sys.executable, "-m", "gunicorn", *options, *size, "persistence.app:create_app()"]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=directory, env=environment, stderr=output, stdout=output)
+        process = subprocess.Popen(arguments, cwd=directory, env=environment, stderr=output, stdout=output)
     try:
         yield Service(_port(process, log), data, log, process, dialect)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Annotated
 
 import msgspec
 
@@ -10,6 +11,9 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 
 SCHEMA = 1
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
+
+
+_Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 
 
 class ClientHash(msgspec.Struct, frozen=True):
@@ -28,11 +32,11 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     schema: int
-    id: str
-    version: int
-    modified: Instant
-    created: Instant
-    size: int
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
+    version: Annotated[int, msgspec.Meta(ge=1)]
+    modified: _Instant
+    created: _Instant
+    size: Annotated[int, msgspec.Meta(ge=0)]
     digest: str | None = None
     content_type: str | None = None
     valid: bool | None = None

@@ -1,0 +1,95 @@
+"""The command: what it prints, and what it says when it cannot start."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service import running
+
+PROJECT = Path(__file__).parents[2]
+
+
+def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "persistence.cli", *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
+    done = persistence("config", "--workers", "7", cwd=tmp_path, env={"PERSISTENCE_DIALECT": "orbeon"})
+    assert done.returncode == 0
+    assert "workers = 7  # flag: " in done.stdout
+    assert "dialect = 'orbeon'  # environment: " in done.stdout
+    assert "data = 'var/data'  # default: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "cause"),
+    [
+        (("--config", "none.toml"), {}, "the settings file none.toml does not exist"),
+        ((), {"PERSISTENCE_THREDS": "1"}, "unknown setting 'threds'; the nearest valid name is 'threads'"),
+        (("--data", "file/data"), {}, "file/data: Not a directory"),
+        (("--workers", "0"), {}, "flag: workers = 0 is not acceptable"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], env: dict[str, str], cause: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    done = persistence("serve", "--bind", "127.0.0.1:0", *arguments, cwd=tmp_path, env=env)
+    assert done.returncode == 1
+    assert cause in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("persistence: ")
+
+
+def test_an_unknown_layout_refuses_to_start(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/layout.json").write_text('{"format":99}')
+    done = persistence("serve", "--data", "data", "--bind", "127.0.0.1:0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "format 99" in done.stderr
+
+
+def test_gunicorn_says_the_same_and_gives_up(tmp_path: Path) -> None:
+    """Under gunicorn's own command a start that cannot succeed must not be tried again for ever."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/layout.json").write_text('{"format":99}')
+    done = subprocess.run(
+        [sys.executable, "-m", "gunicorn", "-b", "127.0.0.1:0", "--no-control-socket", "persistence.app:create_app()"],
+        cwd=tmp_path,
+        env={**os.environ, "PERSISTENCE_DATA": "data"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "persistence: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    """The master goes on; what was acknowledged is there."""
+    with running(tmp_path) as service:
+        service.put("a/b/data/D/data.xml", b"<d>1</d>", Form_Definition_Version=1)
+        (worker,) = service.workers()
+        os.kill(worker, 9)
+        for _ in range(100):
+            try:
+                answer = service.get("a/b/data/D/data.xml")
+            except OSError:
+                continue
+            break
+        assert answer.body == b"<d>1</d>"
+        assert service.workers() != [worker]

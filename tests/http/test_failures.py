@@ -1,0 +1,34 @@
+"""Errors that nobody foresaw: one line, no traceback on the wire, everything in the log."""
+
+import io
+import json
+import sys
+
+import pytest
+from flask import Flask
+
+from persistence.dialect import SVC
+from persistence.http import failures, logs
+from persistence.http.logs import RequestLog
+from persistence.http.paths import CleanPaths
+
+
+def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No traceback goes out; the log has it, under the request's id."""
+    written = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stderr", written)
+    logs.configure()
+    app = Flask("defective")
+    failures.register(app, SVC)
+    app.wsgi_app = RequestLog(CleanPaths(app.wsgi_app))  # type: ignore[method-assign]
+
+    @app.get("/defect")
+    def defect() -> str:
+        raise RuntimeError("inner\nworkings")
+
+    answer = app.test_client().get("/defect", headers={"X-Request-Id": "defect-1"})
+    assert answer.status_code == 500
+    assert answer.text == "internal error; the log has the details under this request's id\n"
+    lines = [json.loads(line) for line in written.buffer.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert [(line["id"], line["event"]) for line in lines] == [("defect-1", "unexpected"), ("defect-1", "request")]
+    assert "RuntimeError" in lines[0]["exception"]

@@ -1,0 +1,75 @@
+"""The running service: health, readiness, logs and limits of waiting."""
+
+import fcntl
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from persistence.store.locks import stripe
+from tests.service import Service, running
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_healthy_service_says_so(svc: Service, path: str) -> None:
+    answer = svc.raw("GET", path)
+    assert (answer.status, answer["Content-Type"]) == (200, "text/plain; charset=utf-8")
+
+
+def test_too_little_space_is_not_ready(tmp_path: Path) -> None:
+    with running(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
+        answer = service.raw("GET", "/readyz")
+        assert answer.status == 503
+        assert "bytes are free" in answer.cause
+        assert service.raw("GET", "/healthz").status == 200
+
+
+def test_one_line_of_json_per_request(tmp_path: Path) -> None:
+    """The issue: structured, without bodies; and without the query, which may hold a token."""
+    with running(tmp_path) as service:
+        service.put("a/b/data/D/data.xml?fr-access-token=secret", b"<d>private</d>", {"X-Request-Id": "put-1"})
+        service.get("a/b/data/none/data.xml", {"X-Request-Id": "get-1"})
+        service.raw("GET", "/crud/../x", {"X-Request-Id": "odd-1"})
+        log = service.log.read_text()
+    lines = {line["id"]: line for line in map(json.loads, filter(lambda text: text.startswith("{"), log.splitlines()))}
+    assert (lines["put-1"]["method"], lines["put-1"]["status"]) == ("PUT", 201)
+    assert lines["put-1"]["path"] == "/crud/a/b/data/D/data.xml"
+    assert (lines["get-1"]["status"], lines["get-1"]["cause"]) == (404, "a/b/data/none/data.xml does not exist")
+    assert lines["odd-1"]["status"] == 400
+    assert "private" not in log
+    assert "secret" not in log
+
+
+def test_a_writer_that_waits_too_long_is_told_to_retry(tmp_path: Path) -> None:
+    """Design, section 3: a deadline, 503 with Retry-After; readers and other documents go on."""
+    with running(tmp_path, env={"PERSISTENCE_LOCK_TIMEOUT": "0.3"}) as service:
+        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
+        lock = service.data / ".locks" / f"{stripe(('a', 'b', 'data', 'D')):02x}"
+        with lock.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            began = time.monotonic()
+            busy = service.put("a/b/data/D/data.xml")
+            assert (busy.status, busy["Retry-After"]) == (503, "1")
+            assert 0.25 < time.monotonic() - began < 10
+            assert service.get("a/b/data/D/data.xml").status == 200
+            assert service.put("a/b/data/other/data.xml", Form_Definition_Version=1).status == 201
+        assert service.put("a/b/data/D/data.xml").status == 204
+
+
+def test_damage_is_said_and_not_taken_for_absence(tmp_path: Path) -> None:
+    """Design, section 3: 500 with a reason, on reading and on writing; other documents go on."""
+    with running(tmp_path) as service:
+        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
+        (service.data / "a/b/data/D/data.xml.json").write_text("{")
+        for answer in (service.get("a/b/data/D/data.xml"), service.put("a/b/data/D/data.xml")):
+            assert answer.status == 500
+            assert "data.xml.json cannot be read" in answer.cause
+        assert service.put("a/b/data/E/data.xml", Form_Definition_Version=1).status == 201
+
+
+def test_gunicorns_own_command_serves_too(tmp_path: Path) -> None:
+    """The issue: ``gunicorn 'persistence.app:create_app()'`` with the example configuration."""
+    with running(tmp_path, command="gunicorn") as service:
+        assert service.put("a/b/data/D/data.xml", Form_Definition_Version=1).status == 201
+        assert service.get("a/b/data/D/data.xml").status == 200
