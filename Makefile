@@ -29,5 +29,8 @@ check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
+bench: install ## print the speed of the service beside the least a server could do
+	$(BIN)/python bench/bench.py
+
 clean: ## remove what make made; data under var/ stays
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

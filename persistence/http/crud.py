@@ -82,32 +82,26 @@ class Crud:
         if request.method == "GET" and address.is_main and self.dialect.is_designer(address.form):
             self.parser.check_migration(request)
         word = request.args.get("nonrelevant") if request.query_string else None
-        removing = is_removed(word, address, self.dialect)
-        read = self.documents.read(address, self.parser.get(request))
-        return self._read_relevant(request, read) if removing else self._read(request, read)
+        only_relevant = is_removed(word, address, self.dialect)
+        return self._read(request, self.documents.read(address, self.parser.get(request)), only_relevant=only_relevant)
 
     def delete_all(self, app: str, form: str) -> Response:
         """``DELETE /crud/$app/$form/data/``."""
         self.documents.delete_all(Form(app, form), self.parser.delete(_request()))
         return empty(HTTPStatus.OK, [])
 
-    def _read(self, request: Request, read: Read) -> Response:
+    def _read(self, request: Request, read: Read, *, only_relevant: bool = False) -> Response:
         found, headers = read.found, self.headers.of_read(read)
         if is_not_modified(request.environ, read):
             if found.file is not None:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
-        if found.file is None:
-            return head([*headers, ("Content-Length", str(found.size))])
+        if found.file is None:  # how long the relevant part is, only the transform would know
+            return head(headers if only_relevant else [*headers, ("Content-Length", str(found.size))])
+        if only_relevant:
+            file, size = without_nonrelevant(found.file, found.size)
+            return self.contents.send_made(request, file, size, headers)
         return self.contents.send(request, read, headers)
-
-    def _read_relevant(self, request: Request, read: Read) -> Response:
-        """Without what is not relevant; a HEAD tells no length, because only the transform would know it."""
-        found, headers = read.found, self.headers.of_read(read)
-        if found.file is None or is_not_modified(request.environ, read):
-            return self._read(request, read) if found.file is not None else head(headers)
-        file, size = without_nonrelevant(found.file, found.size)
-        return self.contents.send_made(request, file, size, headers)
 
     def _written(self, written: Written) -> Response:
         status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import VersionError
+from persistence.errors import DamagedError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.operations import UNRESTRICTED
@@ -120,20 +120,31 @@ class Documents:
         """Delete all data of a form, or of one version of it; returns how many documents (spec crud 4.13).
 
         Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
-        and the next call goes on. Drafts of documents that were never saved stay.
+        and the next call goes on. Drafts of documents that were never saved stay. A damaged document does not keep
+        the others from being deleted; it is reported when they are.
         """
         number = versions.number_only(delete.version, "deleting all data of a form")
         count = 0
+        damage: DamagedError | None = None
         for document in self._store.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
-            if not self._is_to_go(self._store.sidecar(address), number):
-                continue
-            with self._store.writing(address) as writer:
-                own = writer.current(address)
-                if own is not None and self._is_to_go(own.sidecar, number):
-                    self._bury(writer, address, own, grave_of(own, delete.user))
-                    count += 1
+            try:
+                count += self._delete_one(address, number, delete)
+            except DamagedError as error:
+                damage = damage or error
+        if damage is not None:
+            raise damage
         return count
+
+    def _delete_one(self, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
+        if not self._is_to_go(self._store.sidecar(address), number):
+            return False
+        with self._store.writing(address) as writer:
+            own = writer.current(address)
+            if own is None or not self._is_to_go(own.sidecar, number):
+                return False
+            self._bury(writer, address, own, grave_of(own, delete.user))
+            return True
 
     @staticmethod
     def _is_to_go(sidecar: Sidecar | None, number: int | None) -> bool:

@@ -78,6 +78,14 @@ def unescape(name: str) -> str:
     return unquote(name)
 
 
+def is_escaped(name: str) -> bool:
+    """Whether a file name found on disk is one that ``escape`` makes, and not a foreign one."""
+    try:
+        return escape(unescape(name)) == name
+    except BadAddressError:
+        return False
+
+
 def _directory(segment: str) -> str:
     name = escape(segment)
     if len(name.encode()) > LONGEST_DIRECTORY:

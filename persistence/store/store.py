@@ -12,7 +12,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import files, reading, root, serving
 from persistence.store.directories import Directories
-from persistence.store.layout import LOCKS, SPOOL, TRASH, Layout, unescape
+from persistence.store.layout import LOCKS, SPOOL, TRASH, Layout, is_escaped, unescape
 from persistence.store.locks import Locks
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload, sweep
@@ -93,7 +93,7 @@ class Store:
             os.scandir(self._layout.documents(form, Collection.DATA)) as entries,
         ):
             for entry in entries:
-                if not entry.name.startswith("."):
+                if is_escaped(entry.name):
                     yield unescape(entry.name)
 
     def upload(self) -> Upload:

@@ -66,6 +66,8 @@ def test_damage_is_said_and_not_taken_for_absence(tmp_path: Path) -> None:
             assert answer.status == 500
             assert "data.xml.json cannot be read" in answer.cause
         assert service.put("a/b/data/E/data.xml", Form_Definition_Version=1).status == 201
+        assert service.delete("a/b/data/").status == 500
+        assert service.get("a/b/data/E/data.xml").status == 404
 
 
 def test_gunicorns_own_command_serves_too(tmp_path: Path) -> None:

@@ -144,6 +144,10 @@ def test_documents_are_listed_by_their_own_names(store: Store) -> None:
     names = {"a", "b:c", "50%", "é.", "x.json"}
     for name in names:
         write(store, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), b"d")
+    foreign = Path(store.root) / "hr/leave/data"
+    (foreign / ".hidden").mkdir()
+    (foreign / "a%zz:").mkdir()
+    os.mkdir(os.fsencode(foreign) + b"/not-utf8-\xff")
     assert set(store.documents(FORM)) == names
     assert set(store.documents(Form("no", "form"))) == set()
 
