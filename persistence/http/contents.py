@@ -10,6 +10,7 @@ from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
+from persistence.errors import DiskError
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
@@ -41,11 +42,18 @@ class Contents:
             file.seek(part.first)
             headers.append(("Content-Range", str(part)))
             return _send(request, file, part.length, 206, headers)
-        if self.accel and found.size > _AT_ONCE:
-            with file:
-                headers.append(("X-Accel-Redirect", quote(f"{self.accel}/{self.store.serving_link(found)}")))
-            return BareResponse(b"", 200, headers)
-        return _send(request, file, found.size, 200, headers)
+        link = self._link(found) if self.accel and found.size > _AT_ONCE else None
+        if link is None:
+            return _send(request, file, found.size, 200, headers)
+        file.close()
+        return BareResponse(b"", 200, [*headers, ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))])
+
+    def _link(self, found: Found) -> str | None:
+        """A path for nginx, or ``None`` where the disk refuses a link: a full disk must still be readable."""
+        try:
+            return self.store.serving_link(found)
+        except DiskError:
+            return None
 
     def send_made(self, request: Request, file: BinaryIO, size: int, headers: Headers) -> Response:
         """A content that was made for this answer."""

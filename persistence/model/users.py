@@ -72,7 +72,7 @@ def parse_credentials(text: str) -> User:
             Role(unquote_plus(role.name), unquote_plus(role.organization) if role.organization else None)
             for role in raw.roles
         ),
-        organization=tuple(unquote_plus(level) for level in raw.organizations[0]) if raw.organizations else (),
+        organization=_levels(raw.organizations[0]) if raw.organizations else (),
     )
 
 
@@ -90,4 +90,8 @@ def from_headers(name: str | None, group: str | None, roles: str | None) -> User
 
 
 def _decoded(text: str) -> str | None:
-    return short(unquote_plus(text), "user or group name")
+    return short(unquote_plus(text), "user, group or organization name")
+
+
+def _levels(texts: list[str]) -> tuple[str, ...]:
+    return tuple(level for level in map(_decoded, texts) if level is not None)

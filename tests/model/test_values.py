@@ -89,6 +89,15 @@ def test_credentials_are_read_as_the_specification_shows_them() -> None:
     assert user == User("léa b", "staff", (Role("clerk"), Role("manager", "Paris")), ("Corp", "France", "Paris"))
 
 
+@pytest.mark.parametrize("field", ['"username":"a%0D%0Ab"', '"username":"a","groups":["%00"]'])
+def test_credentials_smuggle_no_control_characters(field: str) -> None:
+    """Decoded after the server has checked the header, they would come out as headers again."""
+    with pytest.raises(BadRequestError):
+        parse_credentials(f"{{{field}}}")
+    with pytest.raises(BadRequestError):
+        parse_credentials('{"username":"a","organizations":[["Corp","x%0D%0ASet-Cookie:%20y"]]}')
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"groups":[]}', '{"username":1}', '{"username":"a","roles":[{}]}'])
 def test_malformed_credentials_are_refused(text: str) -> None:
     with pytest.raises(BadRequestError):
