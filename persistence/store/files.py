@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -117,14 +118,15 @@ def link_descriptor(descriptor: int, path: str) -> None:
 def keep_as(source: str, target: str) -> None:
     """Give a file a second name, which survives what happens to the first; a copy where links are refused.
 
-    An older file of that name is replaced: it is what a crash left of the same step.
+    The name may be there already, when a crash stopped the same step. If it is another file (the first name was given
+    to a new one by hand since), that one is moved aside: neither is anybody else's to delete.
     """
     try:
         os.link(source, target)
     except FileExistsError:
         if not os.path.samefile(source, target):
-            os.unlink(target)
-            keep_as(source, target)
+            os.rename(target, f"{target}~{time.time_ns()}")
+            os.link(source, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise

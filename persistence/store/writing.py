@@ -50,8 +50,10 @@ class Writer:
         except OSError:
             self._discard(place)
             raise
-        files.rename(pending, place.content)
+        # Durable before the old content goes: in another order a power cut could leave the old sidecar with the new
+        # content. What follows is not synced, because anyone can finish it.
         files.sync_directory(place.directory)
+        files.rename(pending, place.content)
 
     def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
@@ -65,8 +67,8 @@ class Writer:
         except OSError:
             self._discard(place)
             raise
+        files.sync_directory(place.directory)  # before the content goes, as in ``commit``
         files.remove(place.content)
-        files.sync_directory(place.directory)
 
     def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Remove one file without a trace: an attachment of a draft.
@@ -75,6 +77,7 @@ class Writer:
         """
         self.bury(address, tombstone, over=over)
         place = self._layout.place(address)
+        files.sync_directory(place.directory)
         files.remove(place.sidecar)
         files.sync_directory(place.directory)
 

@@ -273,6 +273,24 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
     assert content(store, DATA) == b"three"
 
 
+def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledged content was in the history already, when a person put another file in its place: both stay."""
+    store = Store(str(tmp_path / "root"), lock_timeout=0.2)
+    write(store, DATA, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", fail_after(0, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            write(store, DATA, b"two")
+    path = Path(store.root) / "hr/leave/data/D/data.xml"
+    (tmp_path / "edited").write_bytes(b"by hand")
+    (tmp_path / "edited").rename(path)
+    write(store, DATA, b"three")
+    history = [file.read_bytes() for file in (path.parent / ".history").iterdir() if ".json" not in file.name]
+    assert sorted(history) == [b"by hand", b"one"]
+
+
 def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
     """A copy by an older tool keeps whole seconds: still the same revision, found the slow way."""
     sidecar = write(store, DATA, b"one")

@@ -1,0 +1,221 @@
+"""What a crash can leave: a model of durability that replays operations and enumerates the trees after each.
+
+A killed process leaves everything it did. A power cut leaves what was made durable, and of the rest whatever the model
+allows:
+
+- *ordered*: names change on disk in the order in which they were changed, as in a journal. An fsync of a directory
+  makes everything durable up to its last change.
+- *unordered*: any subset of the changes of names may be there, but those of a directory that was fsynced. That is all
+  that POSIX promises.
+
+A file's content and modification time are durable after its fsync. Without one they are lost, there, torn, or zeros
+of the right length, in any combination. An fsync of a file says nothing about its names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tests.crash import operations as does
+from tests.crash.operations import Operation
+from tests.crash.trees import Content, Entry, State
+
+_ALL_SUBSETS_OF = 7
+_SAMPLES = 64
+_AT_WRITING = 1_000_000_000
+"""The modification time that writing leaves: some time that is no revision's."""
+_EMPTY = Content(b"", _AT_WRITING)
+
+
+@dataclass(eq=False)
+class _Node:
+    """A file or directory, whatever its names are."""
+
+    number: int
+    is_directory: bool = False
+    volatile: Content = _EMPTY
+    durable: Content | None = None
+
+    def outcomes(self) -> tuple[Content, ...]:
+        """What a power cut may leave of a file."""
+        data, stamp = self.volatile
+        if self.durable == self.volatile:
+            return (self.volatile,)
+        lost = self.durable or Content(b"", 0)
+        torn = (data[: len(data) // 2], bytes(len(data)), lost.data)
+        possible = (lost, self.volatile, Content(data, lost.stamp), *(Content(part, stamp) for part in torn))
+        return tuple(dict.fromkeys(possible))
+
+
+@dataclass(eq=False)
+class _Change:
+    """One change of names, whole or not at all: in each directory a name, and what it leads to from now on."""
+
+    names: tuple[tuple[_Node, str, _Node | None], ...]
+    durable: bool = False
+
+    def touches(self, directory: _Node) -> bool:
+        return any(where is directory for where, _, _ in self.names)
+
+
+_Names = dict[_Node, dict[str, _Node]]
+
+
+@dataclass
+class Disk:
+    """A disk below one root: what is on it, what is on its way, and what a crash would leave now."""
+
+    ordered: bool
+    _root: _Node = field(default_factory=lambda: _Node(0, is_directory=True))
+    _changes: list[_Change] = field(default_factory=list)
+    _now: _Names = field(default_factory=dict)
+    _handles: dict[int, _Node] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @classmethod
+    def holding(cls, state: State, *, ordered: bool) -> Disk:
+        """A disk on which a tree is durable."""
+        disk = cls(ordered)
+        nodes: dict[int, _Node] = {}
+        for path, number, content in state:
+            node = nodes.get(number) or disk._node(is_directory=content is None)
+            node.volatile = content or node.volatile
+            node.durable = content
+            nodes[number] = node
+            disk._change((path, node))
+        for change in disk._changes:
+            change.durable = True
+        return disk
+
+    def do(self, operation: Operation) -> None:
+        """Replay an operation."""
+        match operation:
+            case does.MadeDirectory(path):
+                self._change((path, self._node(is_directory=True)))
+            case does.Named(handle, target):
+                self._change((target, self._handles[handle]))
+            case does.Linked(source, target):
+                self._change((target, self._at(source)))
+            case does.Renamed(source, target):
+                self._change((source, None), (target, self._at(source)))
+            case does.Removed(path):
+                self._change((path, None))
+            case _:
+                self._do_by_handle(operation)
+
+    def _do_by_handle(self, operation: Operation) -> None:
+        match operation:
+            case does.Opened(handle, path):
+                self._handles[handle] = self._at(path)
+            case does.Created(handle, path, truncated):
+                self._create(handle, path, truncated=truncated)
+            case does.CreatedUnnamed(handle):
+                self._handles[handle] = self._node()
+            case does.Written(handle, data):
+                node = self._handles[handle]
+                node.volatile = Content(node.volatile.data + data, _AT_WRITING)
+            case does.Stamped(handle, stamp):
+                node = self._handles[handle]
+                node.volatile = node.volatile._replace(stamp=stamp)
+            case does.Synced(handle, _):
+                self._sync(self._handles[handle])
+
+    def after_a_kill(self) -> State:
+        """The tree that a killed process leaves."""
+        names = self._names(set(self._changes))
+        return self._state(names, {node: node.volatile for node in self._files(names)})
+
+    def after_a_power_cut(self) -> Iterator[State]:
+        """The trees that a power cut may leave, some of them more than once."""
+        durable = {change for change in self._changes if change.durable}
+        loose = [change for change in self._changes if not change.durable]
+        for kept in self._survivors(loose):
+            names = self._names(durable.union(kept))
+            files = self._files(names)
+            for contents in itertools.product(*(node.outcomes() for node in files)):
+                yield self._state(names, dict(zip(files, contents, strict=True)))
+
+    def _survivors(self, loose: list[_Change]) -> Iterator[tuple[_Change, ...]]:
+        if self.ordered:
+            yield from (tuple(loose[:count]) for count in range(len(loose) + 1))
+        elif len(loose) <= _ALL_SUBSETS_OF:
+            for count in range(len(loose) + 1):
+                yield from itertools.combinations(loose, count)
+        else:
+            yield from (tuple(loose[:count]) for count in range(len(loose) + 1))
+            yield from ((change,) for change in loose)
+            yield from itertools.combinations(loose, len(loose) - 1)
+            chance = random.Random(len(loose))  # the same in every run
+            yield from (tuple(change for change in loose if chance.random() < 0.5) for _ in range(_SAMPLES))
+
+    def _node(self, *, is_directory: bool = False) -> _Node:
+        return _Node(next(self._numbers), is_directory)
+
+    def _at(self, path: str) -> _Node:
+        node = self._root
+        for name in filter(None, path.split("/")):
+            node = self._now[node][name]
+        return node
+
+    def _create(self, handle: int, path: str, *, truncated: bool) -> None:
+        try:
+            node = self._at(path)
+        except KeyError:
+            node = self._node()
+            self._change((path, node))
+        if truncated:
+            node.volatile = _EMPTY
+        self._handles[handle] = node
+
+    def _change(self, *names: tuple[str, _Node | None]) -> None:
+        located = []
+        for path, node in names:
+            parent, _, name = path.rpartition("/")
+            located.append((self._at(parent), name, node))
+        change = _Change(tuple(located))
+        self._changes.append(change)
+        _apply(change, self._now)
+
+    def _sync(self, node: _Node) -> None:
+        if not node.is_directory:
+            node.durable = node.volatile
+            return
+        touching = [number for number, change in enumerate(self._changes) if change.touches(node)]
+        reached = range(touching[-1] + 1 if touching else 0) if self.ordered else touching
+        for number in reached:
+            self._changes[number].durable = True
+
+    def _names(self, kept: set[_Change]) -> _Names:
+        names: _Names = {}
+        for change in self._changes:
+            if change in kept:
+                _apply(change, names)
+        return names
+
+    def _files(self, names: _Names) -> list[_Node]:
+        reachable = (node for _, node in self._walk(names) if not node.is_directory)
+        return list(dict.fromkeys(reachable))
+
+    def _walk(self, names: _Names) -> Iterator[tuple[str, _Node]]:
+        waiting = [("", self._root)]
+        while waiting:
+            above, directory = waiting.pop()
+            for name, node in names.get(directory, {}).items():
+                yield f"{above}{name}", node
+                if node.is_directory:
+                    waiting.append((f"{above}{name}/", node))
+
+    def _state(self, names: _Names, contents: Mapping[_Node, Content]) -> State:
+        entries = (Entry(path, node.number, contents.get(node)) for path, node in self._walk(names))
+        return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def _apply(change: _Change, names: _Names) -> None:
+    for directory, name, node in change.names:
+        if node is None:
+            names.setdefault(directory, {}).pop(name, None)
+        else:
+            names.setdefault(directory, {})[name] = node

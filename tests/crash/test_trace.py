@@ -1,0 +1,67 @@
+"""No power cut and no kill breaks a promise: every crash that a model allows, at every step of a real request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.crash import strace
+from tests.crash.defects import DEFECTS, Defect
+from tests.crash.judge import Judge
+from tests.crash.operations import Operation
+from tests.crash.runs import Recording, Request, record, search
+
+pytestmark = pytest.mark.xdist_group("crash-trace")  # a request is recorded once and searched many times
+
+Search = Callable[[Request, bool], list[list[str]]]
+
+_LEAST_STATES = 20
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("trace")
+    strace.require(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def judge(ground: Path) -> Judge:
+    return Judge(ground / "judged")
+
+
+@pytest.fixture(scope="module")
+def recorded(ground: Path) -> Callable[[Request], Recording]:
+    return cache(lambda request: record(request, ground / request.name.lower()))
+
+
+@pytest.fixture(scope="module")
+def searched(recorded: Callable[[Request], Recording], judge: Judge) -> Search:
+    return cache(lambda request, ordered: list(search(recorded(request), judge, ordered=ordered)))
+
+
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+@pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
+def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
+    request_: Request, searched: Search, *, ordered: bool
+) -> None:
+    """After any crash the document is as before or as after, with its history, and can be written again."""
+    findings = searched(request_, ordered)
+    assert [fault for faults in findings for fault in faults] == []
+    assert len(findings) > _LEAST_STATES
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=str)
+def test_a_missing_protection_is_noticed(
+    defect: Defect, recorded: Callable[[Request], Recording], searched: Search, judge: Judge
+) -> None:
+    """The search that finds nothing in the request as it is finds what each protection is there for."""
+    recording = recorded(defect.request)
+    planted: tuple[Operation, ...] = defect.plant(recording.operations)
+    assert planted != recording.operations
+    before = {fault for faults in searched(defect.request, defect.ordered) for fault in faults}
+    findings = search(recording.but(planted), judge, ordered=defect.ordered)
+    assert any(not before.issuperset(faults) for faults in findings)
