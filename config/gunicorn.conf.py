@@ -1,12 +1,14 @@
-"""gunicorn's fine tuning, for `persistence serve` and for `gunicorn -c`.
+"""gunicorn's fine tuning, for `persistence serve` and for `gunicorn -c`."""
 
-What `persistence serve` takes from its own settings (bind, workers, threads) is here only for `gunicorn -c`.
-"""
+from persistence.settings import load
+
+# The service's own settings, from its file and the environment; `persistence serve` adds its flags.
+_settings = load().settings
+bind = _settings.bind
+workers = _settings.workers
+threads = _settings.threads
 
 worker_class = "gthread"
-bind = "127.0.0.1:8080"
-workers = 2
-threads = 8
 
 # A worker that does not answer its master for this long is killed. With gthread a slow transfer does not count.
 timeout = 60

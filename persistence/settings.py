@@ -17,6 +17,8 @@ DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
 _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -25,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything that can be set; ``docs`` of each are in ``MEANINGS``. Relative paths start where the service does."""
 
     data: str = "var/data"
-    bind: str = "127.0.0.1:8080"
+    bind: Annotated[str, msgspec.Meta(pattern=_BIND)] = "127.0.0.1:8080"
     dialect: Literal["svc", "orbeon"] = "svc"
     workers: _Positive = 2
     threads: _Positive = 8
@@ -39,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 MEANINGS: Mapping[str, str] = {
     "data": "directory of the tree of forms",
-    "bind": "address and port to serve on",
+    "bind": "address and port to serve on, or unix: and a path",
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes",
     "threads": "threads in each worker",

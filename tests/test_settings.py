@@ -44,6 +44,9 @@ def test_unknown_names_are_refused_with_the_nearest_valid_one(file: Path) -> Non
     [
         'dialect = "klingon"',
         "workers = 0",
+        'bind = "8080"',
+        'bind = "127.0.0.1:65536"',
+        'bind = "127.0.0.1:"',
         'workers = "2"',
         "lock_timeout = -1",
         'accel_redirect = "protected"',
@@ -57,6 +60,11 @@ def test_values_that_are_not_acceptable_are_refused_in_one_line(file: Path, line
         load(str(file), environment={})
     assert str(file) in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "0.0.0.0:65535", "[::1]:8080", "localhost:80", "unix:/run/p.sock"])
+def test_addresses_to_serve_on(bind: str) -> None:
+    assert load(flags={"bind": bind}, environment={}).settings.bind == bind
 
 
 def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

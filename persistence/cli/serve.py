@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import click
 from flask import Flask
@@ -31,12 +32,18 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("bind", self._settings.bind)
         self.cfg.set("workers", self._settings.workers)
         self.cfg.set("threads", self._settings.threads)
+        self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
     def load(self) -> Flask:
         """The application, once in each worker."""
         return create_app(self._settings)
+
+
+def _leave_interrupts_to_the_master(_worker: object) -> None:
+    """Ctrl-C reaches every process of the terminal; two signals at once can hang a worker that is stopping."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @click.command()

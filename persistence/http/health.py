@@ -15,11 +15,11 @@ def blueprint(store: Store, *, min_free: int) -> Blueprint:
     """``/healthz`` and ``/readyz``; ``min_free`` is in bytes."""
     health = Blueprint("health", __name__)
 
-    @health.get("/healthz")
+    @health.get("/healthz", provide_automatic_options=False)
     def healthz() -> Response:
         return text(HTTPStatus.OK, "ok")
 
-    @health.get("/readyz")
+    @health.get("/readyz", provide_automatic_options=False)
     def readyz() -> Response:
         try:
             free = store.free_bytes()

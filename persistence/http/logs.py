@@ -75,5 +75,6 @@ class RequestLog:
         }
         if cause := environ.get(CAUSE):
             facts["cause"] = cause
-        _log.info("request", **facts)
+        log = _log.error if status.startswith("5") else _log.info
+        log("request", **facts)
         return body

@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, NotSupportedError
 from persistence.model import users, versions
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
-from persistence.model.preconditions import parse_if_match
+from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
@@ -48,7 +48,7 @@ class RequestParser:
         algorithm, value = self._own(environ, "HASH_ALGORITHM"), self._own(environ, "HASH_VALUE")
         return Put(
             version=self._version(environ),
-            if_match=parse_if_match(environ.get("HTTP_IF_MATCH")),
+            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             data_format=request.args.get("data-format-version"),
             user=self._user(environ),
             content_type=environ.get("CONTENT_TYPE"),
@@ -66,7 +66,7 @@ class RequestParser:
         environ = request.environ
         return Delete(
             version=self._version(environ),
-            if_match=parse_if_match(environ.get("HTTP_IF_MATCH")),
+            precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self._user(environ),
         )
 

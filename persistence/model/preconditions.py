@@ -1,4 +1,4 @@
-"""``If-Match``: whether a write may go on over what is stored now (spec crud 4.6, RFC 9110 13.1.1)."""
+"""``If-Match`` and ``If-None-Match`` of writes: may this one go on (spec crud 4.6, RFC 9110 13.1)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,49 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class IfMatch:
-    """The entity tags of an ``If-Match`` header; ``None`` is ``*``, which anything stored satisfies."""
+class Tags:
+    """The entity tags of a header; ``None`` is ``*``, which anything stored matches."""
 
     tags: frozenset[str] | None
 
-    def holds_for(self, *current: str) -> bool:
-        """Whether one of the current entity tags is among those the client expects."""
+    def match(self, *current: str) -> bool:
+        """Whether one of the current entity tags is among these."""
         return self.tags is None or not self.tags.isdisjoint(current)
 
 
-def parse_if_match(header: str | None) -> IfMatch | None:
-    """Read the header; tags may be quoted (RFC 9110) or bare (as the runtime sends them).
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """What must hold for what is stored: one of ``expected``, and none of ``excluded``."""
+
+    expected: Tags | None = None
+    excluded: Tags | None = None
+
+    def holds_for(self, *current: str) -> bool:
+        """Whether a write may go on over something stored that has these entity tags."""
+        is_expected = self.expected is None or self.expected.match(*current)
+        return is_expected and (self.excluded is None or not self.excluded.match(*current))
+
+
+NO_PRECONDITION = Precondition()
+
+
+def parse(if_match: str | None, if_none_match: str | None) -> Precondition:
+    """Read both headers of a write; ``If-None-Match: *`` means "only if there is nothing yet"."""
+    if if_match is None and if_none_match is None:
+        return NO_PRECONDITION
+    return Precondition(parse_tags(if_match), parse_tags(if_none_match))
+
+
+def parse_tags(header: str | None) -> Tags | None:
+    """Read one header; tags may be quoted (RFC 9110) or bare (as the runtime sends them).
 
     A weak tag never matches, because the comparison is the strong one; it stays as it is, prefix and all.
     """
     if header is None:
         return None
     if header.strip() == "*":
-        return IfMatch(None)
-    return IfMatch(frozenset(_bare(header.split(","))))
+        return Tags(None)
+    return Tags(frozenset(_bare(header.split(","))))
 
 
 def _bare(parts: Iterable[str]) -> Iterable[str]:

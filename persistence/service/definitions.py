@@ -47,13 +47,13 @@ class Definitions:
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
         address, _ = self._to_publish(form, name, put.version)
-        check_precondition(put.if_match, address, living(self._store.read(address, content=False)))
+        check_precondition(put.precondition, address, living(self._store.read(address, content=False)))
         kind = content_types.to_store(address, put.content_type)
         with receiving(self._store, address, chunks) as upload, self._store.writing(address) as writer:
             # Another publisher may have taken the number meanwhile.
             address, replaces = self._to_publish(form, name, put.version)
             own = writer.current(address)
-            check_precondition(put.if_match, address, living(own))
+            check_precondition(put.precondition, address, living(own))
             received = Received(upload.id, upload.size, upload.digest, kind)
             # Definitions have a last modifier, but no owner (spec crud 4.4).
             sidecar = next_revision(put, received, address.version, over=own, owner=ANONYMOUS)
@@ -67,7 +67,7 @@ class Definitions:
             version = versions.to_read(asked, self._latest_if_needed(form, asked))
             address = DefinitionAddress(form, version, name)
             own = must_live(writer.current(address), address)
-            check_precondition(delete.if_match, address, own)
+            check_precondition(delete.precondition, address, own)
             grave = grave_of(own, delete.user)
             writer.bury(address, grave, over=own)
         return Removed(address, version, grave, None)

@@ -102,7 +102,7 @@ class Documents:
         with self._store.writing(address) as writer:
             own = must_live(writer.current(address), address)
             main = None if address.is_main else self._store.read(address.main, content=False)
-            check_precondition(delete.if_match, address, own, living(main))
+            check_precondition(delete.precondition, address, own, living(main))
             versions.must_equal(number, own.sidecar.version, address)
             if not address.is_main:
                 must_live(main, address.main)
@@ -163,7 +163,7 @@ class Documents:
     def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> None:
         """Refuse a PUT that does not fit what is stored (spec crud 4.2, PUT 3 and 4)."""
         own = living(seen.own)
-        check_precondition(put.if_match, address, own, seen.main)
+        check_precondition(put.precondition, address, own, seen.main)
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)
@@ -175,9 +175,10 @@ class Documents:
     def _version_of(self, address: DocumentAddress, seen: _Seen) -> int:
         """The version where a PUT names none: the stored one, else its document's, else the latest published, else 1.
 
-        A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
+        A document id is never used across versions (seed, rule 1), so a tombstone and the other collection know the
+        document's.
         """
-        known = living(seen.own) or seen.main
+        known = seen.own or seen.main
         if known is not None:
             return known.sidecar.version
         if self._dialect.is_designer(address.form):

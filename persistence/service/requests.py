@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from persistence.model.instants import Instant
-from persistence.model.preconditions import IfMatch
+from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, VersionRequest
@@ -26,7 +26,7 @@ class Put:
     """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
 
     version: VersionRequest = ABSENT
-    if_match: IfMatch | None = None
+    precondition: Precondition = NO_PRECONDITION
     data_format: str | None = None
     user: User = ANONYMOUS
     content_type: str | None = None
@@ -41,5 +41,5 @@ class Delete:
     """A DELETE of one resource, or of all data of a form."""
 
     version: VersionRequest = ABSENT
-    if_match: IfMatch | None = None
+    precondition: Precondition = NO_PRECONDITION
     user: User = ANONYMOUS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
 from persistence.model.instants import next_after
-from persistence.model.preconditions import IfMatch
+from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.model.users import User
 from persistence.service.requests import Put
@@ -51,20 +51,20 @@ def check_data_format(asked: str | None, stored: str) -> None:
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 
 
-def check_precondition(if_match: IfMatch | None, address: Address, *stored: Found | None) -> None:
-    """Compare ``If-Match`` with what is stored (spec crud 4.6).
+def check_precondition(precondition: Precondition, address: Address, *stored: Found | None) -> None:
+    """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
 
     For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do. Where
-    nothing is stored, there is nothing to overwrite and the header is ignored.
+    nothing is stored, there is nothing to overwrite and the headers are ignored.
 
     Raises:
         PreconditionError: something is stored, and nothing of it is what the client expects.
     """
-    if if_match is None:
+    if precondition is NO_PRECONDITION:
         return
     tags = [found.etag for found in stored if found is not None]
-    if tags and not if_match.holds_for(*tags):
-        raise PreconditionError(f"{address} has changed since: If-Match does not name its current entity tag")
+    if tags and not precondition.holds_for(*tags):
+        raise PreconditionError(f"{address} is not as the request expects: its entity tag is {tags[0]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def facts(place: Place, sidecar: Sidecar) -> Found:
 
 
 def _missing(place: Place) -> DamagedError:
-    return DamagedError(f"the content of {place.content} is missing")
+    return DamagedError(f"the content {sidecars.last_names(place.content)} is missing")
 
 
 def _content(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:

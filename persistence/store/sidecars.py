@@ -16,7 +16,7 @@ def encode(sidecar: Sidecar) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Sidecar:
-    """Read a sidecar; ``path`` is only for the message.
+    """Read a sidecar; of ``path`` the last names are for the message, because the first are nobody's business.
 
     Raises:
         DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
@@ -24,7 +24,12 @@ def decode(data: bytes, path: str) -> Sidecar:
     try:
         sidecar = _decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise DamagedError(f"the sidecar {path} cannot be read: {error}") from error
+        raise DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}") from error
     if sidecar.schema != SCHEMA:
-        raise DamagedError(f"the sidecar {path} has schema {sidecar.schema}; this service knows {SCHEMA}")
+        raise DamagedError(f"the sidecar {last_names(path)} has schema {sidecar.schema}; this service knows {SCHEMA}")
     return sidecar
+
+
+def last_names(path: str) -> str:
+    """The end of a path: enough to find the file below the root, without saying where the root is."""
+    return "/".join(path.rsplit("/", 5)[1:])

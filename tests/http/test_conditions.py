@@ -42,6 +42,16 @@ def test_if_match_on_nothing_is_ignored(service: Service, form: str) -> None:
     assert service.put(path, headers={"If-Match": "x"}, Form_Definition_Version=1).status == 201
 
 
+def test_if_none_match_creates_only(service: Service, form: str) -> None:
+    """RFC 9110 13.1.2: with * a PUT creates, and never overwrites."""
+    path = f"{form}/data/D/data.xml"
+    assert service.put(path, b"<d>1</d>", {"If-None-Match": "*"}, Form_Definition_Version=1).status == 201
+    assert service.put(path, b"<d>2</d>", {"If-None-Match": "*"}, Form_Definition_Version=1).status == 412
+    assert service.get(path).body == b"<d>1</d>"
+    service.delete(path)
+    assert service.put(path, b"<d>3</d>", {"If-None-Match": "*"}, Form_Definition_Version=1).status == 201
+
+
 def test_if_match_of_an_attachment_may_name_its_document(service: Service, form: str) -> None:
     """Spec crud 4.2, PUT 4: compared with the document's tag; with tags of its own, either will do."""
     document = str(service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)["ETag"])

@@ -6,7 +6,8 @@ import pytest
 
 from persistence.errors import BadRequestError, one_line
 from persistence.model.instants import Instant, epoch_nanoseconds, from_datetime, next_after, parse, to_datetime
-from persistence.model.preconditions import parse_if_match
+from persistence.model.preconditions import NO_PRECONDITION, parse_tags
+from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.model.texts import short
 from persistence.model.users import ANONYMOUS, Role, User, from_headers, parse_credentials
@@ -72,13 +73,21 @@ def test_a_stamp_is_the_instant_and_something_of_the_id() -> None:
     ],
 )
 def test_if_match_holds_for_the_tags_it_names(header: str, current: str, *, holds: bool) -> None:
-    condition = parse_if_match(header)
-    assert condition is not None
-    assert condition.holds_for(current) is holds
+    tags = parse_tags(header)
+    assert tags is not None
+    assert tags.match(current) is holds
+    assert parse_precondition(header, None).holds_for(current) is holds
+    assert parse_precondition(None, header).holds_for(current) is not holds
 
 
 def test_no_header_is_no_condition() -> None:
-    assert parse_if_match(None) is None
+    assert parse_precondition(None, None) is NO_PRECONDITION
+    assert NO_PRECONDITION.holds_for("a")
+
+
+def test_both_conditions_must_hold() -> None:
+    assert parse_precondition("a", "b").holds_for("a")
+    assert not parse_precondition("a", "a").holds_for("a")
 
 
 def test_credentials_are_read_as_the_specification_shows_them() -> None:
