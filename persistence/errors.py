@@ -54,6 +54,10 @@ class LengthRequiredError(PersistenceError):
     """A PUT that announces no body: neither a length nor chunks."""
 
 
+class ConflictError(PersistenceError):
+    """A second document of a form that has only one."""
+
+
 class PreconditionError(PersistenceError):
     """An ``If-Match`` that no longer holds."""
 
@@ -105,6 +109,7 @@ class StartupError(PersistenceError):
 STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (BadRequestError, 400),
     (NotFoundError, 404),
+    (ConflictError, 409),
     (DeletedError, 410),
     (LengthRequiredError, 411),
     (PreconditionError, 412),

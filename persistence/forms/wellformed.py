@@ -17,8 +17,8 @@ from persistence.forms.parser import DEEPEST, MOST_ELEMENTS, streaming_parser
 class WellFormedness:
     """Checks one document, fed in pieces of any length; every method raises ``MalformedXmlError``."""
 
-    def __init__(self) -> None:
-        self._parser = streaming_parser(_Counter())
+    def __init__(self, counter: Counter | None = None) -> None:
+        self._parser = streaming_parser(counter or Counter())
 
     def feed(self, chunk: bytes) -> None:
         """Check the next piece."""
@@ -38,12 +38,15 @@ class WellFormedness:
             raise MalformedXmlError(f"the body is not well-formed XML: {error.msg or 'no element found'}") from error
 
 
-class _Counter:
+class Counter:
+    """Counts what is limited; the methods are those a streaming parse calls."""
+
     def __init__(self) -> None:
         self._depth = 0
         self._elements = 0
 
-    def start(self, _tag: str, _attributes: object) -> None:
+    def start(self, tag: str, attributes: dict[str, str]) -> None:  # noqa: ARG002 - the parser's signature
+        """An element begins."""
         self._depth += 1
         self._elements += 1
         if self._depth > DEEPEST:
@@ -51,10 +54,12 @@ class _Counter:
         if self._elements > MOST_ELEMENTS:
             raise MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
 
-    def end(self, _tag: str) -> None:
+    def end(self, tag: str) -> None:  # noqa: ARG002 - the parser's signature
+        """An element ends."""
         self._depth -= 1
 
     def doctype(self, _name: str, _public: str | None, _system: str | None) -> None:
+        """A document type is never accepted: definitions and data have no use for one."""
         raise MalformedXmlError("the XML has a document type (DOCTYPE), which is not accepted here")
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
-    ``deleted`` set, size 0 and no digest.
+    ``deleted`` set, size 0 and no digest. ``singleton`` is what a definition says of its form (spec crud 4.12).
     """
 
     schema: int
@@ -47,6 +47,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     modifier: str | None = None
     source: str | None = None
     client_hash: ClientHash | None = None
+    singleton: bool | None = None
     deleted: bool = False
 
 

@@ -9,11 +9,10 @@ from persistence.model import versions
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.service import content_types
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
-from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
+from persistence.service.rules import check_precondition, grave_of, living, must_live, next_revision
 from persistence.store.store import Store
 
 
@@ -48,13 +47,12 @@ class Definitions:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
         address, _ = self._to_publish(form, name, put.version)
         check_precondition(put.precondition, address, living(self._store.read(address, content=False)))
-        kind = content_types.to_store(address, put.content_type)
-        with receiving(self._store, address, chunks) as upload, self._store.writing(address) as writer:
+        receipt = receiving(self._store, address, put.content_type, chunks)
+        with receipt as (upload, received), self._store.writing(address) as writer:
             # Another publisher may have taken the number meanwhile.
             address, replaces = self._to_publish(form, name, put.version)
             own = writer.current(address)
             check_precondition(put.precondition, address, living(own))
-            received = Received(upload.id, upload.size, upload.digest, kind)
             # Definitions have a last modifier, but no owner (spec crud 4.4).
             sidecar = next_revision(put, received, address.version, over=own, owner=ANONYMOUS)
             writer.commit(address, sidecar, upload, over=own)

@@ -15,13 +15,11 @@ from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.operations import UNRESTRICTED
 from persistence.model.sidecar import Sidecar
-from persistence.service import content_types
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
 from persistence.service.rules import (
-    Received,
     check_data_format,
     check_precondition,
     grave_of,
@@ -29,6 +27,7 @@ from persistence.service.rules import (
     must_live,
     next_revision,
 )
+from persistence.service.singleton import only_one
 from persistence.store.reading import Found
 from persistence.store.store import Store
 from persistence.store.writing import Writer
@@ -84,14 +83,14 @@ class Documents:
         if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
         self._check(address, put, number, self._see(address, self._store.read(address, content=False)))
-        kind = content_types.to_store(address, put.content_type)
-        with receiving(self._store, address, chunks) as upload, self._store.writing(address) as writer:
+        receipt = receiving(self._store, address, put.content_type, chunks)
+        with receipt as (upload, received), self._store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
             self._check(address, put, number, seen)
             version = number or self._version_of(address, seen)
-            received = Received(upload.id, upload.size, upload.digest, kind)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
-            writer.commit(address, sidecar, upload, over=seen.own)
+            with only_one(self._store, address, version, creates=living(seen.own) is None):
+                writer.commit(address, sidecar, upload, over=seen.own)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
         return Written(address, sidecar, living(seen.own) is None, UNRESTRICTED)

@@ -6,23 +6,30 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from persistence.errors import disk_errors
+from persistence.forms.definition import DefinitionReader
 from persistence.forms.wellformed import WellFormedness
-from persistence.model.addresses import Address
+from persistence.model.addresses import Address, DefinitionAddress
+from persistence.service import content_types
+from persistence.service.rules import Received
 from persistence.store.store import Store
 from persistence.store.uploads import Upload
 
 
 @contextmanager
-def receiving(store: Store, address: Address, chunks: Iterable[bytes]) -> Iterator[Upload]:
+def receiving(
+    store: Store, address: Address, content_type: str | None, chunks: Iterable[bytes]
+) -> Iterator[tuple[Upload, Received]]:
     """The whole body as an upload, for the length of a block; what is not committed by then is gone.
 
     Raises:
+        BadRequestError: the content type is no media type.
         MalformedXmlError: the address holds XML and the body is not.
         DiskError: the disk refused.
         PersistenceError: whatever ``chunks`` raises about the client.
     """
+    kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
-    check = WellFormedness() if address.is_main else None
+    check = _check_for(address)
     with store.upload() as upload:
         for chunk in chunks:
             with disk_errors(doing):
@@ -33,4 +40,11 @@ def receiving(store: Store, address: Address, chunks: Iterable[bytes]) -> Iterat
             check.close()
         with disk_errors(doing):
             upload.flush()
-        yield upload
+        singleton = check.is_singleton if isinstance(check, DefinitionReader) else None
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, singleton)
+
+
+def _check_for(address: Address) -> WellFormedness | None:
+    if not address.is_main:
+        return None
+    return DefinitionReader() if isinstance(address, DefinitionAddress) else WellFormedness()

@@ -69,12 +69,16 @@ def check_precondition(precondition: Precondition, address: Address, *stored: Fo
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep."""
+    """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
+
+    ``singleton`` is what a form definition says of its form.
+    """
 
     id: str
     size: int
     digest: str
     content_type: str
+    singleton: bool | None = None
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
@@ -102,6 +106,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
         modifier=put.user.name,
         source=put.source,
         client_hash=put.client_hash,
+        singleton=received.singleton,
     )
 
 

@@ -11,6 +11,7 @@
                                         .history/<instant>.<name>  + .json
     <root>/<app>/<form>/draft/<document>/...                   as data/, without history
     <root>/.locks/00 ... ff                                    striped locks
+    <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
@@ -32,6 +33,7 @@ from persistence.model.instants import Instant
 
 LAYOUT = "layout.json"
 LOCKS = ".locks"
+CREATIONS = ".locks/creations"
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"

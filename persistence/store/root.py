@@ -13,7 +13,7 @@ import msgspec
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
 from persistence.store import files
-from persistence.store.layout import LAYOUT, LOCKS, SERVE, SPOOL, TRASH
+from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, SERVE, SPOOL, TRASH
 from persistence.store.locks import STRIPES
 
 FORMAT = 1
@@ -35,7 +35,7 @@ def prepare(root: str) -> None:
     """
     os.makedirs(root, files.DIRECTORY_MODE, exist_ok=True)
     _check_format(f"{root}/{LAYOUT}")
-    for name in (LOCKS, SPOOL, TRASH, SERVE):
+    for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE):
         files.make_directory(f"{root}/{name}")
     for number in range(STRIPES):
         os.close(os.open(f"{root}/{LOCKS}/{number:02x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.FILE_MODE))

@@ -12,7 +12,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import files, reading, root, serving
 from persistence.store.directories import Directories
-from persistence.store.layout import LOCKS, SPOOL, TRASH, Layout, is_escaped, unescape
+from persistence.store.layout import CREATIONS, LOCKS, SPOOL, TRASH, Layout, is_escaped, unescape
 from persistence.store.locks import Locks
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload, sweep
@@ -41,6 +41,7 @@ class Store:
             _empty(f"{self.root}/{TRASH}")
         self._layout = Layout(self.root)
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout)
+        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
         self._directories = Directories(self.root)
 
     def probe(self) -> None:
@@ -117,6 +118,19 @@ class Store:
             raise ValueError("only an open content can be linked")
         with disk_errors("linking a content for the web server"):
             return serving.link(self.root, found.file, found.etag)
+
+    @contextmanager
+    def creating(self, form: Form) -> Iterator[None]:
+        """Keep others from creating documents of a form that has only one.
+
+        The lock is of a second kind, taken while a document's is held and never the other way round: so no two
+        requests can wait for each other.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """
+        with disk_errors(f"creating a document of {form}"), self._creations.holding((form.app, form.name)):
+            yield
 
     def free_bytes(self) -> int:
         """Space that the service may still use on the root's file system.
