@@ -31,7 +31,7 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     statuses = re.findall(r"^HTTP/1.1 (\d+)", done.stdout, re.MULTILINE)
-    assert statuses == ["201", "201", "201", "201", "204", "200", "200", "404", "204"]
+    assert statuses == ["201", "201", "201", "201", "204", "412", "200", "200", "404", "204"]
     assert "same bytes" in done.stdout
     assert "var/data/hr/leave/form/1/form.xhtml.json" in done.stdout
     assert "< <form><name>Lea</name><scan/></form>" in done.stdout
