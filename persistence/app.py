@@ -36,17 +36,30 @@ def create_app(settings: Settings | None = None) -> Flask:
     if settings is not None:
         return _wire(settings)
     try:
-        return _wire(configuration.load().settings)
+        loaded = configuration.load().settings
+        warn_of(open_store(loaded).probe())
+        return _wire(loaded)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
 
 
+def open_store(settings: Settings) -> Store:
+    """The store of the settings' data directory."""
+    return Store(settings.data, lock_timeout=settings.lock_timeout)
+
+
+def warn_of(cause: str | None) -> None:
+    """Say what keeps the service from writing; what is stored can be read all the same."""
+    if cause is not None:
+        sys.stderr.write(f"persistence: only reading for now: {cause}\n")
+
+
 def _wire(settings: Settings) -> Flask:
+    # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
     dialect = DIALECTS[settings.dialect]
-    store = Store(settings.data, lock_timeout=settings.lock_timeout)
-    store.probe()
+    store = open_store(settings)
     crud = Crud(
         definitions=Definitions(store),
         documents=Documents(store, dialect, data_format=settings.data_format_version),

@@ -122,13 +122,14 @@ def running(
     threads: int = 4,
     env: Mapping[str, str] | None = None,
     command: str = "serve",
+    log: Path | None = None,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block.
 
     ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    data, log = directory / "data", directory / "service.log"
+    data, log = directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
     environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))

@@ -10,10 +10,9 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app
+from persistence.app import create_app, open_store, warn_of
 from persistence.cli.options import settings_options
 from persistence.settings import Settings
-from persistence.store.store import Store
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
@@ -51,5 +50,5 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 def serve(file: str | None, **flags: object) -> None:
     """Serve forms over HTTP until stopped."""
     settings = configuration.load(file, flags).settings
-    Store(settings.data, lock_timeout=settings.lock_timeout).probe()  # said here in one line, not by every worker
+    warn_of(open_store(settings).probe())  # once, not by every worker
     Server(settings).run()

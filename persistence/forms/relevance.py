@@ -1,93 +1,89 @@
-"""Removal of non-relevant elements from form data (seed, query parameter ``nonrelevant``; spec forms 3.1).
+"""Where the non-relevant elements of form data lie (seed, query parameter ``nonrelevant``; spec forms 3.1).
 
-Both sides stream: what is removed is never built, and neither is what stays.
+They are to be cut out of the bytes as they are stored, so that everything else stays as it is: declarations of
+namespaces, ``xml:lang``, CDATA, the encoding.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
-from typing import BinaryIO, Protocol
 
-from lxml import etree
-
-from persistence.errors import DamagedError
-from persistence.forms.parser import streaming_parser
+from persistence.errors import DamagedError, MalformedXmlError
+from persistence.forms.streaming import SEPARATOR, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
-RELEVANT = f"{{{FR}}}relevant"
+RELEVANT = f"{FR}{SEPARATOR}relevant"
 
 
-def remove_nonrelevant(chunks: Iterable[bytes], out: BinaryIO) -> None:
-    """Copy form data to ``out`` as UTF-8, without each element that has ``fr:relevant="false"`` and all inside it.
+def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
+    """The bytes at which each non-relevant stretch begins and ends, in turn, ascending.
 
-    The root stays, emptied, when it is itself non-relevant, because a document needs one.
+    A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
+    a document needs a root.
 
     Raises:
         DamagedError: the stored data is not well-formed.
-        OSError: ``out`` cannot be written.
     """
-    with etree.xmlfile(out, encoding="utf-8") as writer:
-        parser = streaming_parser(_Relevant(writer, out))
-        try:
-            for chunk in chunks:
-                parser.feed(chunk)
-            parser.close()
-        except etree.XMLSyntaxError as error:
-            raise DamagedError(f"the stored form data is not well-formed: {error.msg}") from error
+    try:
+        with _Finder() as finder:
+            for piece in pieces:
+                finder.feed(piece)
+            finder.finish()
+    except MalformedXmlError as error:
+        raise DamagedError(f"the stored form data cannot be parsed: {error}") from error
+    return finder.edges
 
 
-class _OpenElement(Protocol):
-    def __enter__(self) -> object: ...
-    def __exit__(self, *error: object) -> object: ...
+class _Finder(Streaming):
+    """Notes edges while a document is parsed.
 
+    An event tells where its markup begins; where it ends is where the next event begins. The default handler gets
+    every event that no other handler takes, so none is missed.
+    """
 
-class _Relevant:
-    """Passes events on to the writer, except below a non-relevant element."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.parser.DefaultHandler = self._other
+        self.edges: array[int] = array("Q")
+        self._inside = 0
+        self._is_edge_next = False
+        self._is_root_emptied = False
 
-    def __init__(self, writer: etree._IncrementalFileWriter, out: BinaryIO) -> None:
-        self._writer = writer
-        self._out = out
-        self._open: list[_OpenElement] = []
-        self._skipped = 0
-        self._root_is_empty = False
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """An element may begin a stretch."""
+        super().start(name, attributes)
+        at = self._next_event()
+        if self._inside:
+            self._inside += 1
+        elif attributes.get(RELEVANT) == "false":
+            self._inside = 1
+            self._is_root_emptied = self.depth == 1
+            if self._is_root_emptied:
+                self._is_edge_next = True
+            else:
+                self.edges.append(at)
 
-    def start(self, tag: str, attributes: dict[str, str], nsmap: dict[str | None, str]) -> None:
-        nonrelevant = attributes.get(RELEVANT) == "false"
-        if self._skipped or (nonrelevant and self._open):
-            self._skipped += 1
+    def end(self, name: str) -> None:
+        """An element may end a stretch."""
+        super().end(name)
+        at = self._next_event()
+        if not self._inside:
             return
-        element = self._writer.element(tag, attributes, nsmap={prefix or None: uri for prefix, uri in nsmap.items()})
-        element.__enter__()
-        self._open.append(element)
-        if nonrelevant:
-            self._skipped = 1
-            self._root_is_empty = True
-
-    def end(self, _tag: str) -> None:
-        if self._skipped:
-            self._skipped -= 1
-            if self._skipped or not self._root_is_empty:
-                return
-        self._open.pop().__exit__(None, None, None)
-
-    def data(self, text: str) -> None:
-        if self._open and not self._skipped:
-            self._writer.write(text)
-
-    def comment(self, text: str) -> None:
-        self._write_markup(f"<!--{text}-->", etree.Comment(text))
-
-    def pi(self, target: str, text: str | None = None) -> None:
-        self._write_markup(f"<?{target} {text or ''}?>", etree.ProcessingInstruction(target, text or ""))
-
-    def _write_markup(self, markup: str, node: etree._Element) -> None:
-        if self._skipped:
+        self._inside -= 1
+        if self._inside:
             return
-        if self._open:
-            self._writer.write(node)
-        else:  # lxml's writer knows nothing before or after the root
-            self._writer.flush()
-            self._out.write(markup.encode())
+        if self._is_root_emptied:
+            self.edges.append(at)
+        else:
+            self._is_edge_next = True
 
-    def close(self) -> None:
-        """End of the document; there is nothing to return."""
+    def _other(self, _text: str) -> None:
+        self._next_event()
+
+    def _next_event(self) -> int:
+        at = self.parser.CurrentByteIndex
+        if self._is_edge_next:
+            self.edges.append(at)
+            self._is_edge_next = False
+        return at

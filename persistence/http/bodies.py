@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from persistence.errors import BodyTooLargeError, EncodedBodyError, LengthRequiredError, TruncatedBodyError
+from persistence.errors import (
+    BodyTooLargeError,
+    EncodedBodyError,
+    LengthRequiredError,
+    NotSupportedError,
+    TruncatedBodyError,
+)
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -24,6 +30,7 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
 
     Raises:
         EncodedBodyError: the body has a content coding.
+        NotSupportedError: it has a transfer coding other than chunked.
         LengthRequiredError: no body is announced.
         BodyTooLargeError: it is, or turns out to be, over the limit.
         TruncatedBodyError: the client stopped early (raised while iterating).
@@ -39,8 +46,11 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
 
 
 def _announced(environ: WSGIEnvironment) -> int | None:
-    if environ.get("HTTP_TRANSFER_ENCODING"):
+    transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
+    if transfer == "chunked":
         return None
+    if transfer:
+        raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
     text = environ.get("CONTENT_LENGTH") or ""
     if not text:
         raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")

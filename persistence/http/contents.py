@@ -10,10 +10,11 @@ from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
-from persistence.errors import DiskError
+from persistence.errors import DiskError, disk_errors
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
+from persistence.service.relevance import RelevantPart
 from persistence.service.results import Read
 from persistence.store.reading import Found
 from persistence.store.store import Store
@@ -55,15 +56,15 @@ class Contents:
         except DiskError:
             return None
 
-    def send_made(self, request: Request, file: BinaryIO, size: int, headers: Headers) -> Response:
-        """A content that was made for this answer."""
-        return _send(request, file, size, 200, headers)
+    def send_part(self, part: RelevantPart, headers: Headers) -> Response:
+        """What is left of a content, in pieces."""
+        return BareResponse(part, 200, [*headers, ("Content-Length", str(part.size))], streams=True)
 
 
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
     headers.append(("Content-Length", str(size)))
     if size <= _AT_ONCE:
-        with file:
+        with file, disk_errors("reading a content"):
             return BareResponse(file.read(size), status, headers)
     return BareResponse(wrap_file(request.environ, file, _AT_ONCE), status, headers, streams=True)
 
@@ -79,7 +80,10 @@ def _range_applies(request: Request, found: Found) -> bool:
     header = request.environ.get("HTTP_IF_RANGE")
     if header is None:
         return True
-    condition = parse_if_range_header(header if '"' in header or " " in header else quote_etag(header))
+    try:
+        condition = parse_if_range_header(header if '"' in header or " " in header else quote_etag(header))
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return False
     if condition.date is not None:
         return int(condition.date.timestamp()) == epoch_seconds(found.sidecar.modified)
     return unquote_etag(condition.etag)[0] == found.etag if condition.etag else False

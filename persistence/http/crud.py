@@ -18,7 +18,7 @@ from persistence.http.responses import ResponseHeaders, empty, head, is_not_modi
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
-from persistence.service.relevance import is_removed, without_nonrelevant
+from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
 
 _METHODS = ("GET", "HEAD", "PUT", "DELETE")
@@ -99,8 +99,7 @@ class Crud:
         if found.file is None:  # how long the relevant part is, only the transform would know
             return head(headers if only_relevant else [*headers, ("Content-Length", str(found.size))])
         if only_relevant:
-            file, size = without_nonrelevant(found.file, found.size)
-            return self.contents.send_made(request, file, size, headers)
+            return self.contents.send_part(relevant_part(found.file, found.size), headers)
         return self.contents.send(request, read, headers)
 
     def _written(self, written: Written) -> Response:

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -76,5 +77,6 @@ class RequestLog:
         if cause := environ.get(CAUSE):
             facts["cause"] = cause
         log = _log.error if status.startswith("5") else _log.info
-        log("request", **facts)
+        with suppress(OSError, ValueError):  # a log that cannot be written must not cost the client its answer
+            log("request", **facts)
         return body

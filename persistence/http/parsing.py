@@ -128,7 +128,7 @@ def _instant(value: str | None) -> Instant | None:
         return None
     try:
         return parse_instant(value.strip())
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise BadRequestError(
             f"last-modified-time must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}"
         ) from error

@@ -23,12 +23,15 @@ _SENT = ("RAW_URI", "REQUEST_URI")
 def clean(path: str) -> str:
     """The decoded path with single slashes, from one that is still percent-encoded.
 
-    A slash at the end stays, because ``data/`` has a meaning of its own.
+    A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
+    client sends that has lost the document's id.
 
     Raises:
         ValueError: says which segment is refused and why.
     """
     segments = [_segment(part) for part in path.split("/") if part]
+    if segments and path.endswith("//"):
+        raise ValueError("the path ends with an empty name")
     return "/" + "/".join(segments) + ("/" if segments and path.endswith("/") else "")
 
 

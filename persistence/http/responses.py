@@ -82,12 +82,15 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
     found = read.found
     # A content replaced by hand is newer than its sidecar's instant says: its date vouches for nothing.
     is_genuine = found.etag == found.sidecar.id
-    return not is_resource_modified(
-        http_if_modified_since=modified_since,
-        http_if_none_match=none_match,
-        etag=f'"{found.etag}"',
-        last_modified=to_datetime(found.sidecar.modified) if is_genuine else None,
-    )
+    try:
+        return not is_resource_modified(
+            http_if_modified_since=modified_since,
+            http_if_none_match=none_match,
+            etag=f'"{found.etag}"',
+            last_modified=to_datetime(found.sidecar.modified) if is_genuine else None,
+        )
+    except (ValueError, OverflowError):  # a date that no calendar has is no condition
+        return False
 
 
 class ResponseHeaders:
@@ -175,4 +178,6 @@ def rfc1123(instant: Instant) -> str:
 
 def _wire(text: str) -> str:
     """A text as a header value: UTF-8 bytes, which WSGI wants dressed as Latin-1 (PEP 3333)."""
+    if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
+        text = one_line(text)
     return text if text.isascii() else text.encode().decode("latin-1")

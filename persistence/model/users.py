@@ -13,6 +13,9 @@ from persistence.errors import BadRequestError
 from persistence.model.texts import short
 
 _SEPARATOR = re.compile(r"\s*[,|]\s*")
+_MOST_LEVELS = 32
+"""Each level is a response header of its own (spec crud 4.3); clients and proxies take only so many."""
+
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -60,7 +63,7 @@ def parse_credentials(text: str) -> User:
     """
     try:
         raw = _decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequestError(f"malformed credentials header: {error}") from error
     name = _decoded(raw.username)
     if name is None:
@@ -94,4 +97,6 @@ def _decoded(text: str) -> str | None:
 
 
 def _levels(texts: list[str]) -> tuple[str, ...]:
+    if len(texts) > _MOST_LEVELS:
+        raise BadRequestError(f"an organization of more than {_MOST_LEVELS} levels is not accepted")
     return tuple(level for level in map(_decoded, texts) if level is not None)

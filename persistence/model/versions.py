@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, VersionError
 
+HIGHEST = 999_999_999
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
@@ -97,10 +98,12 @@ def to_publish(asked: VersionRequest, latest: int | None) -> int:
     """The version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1).
 
     Raises:
-        VersionError: a for-document header was sent.
+        VersionError: a for-document header was sent, or there is no next version.
     """
     if asked.for_document is not None:
         raise VersionError("a for-document header has no meaning for publishing a form definition")
     if asked.wants_next:
+        if latest == HIGHEST:
+            raise VersionError(f"there is no version after {HIGHEST}")
         return (latest or 0) + 1
     return asked.number or latest or 1

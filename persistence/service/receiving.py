@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import disk_errors
 from persistence.forms.definition import DefinitionReader
-from persistence.forms.wellformed import WellFormedness
+from persistence.forms.streaming import Streaming
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.service import content_types
 from persistence.service.rules import Received
@@ -29,22 +29,21 @@ def receiving(
     """
     kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
-    check = _check_for(address)
-    with store.upload() as upload:
+    with store.upload() as upload, _check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
             if check is not None:
                 check.feed(chunk)
         if check is not None:
-            check.close()
+            check.finish()
         with disk_errors(doing):
             upload.flush()
         singleton = check.is_singleton if isinstance(check, DefinitionReader) else None
         yield upload, Received(upload.id, upload.size, upload.digest, kind, singleton)
 
 
-def _check_for(address: Address) -> WellFormedness | None:
+def _check_for(address: Address) -> AbstractContextManager[Streaming | None]:
     if not address.is_main:
-        return None
-    return DefinitionReader() if isinstance(address, DefinitionAddress) else WellFormedness()
+        return nullcontext()
+    return DefinitionReader() if isinstance(address, DefinitionAddress) else Streaming()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
+from array import array
 from collections.abc import Iterator
-from io import BytesIO
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError
-from persistence.forms.relevance import remove_nonrelevant
+from persistence.errors import BadRequestError, disk_errors
+from persistence.forms.relevance import nonrelevant_edges
 from persistence.model.addresses import DocumentAddress
 
-_IN_MEMORY = 1 << 20
 _CHUNK = 1 << 16
 
 
@@ -31,22 +30,48 @@ def is_removed(word: str | None, address: DocumentAddress, dialect: Dialect) -> 
     return word == "remove"
 
 
-def without_nonrelevant(file: BinaryIO, size: int) -> tuple[BinaryIO, int]:
-    """The content of ``file`` (``size`` bytes) without its non-relevant elements, and its length in bytes.
+@dataclass(frozen=True, slots=True)
+class RelevantPart:
+    """An open content without its non-relevant elements: ``size`` bytes, read by iterating once, then closed."""
 
-    A large one goes through a temporary file. ``file`` is closed.
+    file: BinaryIO
+    size: int
+    edges: array[int]
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The stretches between the edges, in pieces."""
+        with self.file:
+            at = 0
+            for begin, end in zip(self.edges[::2], self.edges[1::2], strict=True):
+                yield from _pieces(self.file, at, begin)
+                at = end
+            yield from _pieces(self.file, at, None)
+
+    def close(self) -> None:
+        """Close the content where it was not read to its end."""
+        self.file.close()
+
+
+def relevant_part(file: BinaryIO, size: int) -> RelevantPart:
+    """The relevant part of an open content of ``size`` bytes, which is taken over.
 
     Raises:
         DamagedError: the stored data is not well-formed.
+        DiskError: it cannot be read.
     """
-    out: BinaryIO = BytesIO() if size <= _IN_MEMORY else tempfile.TemporaryFile()  # noqa: SIM115 - handed on
-    with file:
-        remove_nonrelevant(_chunks(file), out)
-    length = out.tell()
-    out.seek(0)
-    return out, length
+    try:
+        with disk_errors("reading form data"):
+            edges = nonrelevant_edges(_pieces(file, 0, None))
+    except Exception:
+        file.close()
+        raise
+    return RelevantPart(file, size - sum(edges[1::2]) + sum(edges[::2]), edges)
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
+def _pieces(file: BinaryIO, begin: int, end: int | None) -> Iterator[bytes]:
+    file.seek(begin)
+    left = _CHUNK if end is None else end - begin
+    while left and (piece := file.read(min(_CHUNK, left))):
+        yield piece
+        if end is not None:
+            left -= len(piece)

@@ -183,3 +183,9 @@ def has_other_names(path: str) -> bool:
         return os.lstat(path).st_nlink > 1
     except FileNotFoundError:
         return False
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a directory that nothing was put into."""
+    with suppress(OSError):
+        os.rmdir(path)

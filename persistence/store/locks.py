@@ -48,7 +48,7 @@ class Locks:
             raise self._busy()
         try:
             # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
-            descriptor = os.open(f"{self._directory}/{number:02x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            descriptor = os.open(f"{self._directory}/{number:02x}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 self._wait(descriptor, deadline)
                 yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -20,6 +21,7 @@ FORMAT = 1
 """The format of the tree that this version reads and writes."""
 
 _LEAST_FREE = 1 << 20
+_FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 class _LayoutFile(msgspec.Struct):
@@ -38,8 +40,9 @@ def prepare(root: str) -> None:
     for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE):
         files.make_directory(f"{root}/{name}")
     for number in range(STRIPES):
-        os.close(os.open(f"{root}/{LOCKS}/{number:02x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.FILE_MODE))
-    files.sync_directory(root)
+        path = f"{root}/{LOCKS}/{number:02x}"
+        if not files.exists(path):
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, files.FILE_MODE))
 
 
 def _check_format(path: str) -> None:
@@ -59,14 +62,17 @@ def free_bytes(root: str) -> int:
     """Bytes that an ordinary user may still write; raises ``OSError`` where the root is not writable."""
     status = os.statvfs(root)
     if status.f_flag & os.ST_RDONLY:
-        raise OSError(30, os.strerror(30))
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     if not os.access(root, os.W_OK | os.X_OK):
-        raise PermissionError(13, os.strerror(13))
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return status.f_bavail * status.f_frsize
 
 
-def probe(root: str) -> None:
+def probe(root: str) -> str | None:
     """Try out, in the spool, everything the commit needs of the file system.
+
+    Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
+    is not for ever.
 
     Raises:
         StartupError: names the first thing that does not work.
@@ -85,7 +91,11 @@ def probe(root: str) -> None:
             try:
                 step()
             except OSError as error:
-                raise StartupError(f"data directory {root}: {what}: {error.strerror or error}") from error
+                cause = f"data directory {root}: {what}: {error.strerror or error}"
+                if error.errno in _FOR_NOW:
+                    return cause
+                raise StartupError(cause) from error
+        return None
     finally:
         files.remove_quietly(first, second)
 
@@ -110,4 +120,4 @@ def _lock(path: str) -> None:
 
 def _space(root: str) -> None:
     if free_bytes(root) < _LEAST_FREE:
-        raise OSError(28, os.strerror(28))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

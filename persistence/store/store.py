@@ -44,13 +44,13 @@ class Store:
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
         self._directories = Directories(self.root)
 
-    def probe(self) -> None:
-        """Try out what the commit needs of the file system.
+    def probe(self) -> str | None:
+        """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
 
         Raises:
             StartupError: names what does not work.
         """
-        root.probe(self.root)
+        return root.probe(self.root)
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """The sidecar of a resource; ``None`` where nothing was ever stored."""

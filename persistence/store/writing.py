@@ -53,7 +53,8 @@ class Writer:
         # Durable before the old content goes: in another order a power cut could leave the old sidecar with the new
         # content. What follows is not synced, because anyone can finish it.
         files.sync_directory(place.directory)
-        files.rename(pending, place.content)
+        with suppress(OSError):
+            files.rename(pending, place.content)
 
     def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
@@ -68,7 +69,8 @@ class Writer:
             self._discard(place)
             raise
         files.sync_directory(place.directory)  # before the content goes, as in ``commit``
-        files.remove(place.content)
+        with suppress(OSError):
+            files.remove(place.content)
 
     def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Remove one file without a trace: an attachment of a draft.
@@ -120,6 +122,7 @@ class Writer:
         """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
         with suppress(OSError, DamagedError):
             self._recover(place)
+        files.remove_if_empty(place.directory)
 
     def _recover(self, place: Place) -> Sidecar | None:
         committed = reading.read_sidecar(place)

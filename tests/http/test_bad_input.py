@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from tests.forms.test_wellformed import HOSTILE
+from tests.forms.test_streaming import HOSTILE
 from tests.service import Service
 
 
@@ -129,6 +129,41 @@ def test_chunked_bodies_are_stored_whole(service: Service, form: str) -> None:
     assert service.get(f"{form}/data/D/a.bin").body == b"abcde"
 
 
+def test_other_transfer_codings_are_not_understood(service: Service, form: str) -> None:
+    """RFC 9112 6.1: gzip under the chunks would be stored as it is."""
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    assert raw(service, f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".encode())[0] == 501
+    assert nothing_is_left(service, form)
+
+
+@pytest.mark.parametrize("name", ["If-Modified-Since", "If-Range"])
+@pytest.mark.parametrize(
+    "date", ["Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 2020 99999999999999999:00:00 GMT", "0"]
+)
+def test_dates_of_no_calendar_are_ignored(service: Service, form: str, name: str, date: str) -> None:
+    """RFC 9110 13.1.3: a condition that is no date is no condition."""
+    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    service.put(f"{form}/data/D/a.bin", b"abc", Form_Definition_Version=1)
+    answer = service.get(f"{form}/data/D/a.bin", {name: date, "Range": "bytes=0-1"})
+    assert answer.status == (206 if name == "If-Modified-Since" else 200)
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00:00%2B23:59", "9999-12-31T23:59:59-23:59", "1", "2025-02-30T00:00:00Z"]
+)
+def test_instants_of_no_calendar_are_refused(service: Service, form: str, instant: str) -> None:
+    """Spec crud 4.8, with its recommendation."""
+    assert service.get(f"{form}/data/D/data.xml?last-modified-time={instant}").status == 400
+
+
+def test_deleting_with_a_lost_document_id_deletes_nothing(service: Service, form: str) -> None:
+    """A client that puts an empty id between two slashes does not mean all documents."""
+    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    assert service.delete(f"{form}/data//").status == 400
+    assert service.delete(f"{form}/data//data.xml").status in (404, 405)
+    assert service.get(f"{form}/data/D/data.xml").status == 200
+
+
 def test_a_body_over_the_limit(service: Service, form: str) -> None:
     """The issue: 413, announced or chunked; the test's limit is 8 MiB."""
     head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
@@ -157,6 +192,8 @@ def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
         ("", {"Username": "x" * 256}),
         ("", {"Credentials": "{"}),
         ("", {"Credentials": '{"username": 7}'}),
+        ("", {"Credentials": '{"username": "a", "z": ' + "[" * 2000 + "]" * 2000 + "}"}),
+        ("", {"Credentials": '{"username": "a", "organizations": [[' + ",".join(['"x"'] * 33) + "]]}"}),
     ],
 )
 def test_malformed_parameters_are_refused(service: Service, form: str, query: str, headers: dict[str, str]) -> None:

@@ -3,7 +3,16 @@
 import pytest
 
 from persistence.errors import BadRequestError, VersionError
-from persistence.model.versions import ABSENT, ForDocument, VersionRequest, must_equal, parse, to_publish, to_read
+from persistence.model.versions import (
+    ABSENT,
+    HIGHEST,
+    ForDocument,
+    VersionRequest,
+    must_equal,
+    parse,
+    to_publish,
+    to_read,
+)
 
 NEXT = VersionRequest(wants_next=True)
 FOR_DOCUMENT = VersionRequest(for_document=ForDocument("D", is_draft=False))
@@ -61,6 +70,11 @@ def test_publishing_replaces_the_latest_or_takes_the_next(
     asked: VersionRequest, latest: int | None, version: int
 ) -> None:
     assert to_publish(asked, latest) == version
+
+
+def test_there_is_an_end_to_next() -> None:
+    with pytest.raises(VersionError):
+        to_publish(NEXT, HIGHEST)
 
 
 def test_for_document_does_not_publish() -> None:

@@ -1,5 +1,6 @@
 """The root: its format, and the probe at start."""
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -63,6 +64,21 @@ def test_the_probe_names_what_does_not_work(
     monkeypatch.setattr(module, call, refuse)
     with pytest.raises(StartupError, match=f"{what}: Invalid argument"):
         store.probe()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_that_cannot_be_written_for_now_is_said_and_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """What is stored can still be read, so a worker that starts anew must not give up."""
+    store = Store(str(tmp_path), lock_timeout=1)
+    assert store.probe() is None
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files, "sync", refuse)
+    assert os.strerror(code) in str(store.probe())
 
 
 def test_the_probe_notices_locks_that_do_not_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

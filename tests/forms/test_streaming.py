@@ -1,21 +1,21 @@
 """The pre-pass over XML: hostile documents are refused quickly, without memory in proportion."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.parser import DEEPEST, MOST_ELEMENTS
-from persistence.forms.wellformed import WellFormedness
+from persistence.forms.streaming import DEEPEST, MOST_ELEMENTS, Streaming
 
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
 
 def check(*chunks: bytes) -> None:
-    document = WellFormedness()
-    for chunk in chunks:
-        document.feed(chunk)
-    document.close()
+    with Streaming() as document:
+        for chunk in chunks:
+            document.feed(chunk)
+        document.finish()
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,32 @@ def test_hostile_documents_are_refused_in_one_line_within_seconds(name: str) -> 
         check(HOSTILE[name])
     assert time.monotonic() - began < 5
     assert "\n" not in str(refusal.value)
+
+
+def test_names_are_forgotten_with_their_document() -> None:
+    """Ever new names must not fill the memory of a worker, nor make it refuse the next ones."""
+    many_names(0)
+    before = resident()
+    for round_ in range(1, 20):
+        many_names(round_)
+    assert resident() - before < 20 << 20
+
+
+def many_names(round_: int) -> None:
+    """Parse a document whose names nobody has used before."""
+    check(b"<r>" + b"".join(b"<n%d_%d_%s/>" % (round_, number, b"x" * 100) for number in range(20_000)) + b"</r>")
+
+
+def resident() -> int:
+    """Memory of this process, in bytes."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024
+
+
+def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
+    """Fed in pieces, a long token is scanned again and again: bounded, that is bearable."""
+    began = time.monotonic()
+    for body in (b"<!--" + b"y" * (9 << 20) + b"-->", b'<a x="' + b"y" * (9 << 20) + b'"/>'):
+        document = b"<r>" + body + b"</r>"
+        check(*(document[at : at + (1 << 18)] for at in range(0, len(document), 1 << 18)))
+    assert time.monotonic() - began < 10

@@ -1,0 +1,99 @@
+"""The one way XML is parsed: streaming, without a tree, bounded in everything a document can grow in.
+
+expat, not lxml: lxml keeps the names of all documents a thread has ever parsed in one dictionary that is never
+emptied, so that documents with ever new names fill the memory and at last make the thread refuse every new name. An
+expat parser forgets everything with its document. Nothing is fetched or expanded: a document type is refused at once,
+and without one there are no entities.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+from xml.parsers import expat
+
+from persistence.errors import MalformedXmlError, one_line
+
+DEEPEST = 256
+MOST_ELEMENTS = 1_000_000
+LONGEST_TOKEN = 10 << 20
+"""Bytes in one tag, comment or other piece that a parser must see whole.
+
+A parser that is fed in pieces scans an unfinished token again with every piece: without a limit, long tokens would
+cost time that grows with the square of their length.
+"""
+
+LONGEST_NAME = 10_000
+"""Characters in an element's name with its namespace."""
+
+_STEP = 1 << 18
+
+SEPARATOR = " "
+"""Between namespace and local name in the names that handlers get."""
+
+
+class Streaming:
+    """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``.
+
+    Use it in a ``with`` block: at its end parser and handlers let go of each other, and the memory is free at once
+    instead of at some collection of cycles. Subclasses override the handlers they need and call the inherited one.
+    """
+
+    def __init__(self) -> None:
+        parser = expat.ParserCreate(namespace_separator=SEPARATOR)
+        parser.buffer_text = False
+        parser.StartElementHandler = self.start
+        parser.EndElementHandler = self.end
+        parser.StartDoctypeDeclHandler = _refuse_doctype
+        self.parser = parser
+        self._fed = 0
+        self.depth = 0
+        self._elements = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Parse the next piece."""
+        for at in range(0, len(piece), _STEP):
+            step = piece[at : at + _STEP]
+            self._fed += len(step)
+            self._parse(step, is_final=False)
+            if self._fed - self.parser.CurrentByteIndex > LONGEST_TOKEN:
+                raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
+
+    def finish(self) -> None:
+        """Parse the end of the document."""
+        self._parse(b"", is_final=True)
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:  # noqa: ARG002 - expat's signature
+        """An element begins."""
+        if len(name) > LONGEST_NAME:
+            raise MalformedXmlError(f"the XML has an element name of more than {LONGEST_NAME} characters")
+        self.depth += 1
+        self._elements += 1
+        if self.depth > DEEPEST:
+            raise MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
+        if self._elements > MOST_ELEMENTS:
+            raise MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
+
+    def end(self, name: str) -> None:  # noqa: ARG002 - expat's signature
+        """An element ends."""
+        self.depth -= 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        parser = self.parser
+        parser.StartElementHandler = parser.EndElementHandler = None
+        parser.CharacterDataHandler = parser.DefaultHandler = None
+
+    def _parse(self, piece: bytes, *, is_final: bool) -> None:
+        try:
+            self.parser.Parse(piece, is_final)
+        except (expat.ExpatError, ValueError, LookupError) as error:  # the last two: an encoding Python does not know
+            raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
+
+
+def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:
+    raise MalformedXmlError("the XML has a document type (DOCTYPE), which is not accepted here")
