@@ -43,11 +43,24 @@ class Contents:
             file.seek(part.first)
             headers.append(("Content-Range", str(part)))
             return _send(request, file, part.length, 206, headers)
-        link = self._link(found) if self.accel and found.size > _AT_ONCE else None
+        link = self._link(found) if self._is_for_nginx(request, found) else None
         if link is None:
             return _send(request, file, found.size, 200, headers)
         file.close()
         return BareResponse(b"", 200, [*headers, ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))])
+
+    def _is_for_nginx(self, request: Request, found: Found) -> bool:
+        """Whether nginx can send this as the service would.
+
+        It would judge some conditions by its own lights, and cannot hand on a header that comes several times.
+        """
+        conditions = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE")
+        return (
+            bool(self.accel)
+            and found.size > _AT_ONCE
+            and len(found.sidecar.organization) < 2  # noqa: PLR2004 - a header each
+            and not any(name in request.environ for name in conditions)
+        )
 
     def _link(self, found: Found) -> str | None:
         """A path for nginx, or ``None`` where the disk refuses a link: a full disk must still be readable."""
