@@ -106,8 +106,8 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
     arguments.add_argument("--rounds", type=int, default=5, help="measurements of each, in turn")
     arguments.add_argument("--clients", type=int, default=2)
-    arguments.add_argument("--workers", type=int, default=1)
-    arguments.add_argument("--threads", type=int, default=4)
+    arguments.add_argument("--workers", type=int, default=2)
+    arguments.add_argument("--threads", type=int, default=8)
     arguments.add_argument("--data", default=None, help="directory to write in (default: a temporary one)")
     options = arguments.parse_args()
     document = "/crud/bench/form/data/{}/data.xml"

@@ -123,6 +123,7 @@ def _start(listener: socket.socket, configuration: Path) -> subprocess.Popen[byt
     if NGINX is None:
         raise RuntimeError("nginx is not installed")
     listener.set_inheritable(True)
+    listener.setblocking(False)  # nginx leaves an inherited socket as it is, and its workers race to accept
     return subprocess.Popen(
         [NGINX, "-e", str(configuration.with_name("error.log")), "-c", str(configuration), "-g", "daemon off;"],
         env={**os.environ, "NGINX": f"{listener.fileno()};"},
