@@ -2,6 +2,9 @@
 
 import hashlib
 import http.client
+import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -83,6 +86,28 @@ def test_a_download_does_not_grow_the_worker(large: Service) -> None:
     connection.close()
     assert received == EXPECTED
     assert resident(worker, "VmHWM") - before < ALLOWED_GROWTH
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_downloads_go_out_by_sendfile(large: Service, tmp_path: Path) -> None:
+    """The issue: the kernel copies, the worker does not; of a range, too."""
+    (worker,) = large.workers()
+    large.put("a/b/data/D/sent.bin", PIECE)
+    log = tmp_path / "trace"
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-o", str(log), "-e", "trace=sendfile", "-p", str(worker)], stderr=subprocess.PIPE, text=True
+    )
+    assert tracer.stderr is not None
+    said = tracer.stderr.readline()
+    if "attached" not in said:
+        tracer.wait()
+        pytest.skip(f"strace cannot attach here: {said.strip()}")
+    assert large.get("a/b/data/D/sent.bin").body == PIECE
+    assert large.get("a/b/data/D/sent.bin", {"Range": "bytes=1000-500999"}).body == PIECE[1000:501000]
+    tracer.terminate()
+    tracer.communicate(timeout=20)
+    sent = [int(match[1]) for match in re.finditer(r"sendfile\(.*= (\d+)$", log.read_text(), re.MULTILINE)]
+    assert sum(sent) == len(PIECE) + 500_000
 
 
 def test_large_xml_does_not_grow_the_worker(large: Service) -> None:
