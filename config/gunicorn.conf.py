@@ -18,6 +18,8 @@ graceful_timeout = 30
 keepalive = 75
 # Names of up to 255 bytes, percent-encoded, four to a path.
 limit_request_line = 8190
+# A credentials header with many roles; nginx lets 16 KiB through.
+limit_request_field_size = 16380
 # Only nginx on this machine may say who is calling.
 forwarded_allow_ips = "127.0.0.1,::1"
 # Heartbeats of the workers: in memory, so that a slow disk does not look like a dead worker.

@@ -24,6 +24,10 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
 
     def load_config(self) -> None:
         """Take gunicorn's own file for the fine tuning, and the service's settings for the rest."""
+        # What nginx relies on, also where gunicorn's own file is not there; the file says why.
+        self.cfg.set("keepalive", 75)
+        self.cfg.set("limit_request_line", 8190)
+        self.cfg.set("limit_request_field_size", 16380)
         if os.path.exists(self._settings.gunicorn):
             self.load_config_from_file(self._settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.

@@ -7,6 +7,7 @@ under a success status.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from persistence.errors import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 _CHUNK = 1 << 18
+_MOST_DRAINED = 1 << 28
 
 
 def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
@@ -43,6 +45,20 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
         raise _too_large(limit)
     stream: BinaryIO = environ["wsgi.input"]
     return _chunked(stream, limit) if length is None else _measured(stream, length)
+
+
+def drain(environ: WSGIEnvironment) -> None:
+    """Read what is left of a body that nobody wants, so that the client reads the answer instead of a reset.
+
+    The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request on
+    the same connection, would answer 502.
+    """
+    if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
+        return
+    left = _MOST_DRAINED
+    with suppress(Exception):  # the answer is settled; what the client does now changes nothing
+        while left > 0 and (chunk := environ["wsgi.input"].read(_CHUNK)):
+            left -= len(chunk)
 
 
 def _announced(environ: WSGIEnvironment) -> int | None:

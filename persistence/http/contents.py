@@ -47,7 +47,8 @@ class Contents:
         if link is None:
             return _send(request, file, found.size, 200, headers)
         file.close()
-        return BareResponse(b"", 200, [*headers, ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))])
+        redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))
+        return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
 
     def _is_for_nginx(self, request: Request, found: Found) -> bool:
         """Whether nginx can send this as the service would.

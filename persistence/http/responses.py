@@ -13,6 +13,7 @@ from werkzeug.http import http_date
 from werkzeug.sansio.http import is_resource_modified
 
 from persistence.errors import one_line
+from persistence.http.bodies import drain
 from persistence.http.logs import CAUSE
 from persistence.http.names import HeaderNames
 from persistence.model.addresses import DefinitionAddress
@@ -70,6 +71,8 @@ def text(status: int, line: str, headers: Headers | None = None) -> Response:
 def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:
     """The answer to a request that is not served: one line that names the cause, which the log gets too."""
     environ[CAUSE] = one_line(cause)
+    if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
+        drain(environ)
     return text(status, environ[CAUSE], headers)
 
 

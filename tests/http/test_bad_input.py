@@ -1,5 +1,6 @@
 """Bad input over HTTP: a clear answer, nothing half-written, no temporary file, and a service that goes on."""
 
+import http.client
 import socket
 
 import pytest
@@ -175,6 +176,19 @@ def test_a_body_over_the_limit(service: Service, form: str) -> None:
     assert nothing_is_left(service, form)
     exact = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 8 + b"0\r\n\r\n"
     assert raw(service, exact)[0] == 201
+
+
+def test_a_client_that_sends_on_reads_the_answer(service: Service, form: str) -> None:
+    """A body refused unread is read to its end all the same, and the connection stays good for the next request."""
+    service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    for _ in range(5):
+        path = f"{service.face}/crud/{form}/data/D/data.xml"
+        connection.request("PUT", path, b"<d/>" + b" " * (3 << 20), {"If-Match": "other"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Connection"]) == (412, "keep-alive")
+        answer.read()
+    connection.close()
 
 
 def test_an_encoded_body_is_refused(service: Service, form: str) -> None:
