@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import structlog
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DeletedError, PersistenceError, RangeError, status_of
+from persistence.http import logs
 from persistence.http.logs import REQUEST_ID
 from persistence.http.responses import Headers, refusal
 
-_log = structlog.get_logger()
 _READS = ("GET", "HEAD")
 
 
@@ -41,7 +40,7 @@ def register(app: Flask, dialect: Dialect) -> None:
 
     @app.errorhandler(Exception)
     def unexpected(error: Exception) -> Response:
-        _log.error("unexpected", id=request.environ.get(REQUEST_ID), exc_info=error)
+        logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exc_info=error)
         return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 

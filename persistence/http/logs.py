@@ -45,6 +45,12 @@ def _serialize(event: Any, **_: Any) -> bytes:
     return _encode(event)
 
 
+def write(event: str, *, is_error: bool, **facts: object) -> None:
+    """Write one line; where that fails it is lost, because a log must not cost a client its answer."""
+    with suppress(OSError, ValueError):
+        (_log.error if is_error else _log.info)(event, **facts)
+
+
 class RequestLog:
     """WSGI middleware that numbers requests, says the number in the response, and logs a line for each."""
 
@@ -66,7 +72,7 @@ class RequestLog:
 
         body = self._app(environ, start)
         status, headers = answered
-        facts = {
+        facts: dict[str, object] = {
             "id": number,
             "method": environ["REQUEST_METHOD"],
             "path": environ["PATH_INFO"].encode("latin-1").decode(errors="replace"),  # the query may hold a token
@@ -76,7 +82,5 @@ class RequestLog:
         }
         if cause := environ.get(CAUSE):
             facts["cause"] = cause
-        log = _log.error if status.startswith("5") else _log.info
-        with suppress(OSError, ValueError):  # a log that cannot be written must not cost the client its answer
-            log("request", **facts)
+        write("request", is_error=status.startswith("5"), **facts)
         return body
