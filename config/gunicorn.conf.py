@@ -1,9 +1,15 @@
 """gunicorn's fine tuning, for `persistence serve` and for `gunicorn -c`."""
 
+import sys
+
+from persistence.errors import StartupError
 from persistence.settings import load
 
 # The service's own settings, from its file and the environment; `persistence serve` adds its flags.
-_settings = load().settings
+try:
+    _settings = load().settings
+except StartupError as error:
+    sys.exit(f"persistence: {error}")
 bind = _settings.bind
 workers = _settings.workers
 threads = _settings.threads

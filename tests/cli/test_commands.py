@@ -79,6 +79,29 @@ def test_gunicorn_says_the_same_and_gives_up(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_gunicorn_with_the_example_configuration_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "-c",
+            str(PROJECT / "config/gunicorn.conf.py"),
+            "persistence.app:create_app()",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PERSISTENCE_BINT": "127.0.0.1:0"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.splitlines() == [
+        "persistence: environment: unknown setting 'bint'; the nearest valid name is 'bind'"
+    ]
+
+
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     """The master goes on; what was acknowledged is there."""
     with running(tmp_path) as service:
