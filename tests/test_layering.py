@@ -40,14 +40,15 @@ ONE_PLACE = {
     ("os", "unlink"): {"store/files.py"},
     ("os", "remove"): {"store/files.py"},
     ("os", "mkdir"): {"store/files.py"},
+    ("os", "makedirs"): {"store/files.py"},
     ("os", "rmdir"): {"store/files.py"},
     ("os", "fsync"): {"store/files.py"},
     ("os", "write"): {"store/files.py"},
     ("shutil", "rmtree"): {"store/files.py"},
-    ("fcntl", "flock"): {"store/locks.py", "store/uploads.py", "store/root.py"},
+    ("fcntl", "flock"): {"store/locks.py"},
     ("os", "environ"): {"settings.py"},
 }
-"""Calls that have one home; an upload's flock says that it is alive, the root's probes, neither guards data."""
+"""Calls that have one home."""
 
 
 def layer(path: Path) -> str:

@@ -55,6 +55,17 @@ def make_directory(path: str) -> bool:
     return True
 
 
+def ensure_directory(path: str) -> None:
+    """Make a directory and all above it, where they are missing."""
+    os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+
+
+def ensure_file(path: str) -> None:
+    """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only."""
+    if not exists(path):
+        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
 def read_small(descriptor: int) -> bytes:
     """The whole of a small file."""
     data = os.read(descriptor, _READ_AT_ONCE)

@@ -26,6 +26,15 @@ def stripe(scope: tuple[str, ...]) -> int:
     return zlib.crc32("\0".join(scope).encode()) % STRIPES
 
 
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for as long as it is open; ``False`` where another descriptor holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class Locks:
     """The locks of one store; ``timeout`` in seconds is how long a writer waits."""
 
@@ -59,16 +68,11 @@ class Locks:
 
     def _wait(self, descriptor: int, deadline: float) -> None:
         pause = _FIRST_PAUSE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise self._busy() from None
-                time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                return
+        while not try_lock(descriptor):
+            if time.monotonic() >= deadline:
+                raise self._busy()
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
 from persistence.store import files
 from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, SERVE, SPOOL, TRASH
-from persistence.store.locks import STRIPES
+from persistence.store.locks import STRIPES, try_lock
 
 FORMAT = 1
 """The format of the tree that this version reads and writes."""
@@ -35,14 +34,12 @@ def prepare(root: str) -> None:
         StartupError: the tree has an unknown format.
         OSError: something cannot be made.
     """
-    os.makedirs(root, files.DIRECTORY_MODE, exist_ok=True)
+    files.ensure_directory(root)
     _check_format(f"{root}/{LAYOUT}")
     for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE):
         files.make_directory(f"{root}/{name}")
     for number in range(STRIPES):
-        path = f"{root}/{LOCKS}/{number:02x}"
-        if not files.exists(path):
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, files.FILE_MODE))
+        files.ensure_file(f"{root}/{LOCKS}/{number:02x}")
 
 
 def _check_format(path: str) -> None:
@@ -110,7 +107,7 @@ _CONTENDER = "import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexce
 
 def _lock(path: str) -> None:
     with open(path, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try_lock(file.fileno())
         contender = subprocess.run(  # noqa: S603 - our own interpreter, our own text
             [sys.executable, "-S", "-E", "-c", _CONTENDER, path], check=False, capture_output=True, timeout=20
         )

@@ -6,7 +6,6 @@ leaves nothing behind. Where the file system has no such files it waits in the s
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -15,6 +14,7 @@ from typing import Self
 
 from persistence.model.sidecar import fresh_id
 from persistence.store import files
+from persistence.store.locks import try_lock
 
 _SMALL = 1 << 20
 _ABANDONED_AFTER = 60.0
@@ -35,7 +35,7 @@ class Upload:
         if descriptor is None:
             self._path = f"{spool}/{self.id}"
             descriptor = files.open_new(self._path)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # alive, says the lock to ``sweep``
+            try_lock(descriptor)  # alive, it says to ``sweep``
         self._descriptor = descriptor
 
     def write(self, chunk: bytes) -> None:
@@ -87,10 +87,7 @@ def sweep(spool: str) -> None:
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER:
+            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER:
                 files.remove_quietly(entry.path)
-        except BlockingIOError:
-            continue
         finally:
             os.close(descriptor)

@@ -12,10 +12,10 @@ from tests.service import running
 PROJECT = Path(__file__).parents[2]
 
 
-def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
+def run(module: str, *arguments: str, cwd: Path, env: dict[str, str] | None) -> subprocess.CompletedProcess[str]:
+    """Run a module as a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "persistence.cli", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=cwd,
         env={**os.environ, **(env or {})},
         capture_output=True,
@@ -23,6 +23,11 @@ def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -
         timeout=60,
         check=False,
     )
+
+
+def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the service's command to its end."""
+    return run("persistence.cli", *arguments, cwd=cwd, env=env)
 
 
 def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
@@ -61,41 +66,24 @@ def test_an_unknown_layout_refuses_to_start(tmp_path: Path) -> None:
     assert "format 99" in done.stderr
 
 
+def gunicorn(*arguments: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run gunicorn's own command to its end."""
+    return run("gunicorn", *arguments, "--no-control-socket", "persistence.app:create_app()", cwd=cwd, env=env)
+
+
 def test_gunicorn_says_the_same_and_gives_up(tmp_path: Path) -> None:
     """Under gunicorn's own command a start that cannot succeed must not be tried again for ever."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data/layout.json").write_text('{"format":99}')
-    done = subprocess.run(
-        [sys.executable, "-m", "gunicorn", "-b", "127.0.0.1:0", "--no-control-socket", "persistence.app:create_app()"],
-        cwd=tmp_path,
-        env={**os.environ, "PERSISTENCE_DATA": "data"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = gunicorn("-b", "127.0.0.1:0", cwd=tmp_path, env={"PERSISTENCE_DATA": "data"})
     assert done.returncode != 0
     assert "persistence: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_gunicorn_with_the_example_configuration_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "gunicorn",
-            "-c",
-            str(PROJECT / "config/gunicorn.conf.py"),
-            "persistence.app:create_app()",
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PERSISTENCE_BINT": "127.0.0.1:0"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    configuration = str(PROJECT / "config/gunicorn.conf.py")
+    done = gunicorn("-c", configuration, cwd=tmp_path, env={"PERSISTENCE_BINT": "127.0.0.1:0"})
     assert done.returncode != 0
     assert done.stderr.splitlines() == [
         "persistence: environment: unknown setting 'bint'; the nearest valid name is 'bind'"
