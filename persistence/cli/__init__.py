@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from persistence.cli.check import check
 from persistence.cli.config import config
 from persistence.cli.serve import serve
 from persistence.errors import PersistenceError
@@ -19,6 +20,7 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(config)
+commands.add_command(check)
 
 
 def main() -> None:

@@ -65,6 +65,18 @@ def stamp(sidecar: Sidecar) -> int:
     return epoch_nanoseconds(sidecar.modified) + int(sidecar.id[:8], 16) % 1_000_000
 
 
+_GRANULARITIES = (1, 100, 1000, 1_000_000, 1_000_000_000, 2_000_000_000)
+
+
+def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
+    """Whether a modification time is a revision's stamp, as exactly as a file system or a copy may have kept it.
+
+    Some keep 100 nanoseconds, some microseconds, some whole seconds or every second one.
+    """
+    expected = stamp(sidecar)
+    return any(expected // step * step == nanoseconds for step in _GRANULARITIES)
+
+
 def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
     """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4)."""
     return Sidecar(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import re
 
 from persistence.errors import BadRequestError
@@ -30,3 +31,10 @@ def to_store(address: Address, sent: str | None) -> str:
     if len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(sent.strip()):
         raise BadRequestError(f"the content type is not a media type: {sent!r}")
     return sent.strip()
+
+
+def by_name(address: Address) -> str:
+    """The type of a content that came without one: XML resources are XML, an attachment's name may tell."""
+    if address.is_main:
+        return XHTML if isinstance(address, DefinitionAddress) else XML
+    return mimetypes.guess_type(address.name)[0] or UNKNOWN

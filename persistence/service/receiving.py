@@ -29,7 +29,7 @@ def receiving(
     """
     kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
-    with store.upload() as upload, _check_for(address) as check:
+    with store.upload() as upload, check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
@@ -39,11 +39,16 @@ def receiving(
             check.finish()
         with disk_errors(doing):
             upload.flush()
-        singleton = check.is_singleton if isinstance(check, DefinitionReader) else None
-        yield upload, Received(upload.id, upload.size, upload.digest, kind, singleton)
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, singleton_of(check))
 
 
-def _check_for(address: Address) -> AbstractContextManager[Streaming | None]:
+def check_for(address: Address) -> AbstractContextManager[Streaming | None]:
+    """What checks a content while it streams by; nothing for an attachment."""
     if not address.is_main:
         return nullcontext()
     return DefinitionReader() if isinstance(address, DefinitionAddress) else Streaming()
+
+
+def singleton_of(check: Streaming | None) -> bool | None:
+    """What a checked content says of its form; ``None`` where it says nothing, or is no definition."""
+    return check.is_singleton if isinstance(check, DefinitionReader) else None

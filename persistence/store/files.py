@@ -104,6 +104,16 @@ def write_durably(path: str, data: bytes) -> None:
     sync_directory(os.path.dirname(path))
 
 
+def append(path: str, data: bytes) -> None:
+    """Add a line to a file that is made where it is missing, durably."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        write_all(descriptor, data)
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def open_unnamed(directory: str) -> int | None:
     """An open file without a name, which vanishes with its last descriptor; ``None`` where there is no such thing."""
     try:
@@ -151,6 +161,49 @@ def _copy(source: str, target: str) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def stamp(file: int | str, nanoseconds: int) -> None:
+    """Set the modification time of a file, open or by its path, in nanoseconds since 1970."""
+    os.utime(file, ns=(nanoseconds, nanoseconds))
+
+
+def stamp_durably(path: str, nanoseconds: int) -> None:
+    """The same, and make the file's content and time durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        stamp(descriptor, nanoseconds)
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def set_mode(path: str, mode: int) -> None:
+    """Set the permissions of a file or directory."""
+    os.chmod(path, mode)
+
+
+def set_owner(path: str, user: int, group: int) -> None:
+    """Give a file or directory to a user and group, by number."""
+    os.chown(path, user, group, follow_symlinks=False)
+
+
+def move_away(source: str, target: str) -> str:
+    """Move a file or directory to a path whose directories are made, or beside what is there already.
+
+    Returns the path it has now. Both names are durable.
+    """
+    ensure_directory(os.path.dirname(target))
+    free = target if not exists(target) else f"{target}~{time.time_ns()}"
+    os.rename(source, free)
+    sync_directory(os.path.dirname(free))
+    sync_directory(os.path.dirname(source))
+    return free
+
+
+def sync_everything() -> None:
+    """Make everything durable that was written to any file system: for copies of many files."""
+    os.sync()
 
 
 def rename(source: str, target: str) -> None:

@@ -12,9 +12,11 @@
     <root>/<app>/<form>/draft/<document>/...                   as data/, without history
     <root>/.locks/00 ... ff                                    striped locks
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
+    <root>/.locks/service                                      shared by whoever uses the tree
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
+    <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
 A name from a request never starts with a dot, so none of these can be named from outside.
@@ -34,9 +36,12 @@ from persistence.model.instants import Instant
 LAYOUT = "layout.json"
 LOCKS = ".locks"
 CREATIONS = ".locks/creations"
+SERVICE = ".locks/service"
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
+QUARANTINE = ".quarantine"
+HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
 LONGEST_DIRECTORY = 255
@@ -104,6 +109,11 @@ def _file(segment: str) -> str:
     return name
 
 
+def file_name(instant: Instant) -> str:
+    """An instant in a file name: colons would keep the tree from being copied to other systems."""
+    return instant.replace(":", "-")
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where one resource lies: its directory, its file name, and the names around it."""
@@ -133,11 +143,11 @@ class Place:
     @property
     def history(self) -> str:
         """The directory of older revisions."""
-        return f"{self.directory}/.history"
+        return f"{self.directory}/{HISTORY}"
 
     def revision(self, instant: Instant) -> Place:
-        """An older revision; colons would keep the tree from being copied to other systems."""
-        return Place(self.history, f"{instant.replace(':', '-')}.{self.name}")
+        """An older revision."""
+        return Place(self.history, f"{file_name(instant)}.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,39 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def share(path: str) -> int:
+    """Take part in the use of something that nobody may have alone meanwhile, until the descriptor is closed.
+
+    Raises:
+        BusyError: somebody has it alone.
+        OSError: the lock file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BusyError("the data directory is being restored or upgraded") from None
+    return descriptor
+
+
+@contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Have something alone for a block: nobody shares it meanwhile.
+
+    Raises:
+        BusyError: somebody uses it.
+        OSError: the lock file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not try_lock(descriptor):
+            raise BusyError("the data directory is in use: stop the service first")
+        yield
+    finally:
+        os.close(descriptor)
+
+
 class Locks:
     """The locks of one store; ``timeout`` in seconds is how long a writer waits."""
 

@@ -18,8 +18,7 @@ from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import BusyError, DamagedError
-from persistence.model.instants import epoch_seconds
-from persistence.model.sidecar import Sidecar, stamp
+from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.store import files, sidecars
 from persistence.store.layout import Place
 
@@ -139,11 +138,15 @@ def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
     if not content:
         return os.stat(path), None
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return os.fstat(descriptor), FileIO(descriptor)
+    try:
+        return os.fstat(descriptor), FileIO(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def _found(sidecar: Sidecar, status: os.stat_result, file: FileIO | None) -> Found:
-    if status.st_size == sidecar.size and int(status.st_mtime) == epoch_seconds(sidecar.modified):
+    if status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar):
         return Found(sidecar, sidecar.id, sidecar.size, file)
     # Replaced by hand, or copied without its times: served as it is, under a tag that says so, because a client that
     # knows the acknowledged content must not overwrite or trust its copy of this one.

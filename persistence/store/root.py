@@ -8,60 +8,52 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import msgspec
-
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
-from persistence.store import files
-from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, SERVE, SPOOL, TRASH
+from persistence.store import files, formats
+from persistence.store.formats import FORMAT, LayoutFile
+from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, QUARANTINE, SERVE, SERVICE, SPOOL, TRASH
 from persistence.store.locks import STRIPES, try_lock
-
-FORMAT = 1
-"""The format of the tree that this version reads and writes."""
 
 _LEAST_FREE = 1 << 20
 _FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
-
-
-class _LayoutFile(msgspec.Struct):
-    format: int
 
 
 def prepare(root: str) -> None:
     """Make the root's own files where they are missing.
 
     Raises:
-        StartupError: the tree has an unknown format.
+        StartupError: the tree has another format, or is not whole.
         OSError: something cannot be made.
     """
     files.ensure_directory(root)
-    _check_format(f"{root}/{LAYOUT}")
-    for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE):
+    path = f"{root}/{LAYOUT}"
+    layout = formats.read(path)
+    if layout is None:
+        formats.write(path, LayoutFile(FORMAT))
+    else:
+        formats.check(path, layout)
+    make_own(root)
+
+
+def make_own(root: str) -> None:
+    """Make the service's own directories and lock files where they are missing; raises ``OSError``."""
+    for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE):
         files.make_directory(f"{root}/{name}")
+    files.ensure_file(f"{root}/{SERVICE}")
     for number in range(STRIPES):
         files.ensure_file(f"{root}/{LOCKS}/{number:02x}")
 
 
-def _check_format(path: str) -> None:
-    try:
-        with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(), type=_LayoutFile).format
-    except FileNotFoundError:
-        files.write_durably(path, msgspec.json.encode(_LayoutFile(FORMAT)) + b"\n")
-        return
-    except msgspec.DecodeError as error:
-        raise StartupError(f"{path} cannot be read: {error}") from error
-    if found != FORMAT:
-        raise StartupError(f"{path} says format {found}; this version knows format {FORMAT} only")
-
-
 def free_bytes(root: str) -> int:
-    """Bytes that an ordinary user may still write; raises ``OSError`` where the root is not writable."""
+    """Bytes that an ordinary user may still write; raises ``OSError`` where no file can be made."""
     status = os.statvfs(root)
     if status.f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     if not os.access(root, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if status.f_files and not status.f_favail:  # no inode is left; some file systems do not count them
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return status.f_bavail * status.f_frsize
 
 

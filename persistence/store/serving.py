@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -22,14 +23,17 @@ def link(root: str, file: BinaryIO, etag: str, *, now: float | None = None) -> s
     hour = int((time.time() if now is None else now) // _HOUR)
     directory = f"{root}/{SERVE}/{hour}"
     if files.make_directory(directory):
-        _remove_before(f"{root}/{SERVE}", hour - 1)
+        for old in outdated(f"{root}/{SERVE}", now=now):
+            files.remove_tree(old)
     path = f"{SERVE}/{hour}/{etag}"
     with suppress(FileExistsError):  # the same revision, served before within the hour
         files.link_descriptor(file.fileno(), f"{root}/{path}")
     return path
 
 
-def _remove_before(directory: str, hour: int) -> None:
+def outdated(directory: str, *, now: float | None = None) -> Iterator[str]:
+    """The directories of hours before the last one."""
+    hour = int((time.time() if now is None else now) // _HOUR)
     for name in os.listdir(directory):
-        if not name.isdigit() or int(name) < hour:
-            files.remove_tree(f"{directory}/{name}")
+        if not name.isdigit() or int(name) < hour - 1:
+            yield f"{directory}/{name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -10,9 +11,9 @@ from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.store import files, reading, root, serving
+from persistence.store import files, locks, reading, root, serving
 from persistence.store.directories import Directories
-from persistence.store.layout import CREATIONS, LOCKS, SPOOL, TRASH, Layout, is_escaped, unescape
+from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH, Layout, is_escaped, unescape
 from persistence.store.locks import Locks
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload, sweep
@@ -31,12 +32,14 @@ class Store:
         """Open the root, which is made if it is missing; ``lock_timeout`` is in seconds.
 
         Raises:
-            StartupError: the tree has a format that this version does not know.
+            StartupError: the tree has another format, or is not whole.
+            BusyError: it is being restored or upgraded.
             DiskError: the root cannot be prepared.
         """
         self.root = os.path.abspath(path)
         with disk_errors(f"data directory {self.root}"):
             root.prepare(self.root)
+            weakref.finalize(self, os.close, locks.share(f"{self.root}/{SERVICE}"))
             sweep(f"{self.root}/{SPOOL}")
             _empty(f"{self.root}/{TRASH}")
         self._layout = Layout(self.root)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from persistence.model.sidecar import fresh_id
-from persistence.store import files
+from persistence.store import digests, files
 from persistence.store.locks import try_lock
 
 _SMALL = 1 << 20
-_ABANDONED_AFTER = 60.0
+ABANDONED_AFTER = 60.0
+"""Seconds after which a temporary file that nobody holds belongs to nobody."""
 
 
 class Upload:
@@ -47,7 +49,7 @@ class Upload:
     @property
     def digest(self) -> str:
         """The digest of everything written so far."""
-        return f"sha256:{self._hash.hexdigest()}"
+        return digests.text(self._hash.hexdigest())
 
     def flush(self) -> None:
         """Make a large content durable now, while no lock is held; a small one waits for ``sync``."""
@@ -56,7 +58,7 @@ class Upload:
 
     def place_at(self, path: str, stamp: int) -> None:
         """Give the content its name, and the revision's stamp as its modification time, in nanoseconds."""
-        os.utime(self._descriptor, ns=(stamp, stamp))
+        files.stamp(self._descriptor, stamp)
         if self._path is None:
             files.link_descriptor(self._descriptor, path)
         else:
@@ -80,14 +82,20 @@ class Upload:
 
 
 def sweep(spool: str) -> None:
-    """Remove what killed workers left in the spool: files that nobody holds, and not just being made."""
+    """Remove what killed workers left in the spool."""
+    for path in abandoned(spool):
+        files.remove_quietly(path)
+
+
+def abandoned(spool: str) -> Iterator[str]:
+    """The files in the spool that nobody holds, and that are not just being made."""
     for entry in os.scandir(spool):
         try:
             descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
         try:
-            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER:
-                files.remove_quietly(entry.path)
+            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > ABANDONED_AFTER:
+                yield entry.path
         finally:
             os.close(descriptor)

@@ -28,7 +28,7 @@ class Writer:
     def current(self, address: Address) -> Found | None:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
         place = self._layout.place(address)
-        committed = self._recover(place)
+        committed = recover(place)
         return reading.facts(place, committed) if committed is not None else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: Found | None) -> None:
@@ -38,7 +38,7 @@ class Writer:
             self._directories.make(place.directory)
         pending = place.pending(sidecar.id)
         try:
-            kept = address.keeps_history and over is not None and self._keep(place, over.sidecar)
+            kept = address.keeps_history and over is not None and keep(place, over.sidecar)
             # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
             with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
                 files.begin_writeback(prepared)
@@ -60,7 +60,7 @@ class Writer:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
         place = self._layout.place(address)
         try:
-            kept = address.keeps_history and self._keep(place, over.sidecar)
+            kept = address.keeps_history and keep(place, over.sidecar)
             with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
                 files.sync(prepared)
             self._settle(place, kept=kept, known=True)
@@ -79,6 +79,7 @@ class Writer:
         """
         self.bury(address, tombstone, over=over)
         place = self._layout.place(address)
+        files.remove(place.content)  # where ``bury`` could not: without its sidecar it would look so, too
         files.sync_directory(place.directory)
         files.remove(place.sidecar)
         files.sync_directory(place.directory)
@@ -93,18 +94,6 @@ class Writer:
             return
         files.sync_directory(self._layout.documents(form, Collection.DRAFT))
         files.remove_tree(away)
-
-    def _keep(self, place: Place, sidecar: Sidecar) -> bool:
-        """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
-        revision = place.revision(sidecar.modified)
-        try:
-            files.keep_as(place.sidecar, revision.sidecar)
-        except FileNotFoundError:
-            files.make_directory(place.history)
-            files.keep_as(place.sidecar, revision.sidecar)
-        if not sidecar.deleted:
-            files.keep_as(place.content, revision.content)
-        return True
 
     def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
         """Make every name durable that the commit will rely on.
@@ -121,30 +110,48 @@ class Writer:
     def _discard(self, place: Place) -> None:
         """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
         with suppress(OSError, DamagedError):
-            self._recover(place)
+            recover(place)
         files.remove_if_empty(place.directory)
 
-    def _recover(self, place: Place) -> Sidecar | None:
-        committed = reading.read_sidecar(place)
-        if committed is not None and committed.deleted:
-            self._finish_removal(place)
-        elif committed is not None and files.exists(place.pending(committed.id)):
-            files.rename(place.pending(committed.id), place.content)
-        if files.exists(place.prepared):
-            stray = self._prepared_id(place)
-            if stray is not None and (committed is None or stray != committed.id):
-                files.remove(place.pending(stray))
-            files.remove(place.prepared)
-        return committed
 
-    def _finish_removal(self, place: Place) -> None:
-        """Remove a deleted content that a crash left; one with a single name was put there since, and stays."""
-        if files.has_other_names(place.content):
-            files.remove(place.content)
+def keep(place: Place, sidecar: Sidecar) -> bool:
+    """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
+    revision = place.revision(sidecar.modified)
+    try:
+        files.keep_as(place.sidecar, revision.sidecar)
+    except FileNotFoundError:
+        files.make_directory(place.history)
+        files.keep_as(place.sidecar, revision.sidecar)
+    if not sidecar.deleted:
+        files.keep_as(place.content, revision.content)
+    return True
 
-    def _prepared_id(self, place: Place) -> str | None:
-        try:
-            sidecar = reading.read_sidecar(Place(place.directory, f".{place.name}"))
-        except DamagedError:
-            return None  # a power cut took its content: there is no id to follow
-        return sidecar.id if sidecar is not None else None
+
+def recover(place: Place) -> Sidecar | None:
+    """Finish or discard what a crash left of the last write, under the lock; returns what is committed."""
+    committed = reading.read_sidecar(place)
+    if committed is not None and committed.deleted:
+        _finish_removal(place)
+    elif committed is not None and files.exists(place.pending(committed.id)):
+        files.rename(place.pending(committed.id), place.content)
+    if files.exists(place.prepared):
+        stray = prepared_id(place)
+        if stray is not None and (committed is None or stray != committed.id):
+            files.remove(place.pending(stray))
+        files.remove(place.prepared)
+    return committed
+
+
+def _finish_removal(place: Place) -> None:
+    """Remove a deleted content that a crash left; one with a single name was put there since, and stays."""
+    if files.has_other_names(place.content):
+        files.remove(place.content)
+
+
+def prepared_id(place: Place) -> str | None:
+    """The content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
+    try:
+        sidecar = reading.read_sidecar(Place(place.directory, f".{place.name}"))
+    except DamagedError:
+        return None
+    return sidecar.id if sidecar is not None else None

@@ -15,13 +15,15 @@ from persistence.store.store import Store
 def test_a_new_root_is_made_and_probed(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "deep" / "root"), lock_timeout=1)
     store.probe()
-    assert (tmp_path / "deep/root/layout.json").read_bytes() == b'{"format":1}\n'
+    assert (tmp_path / "deep/root/layout.json").read_bytes() == b'{"format":2}\n'
     assert len(list((tmp_path / "deep/root/.locks").glob("??"))) == 256
     assert list((tmp_path / "deep/root/.spool").iterdir()) == []
     assert store.free_bytes() > 0
 
 
-@pytest.mark.parametrize("text", ['{"format":2}', "{", '{"format":"1"}', "{}"])
+@pytest.mark.parametrize(
+    "text", ['{"format":1}', '{"format":3}', '{"format":2,"incomplete":"why"}', "{", '{"format":"1"}', "{}"]
+)
 def test_an_unknown_format_refuses_to_start(tmp_path: Path, text: str) -> None:
     (tmp_path / "layout.json").write_text(text)
     with pytest.raises(StartupError, match=r"layout\.json"):

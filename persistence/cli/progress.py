@@ -1,0 +1,39 @@
+"""A progress bar on a terminal, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+_CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """How far a long run is; lines go to standard output, the bar to standard error."""
+
+    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+        self._advance = advance
+
+    def step(self) -> None:
+        """One more is done."""
+        if self._advance is not None:
+            self._advance(1)
+
+    def say(self, line: str) -> None:
+        """Print a line; the bar makes room for it."""
+        if self._advance is not None:
+            click.echo(_CLEAR, nl=False, err=True)
+        click.echo(line)
+
+
+@contextmanager
+def progress(label: str, count: Callable[[], int]) -> Iterator[Progress]:
+    """A bar of ``count`` steps for the length of a block; they are counted only where there is a terminal."""
+    if not sys.stderr.isatty():
+        yield Progress()
+        return
+    with click.progressbar(length=count(), label=label, file=sys.stderr, show_pos=True) as bar:
+        yield Progress(bar.update)

@@ -1,0 +1,1 @@
+"""Upkeep: checking, mending, adopting, saving and upgrading the tree, also while the service runs."""

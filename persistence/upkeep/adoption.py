@@ -1,0 +1,132 @@
+"""Taking in what a person put into the tree: a content without a sidecar, or another one than the sidecar tells of.
+
+The content stays where it is, and gets a fresh sidecar beside it: as a new revision of what was there, or as a new
+resource under the rules of a PUT that names no version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from persistence.dialect import Dialect
+from persistence.errors import BusyError
+from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.instants import next_after
+from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
+from persistence.service import content_types
+from persistence.service.documents import version_of_new
+from persistence.service.receiving import check_for, singleton_of
+from persistence.store import digests, files, mending, reading, writing
+from persistence.store.layout import Place
+from persistence.store.store import Store
+from persistence.upkeep import listing
+from persistence.upkeep.findings import Finding
+from persistence.upkeep.quarantine import Quarantine
+from persistence.upkeep.revisions import newest_whole, readable
+from persistence.upkeep.tree import Folder
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What reading a content showed."""
+
+    size: int
+    digest: str
+    singleton: bool | None
+
+
+class Adoption:
+    """Adopts contents in one tree, under the lock of their folder."""
+
+    def __init__(self, open_store: Callable[[], Store], dialect: Dialect, quarantine: Quarantine) -> None:
+        self._open_store = open_store
+        self._dialect = dialect
+        self._quarantine = quarantine
+
+    def take_in(self, folder: Folder, finding: Finding, place: Place) -> None:
+        """Adopt what a finding tells of, ``EDITED`` or ``NO_SIDECAR``.
+
+        Raises:
+            MalformedXmlError: it must be XML, and is not.
+            BusyError: it is being edited right now.
+            DamagedError: the sidecar beside it cannot be decoded.
+            OSError: the disk refused.
+        """
+        current = reading.read_sidecar(place)
+        history = listing.history(folder.path)
+        if current is None or current.deleted:
+            older = next(readable(history, place.name), None)
+            if current is not None:
+                writing.keep(place, current)
+                files.sync_directory(place.history)
+            self.adopt(folder, place, over=current or (older[1] if older else self._new(folder, place)))
+            return
+        kept = newest_whole(history, place.name, living=True)
+        if kept is None or kept[1].id != current.id:
+            self._quarantine.keep(place.sidecar, finding)  # its content is lost: it is no revision any more
+        self.adopt(folder, place, over=current)
+
+    def adopt(self, folder: Folder, place: Place, *, over: Sidecar) -> None:
+        """Make the content in place the next revision over what is known; raises as ``take_in``."""
+        address = folder.address(place.name)
+        before = os.lstat(place.content)
+        seen = self._read(address, place.content)
+        after = os.lstat(place.content)
+        if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
+            raise BusyError(f"{address} is being edited")
+        mending.adopt(place, self._sidecar(address, seen, over))
+
+    def nothing_known(self, version: int) -> Sidecar:
+        """Stands for the revision before the first: only the form version is known, and nobody owns it."""
+        now = next_after(None)
+        return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._open_store()
+
+    def _new(self, folder: Folder, place: Place) -> Sidecar:
+        address = folder.address(place.name)
+        if isinstance(address, DefinitionAddress):
+            return self.nothing_known(address.version)
+        return self.nothing_known(version_of_new(self._store, self._dialect, address))
+
+    @staticmethod
+    def _sidecar(address: Address, seen: _Seen, over: Sidecar) -> Sidecar:
+        """The next revision: owner and stage stay; validity, modifier and the client's hash are not known."""
+        modified = next_after(over.modified)
+        return Sidecar(
+            schema=SCHEMA,
+            id=fresh_id(),
+            version=over.version,
+            modified=modified,
+            created=modified if over.deleted else over.created,
+            size=seen.size,
+            digest=seen.digest,
+            content_type=over.content_type or content_types.by_name(address),
+            stage=over.stage,
+            creator=over.creator,
+            group=over.group,
+            organization=over.organization,
+            source=over.source,
+            singleton=seen.singleton,
+        )
+
+    @staticmethod
+    def _read(address: Address, path: str) -> _Seen:
+        hashing, size = hashlib.sha256(), 0
+        with open(path, "rb") as file, check_for(address) as check:
+            while chunk := file.read(_CHUNK):
+                size += len(chunk)
+                hashing.update(chunk)
+                if check is not None:
+                    check.feed(chunk)
+            if check is not None:
+                check.finish()
+            return _Seen(size, digests.text(hashing.hexdigest()), singleton_of(check))

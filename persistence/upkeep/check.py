@@ -1,0 +1,137 @@
+"""Checking a tree, and taking care of what is found, folder by folder, while the service runs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from persistence.dialect import Dialect
+from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.store import files, locks
+from persistence.store.layout import SERVICE
+from persistence.store.store import Store
+from persistence.upkeep import own
+from persistence.upkeep.adoption import Adoption
+from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
+from persistence.upkeep.inspection import Inspector
+from persistence.upkeep.quarantine import Quarantine
+from persistence.upkeep.repair import Repair
+from persistence.upkeep.tree import Folder, Tree
+
+_ROUNDS = 5
+"""How often a folder is looked at again: one repair may bring another thing to light."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a check has seen: folders (documents, drafts, versions of definitions), and findings by severity."""
+
+    folders: int = 0
+    mended: int = 0
+    remaining: int = 0
+    found: Counter[Severity] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        """Count a report. A notice is something to know, and remains only where taking care of it failed."""
+        severity = report.finding.kind.severity
+        self.found[severity] += 1
+        self.mended += report.outcome is Outcome.MENDED
+        is_open = report.outcome is Outcome.FOUND and severity is not Severity.NOTICE
+        self.remaining += is_open or report.outcome is Outcome.FAILED
+
+
+class Check:
+    """One check of a tree; ``remedies`` say what is done about findings, ``deep`` reads every content.
+
+    ``open_store`` opens the store of the tree, when something new is adopted.
+    """
+
+    def __init__(
+        self, tree: Tree, dialect: Dialect, open_store: Callable[[], Store], *, deep: bool, remedies: frozenset[Remedy]
+    ) -> None:
+        self.tally = Tally()
+        self._tree = tree
+        self._inspector = Inspector(tree, deep=deep)
+        self._remedies = remedies
+        quarantine = Quarantine(tree.root)
+        self._adoption = Adoption(open_store, dialect, quarantine)
+        self._repair = Repair(tree.root, quarantine, self._adoption)
+
+    def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:
+        """Check what lies below some names; ``None`` stands for a folder that is done.
+
+        Raises:
+            StartupError: the tree has another format, or is not whole.
+            BusyError: it is being restored or upgraded.
+            DiskError: the root cannot be looked at.
+        """
+        with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
+            if files.exists(self._tree.layout.own(SERVICE)):
+                stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
+            for finding in list(own.inspect(self._tree.root)):
+                yield self._counted(self._of_root(finding))
+            for item in self._tree.walk(only):
+                if isinstance(item, Finding):
+                    yield self._counted(Report(item, Outcome.FOUND))
+                    continue
+                self.tally.folders += 1
+                for report in self._of_folder(item):
+                    yield self._counted(report)
+                yield None
+
+    def _counted(self, report: Report) -> Report:
+        self.tally.add(report)
+        return report
+
+    def _of_root(self, finding: Finding) -> Report:
+        if finding.kind.remedy not in self._remedies:
+            return Report(finding, Outcome.FOUND)
+        try:
+            self._repair.of_root(finding)
+        except (OSError, PersistenceError) as error:
+            return Report(finding, Outcome.FAILED, _cause(error))
+        return Report(finding, Outcome.MENDED)
+
+    def _of_folder(self, folder: Folder) -> Iterator[Report]:
+        if not self._inspector.inspect(folder):
+            return
+        try:
+            with self._tree.holding(folder):
+                yield from self._settled(folder)
+        except BusyError as error:
+            yield Report(Finding(Kind.BUSY, folder.path, str(error)), Outcome.FOUND)
+
+    def _settled(self, folder: Folder) -> Iterator[Report]:
+        """Take care of a folder under its lock, until there is nothing more to be done about it."""
+        failed: dict[tuple[Kind, str], str] = {}
+        for _ in range(_ROUNDS):
+            found = self._inspector.inspect(folder)
+            due = [finding for finding in found if finding.kind.remedy in self._remedies]
+            if not due:
+                break
+            failed.clear()
+            for finding in due:
+                try:
+                    self._take_care(folder, finding)
+                except (OSError, PersistenceError) as error:
+                    failed[finding.kind, finding.path] = _cause(error)
+                else:
+                    yield Report(finding, Outcome.MENDED)
+            if len(failed) == len(due):
+                break
+        for finding in found:
+            cause = failed.get((finding.kind, finding.path))
+            yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
+
+    def _take_care(self, folder: Folder, finding: Finding) -> None:
+        if finding.kind.remedy is Remedy.ADOPT and finding.place is not None:
+            self._adoption.take_in(folder, finding, finding.place)
+        else:
+            self._repair.of_folder(folder, finding)
+
+
+def _cause(error: Exception) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,105 @@
+"""What a check can find: the closed set of kinds, how serious each is, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from persistence.store.layout import Place
+
+
+class Severity(Enum):
+    """How serious a finding is: something is lost or wrong; a crash left something; everything works as it is."""
+
+    DAMAGE = "damage"
+    LEFTOVER = "leftover"
+    NOTICE = "notice"
+
+
+class Remedy(Enum):
+    """What takes care of a finding: ``--repair``, ``--adopt``, or a person."""
+
+    REPAIR = "--repair"
+    ADOPT = "--adopt"
+    NONE = ""
+
+
+class Kind(Enum):
+    """Every kind of finding: its name, severity, remedy, and what the remedy does."""
+
+    LAYOUT = ("layout", Severity.DAMAGE, Remedy.REPAIR, "writes layout.json anew")
+    SIDECAR_UNREADABLE = (
+        "sidecar-unreadable",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision",
+    )
+    CONTENT_MISSING = (
+        "content-missing",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "looks for the content; or goes back to the newest whole revision, and keeps the sidecar in .quarantine",
+    )
+    TORN_COPY = (
+        "torn-copy",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "puts the content's own sidecar beside it, and the other one into .quarantine",
+    )
+    DIGEST_WRONG = ("digest-wrong", Severity.DAMAGE, Remedy.NONE, "restore it from a backup")
+    REVISION_DAMAGED = ("revision-damaged", Severity.DAMAGE, Remedy.REPAIR, "moves what is left of it to .quarantine")
+    UNREADABLE = ("unreadable", Severity.DAMAGE, Remedy.NONE, "look at the disk")
+    NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "gives it back to the service's user")
+    UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
+    UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
+    UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
+    STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
+    STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
+    KEPT_TWICE = ("kept-twice", Severity.LEFTOVER, Remedy.REPAIR, "removes the second name")
+    ORPHANED_HISTORY = ("orphaned-history", Severity.LEFTOVER, Remedy.REPAIR, "records the resource as deleted")
+    ORPHANED_ATTACHMENT = ("orphaned-attachment", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
+    OUTDATED_DRAFT = ("outdated-draft", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
+    EMPTY_DIRECTORY = ("empty-directory", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
+    EDITED = ("edited", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new revision")
+    NO_SIDECAR = ("no-sidecar", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new resource")
+    TIMES_LOST = ("times-lost", Severity.NOTICE, Remedy.REPAIR, "gives the content its time back")
+    OPEN_ACCESS = ("open-access", Severity.NOTICE, Remedy.REPAIR, "takes the permissions of others away")
+    REVISION_EDITED = ("revision-edited", Severity.NOTICE, Remedy.NONE, "left as it is")
+    FOREIGN = ("foreign", Severity.NOTICE, Remedy.NONE, "left alone")
+    BUSY = ("busy", Severity.NOTICE, Remedy.NONE, "check it again")
+
+    def __init__(self, label: str, severity: Severity, remedy: Remedy, deed: str) -> None:
+        self.label = label
+        self.severity = severity
+        self.remedy = remedy
+        self.deed = deed
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found: ``path`` is absolute, ``what`` says it in half a line.
+
+    ``place`` is the resource it belongs to, or the older revision; ``None`` where it belongs to none.
+    """
+
+    kind: Kind
+    path: str
+    what: str
+    place: Place | None = None
+
+
+class Outcome(Enum):
+    """What became of a finding."""
+
+    FOUND = "found"
+    MENDED = "mended"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A finding with what became of it; ``cause`` says why its remedy failed."""
+
+    finding: Finding
+    outcome: Outcome
+    cause: str = ""

@@ -1,0 +1,116 @@
+"""What lies in a folder, sorted by what each name means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from persistence.model.instants import Instant
+from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_escaped
+
+_PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
+_PREPARED = re.compile(r"\.(.+)\.json")
+_REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
+
+
+@dataclass(slots=True)
+class Listing:
+    """The file names of resources by role; ``strangers`` are paths with what is strange about them."""
+
+    contents: set[str] = field(default_factory=set)
+    sidecars: set[str] = field(default_factory=set)
+    prepared: set[str] = field(default_factory=set)
+    pending: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    has_history: bool = False
+    strangers: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Every resource that has left anything here."""
+        return sorted(self.contents | self.sidecars | self.prepared | set(self.pending))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing at all."""
+        return not (self.names or self.has_history or self.strangers)
+
+
+def folder(path: str) -> Listing:
+    """What lies in a folder; raises ``OSError``."""
+    listing = Listing()
+    with os.scandir(path) as entries:
+        for entry in entries:
+            _sort(entry, listing)
+    return listing
+
+
+def _sort(entry: os.DirEntry[str], listing: Listing) -> None:
+    name = entry.name
+    if name == HISTORY and entry.is_dir(follow_symlinks=False):
+        listing.has_history = True
+    elif not entry.is_file(follow_symlinks=False):
+        listing.strangers.append((entry.path, "neither a file nor the history"))
+    elif match := _PENDING.fullmatch(name):
+        listing.pending[match[1]].append(match[2])
+    elif match := _PREPARED.fullmatch(name):
+        listing.prepared.add(match[1])
+    elif name.endswith(SIDECAR_SUFFIX) and is_escaped(name.removesuffix(SIDECAR_SUFFIX)):
+        listing.sidecars.add(name.removesuffix(SIDECAR_SUFFIX))
+    elif is_escaped(name):
+        listing.contents.add(name)
+    else:
+        listing.strangers.append((entry.path, "a name that the service does not give"))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """An older revision in a history, as its file names say: of which resource, and of when."""
+
+    name: str
+    instant: Instant
+    place: Place
+
+
+@dataclass(slots=True)
+class History:
+    """The older revisions of a folder, oldest first, by what is there of each; ``strangers`` as in ``Listing``."""
+
+    revisions: list[Revision] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+    strangers: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing at all, not even something strange."""
+        return not (self.revisions or self.strays or self.strangers)
+
+    def of(self, name: str) -> list[Revision]:
+        """Those of one resource, newest first."""
+        return [revision for revision in reversed(self.revisions) if revision.name == name]
+
+
+def history(path: str) -> History:
+    """What lies in the history of a folder: those that have a sidecar, and the files that have none.
+
+    Raises:
+        OSError: it cannot be listed; where there is none, it is empty.
+    """
+    try:
+        names = sorted(os.listdir(f"{path}/{HISTORY}"))
+    except FileNotFoundError:
+        return History()
+    found = History()
+    sidecars = {name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)}
+    for name in names:
+        match = _REVISION.fullmatch(name.removesuffix(SIDECAR_SUFFIX))
+        if match is None or not is_escaped(match[2]):
+            found.strangers.append((f"{path}/{HISTORY}/{name}", "a name that the service does not give"))
+        elif name.endswith(SIDECAR_SUFFIX):
+            day, _, clock = match[1].partition("T")
+            instant = Instant(f"{day}T{clock.replace('-', ':')}")
+            found.revisions.append(Revision(match[2], instant, Place(f"{path}/{HISTORY}", f"{match[1]}.{match[2]}")))
+        elif name not in sidecars:
+            found.strays.append(f"{path}/{HISTORY}/{name}")
+    return found

@@ -1,0 +1,56 @@
+"""The service's own files in the root: its format, its temporary files, and the root itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from persistence.errors import StartupError
+from persistence.store import formats, serving, uploads
+from persistence.store.layout import LAYOUT, SERVE, SPOOL, TRASH
+from persistence.upkeep.findings import Finding, Kind
+
+_UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.\d+")
+
+
+def inspect(root: str) -> Iterator[Finding]:
+    """What is to say about them.
+
+    Raises:
+        StartupError: the tree has another format, or is not whole: then nothing else can be said.
+        OSError: they cannot be looked at.
+    """
+    path = f"{root}/{LAYOUT}"
+    try:
+        layout = formats.read(path)
+    except StartupError as error:
+        yield Finding(Kind.LAYOUT, path, str(error).partition("cannot be read: ")[2])
+    else:
+        if layout is None:
+            yield Finding(Kind.LAYOUT, path, "it is missing")
+        else:
+            formats.check(path, layout)
+    for stray in _strays(root):
+        yield Finding(Kind.STRAY_OWN, stray, "left by a worker that was killed")
+
+
+def _strays(root: str) -> Iterator[str]:
+    with os.scandir(root) as entries:
+        yield from (entry.path for entry in entries if _UNFINISHED_LAYOUT.fullmatch(entry.name) and _is_old(entry))
+    with suppress(FileNotFoundError):
+        yield from uploads.abandoned(f"{root}/{SPOOL}")
+    with suppress(FileNotFoundError), os.scandir(f"{root}/{TRASH}") as entries:
+        yield from (entry.path for entry in entries if _is_old(entry))
+    with suppress(FileNotFoundError):
+        yield from serving.outdated(f"{root}/{SERVE}")
+
+
+def _is_old(entry: os.DirEntry[str]) -> bool:
+    """By the time of its rename to where it is: its content may be much older."""
+    try:
+        return time.time() - entry.stat(follow_symlinks=False).st_ctime > uploads.ABANDONED_AFTER
+    except FileNotFoundError:
+        return False

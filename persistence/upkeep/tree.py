@@ -1,0 +1,181 @@
+"""The tree as a check walks it: folder by folder, however many there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.store.layout import (
+    CREATIONS,
+    LAYOUT,
+    LOCKS,
+    QUARANTINE,
+    SERVE,
+    SPOOL,
+    TRASH,
+    Layout,
+    Place,
+    is_escaped,
+    unescape,
+)
+from persistence.store.locks import Locks
+from persistence.upkeep.findings import Finding, Kind
+
+OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE}
+"""What a root has of the service's own."""
+
+_DEFINITIONS = "form"
+_COLLECTIONS = {collection.value: collection for collection in Collection}
+_OTHERS = ("lost+found", ".git")
+"""Names in a root that belong to the file system, and to those who version their forms with git."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory of resources: a document, a draft, or a version of a definition; ``path`` is absolute."""
+
+    path: str
+    form: Form
+    collection: Collection | None
+    name: str
+
+    def address(self, name: str) -> Address:
+        """The address of a resource in it, by its file name."""
+        if self.collection is None:
+            return DefinitionAddress(self.form, int(self.name), unescape(name))
+        return DocumentAddress(self.form, self.collection, self.name, unescape(name))
+
+    @property
+    def main(self) -> str:
+        """The file name of the one that the others are attachments of."""
+        return FORM_XHTML if self.collection is None else DATA_XML
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What is locked while something in it changes."""
+        return self.address(self.main).scope
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether older revisions are kept here."""
+        return self.collection is not Collection.DRAFT
+
+
+class Tree:
+    """The folders of one root, and their locks; ``lock_timeout`` is in seconds."""
+
+    def __init__(self, root: str, *, lock_timeout: float) -> None:
+        self.root = os.path.abspath(root)
+        self.layout = Layout(self.root)
+        self._locks = Locks(self.layout.own(LOCKS), lock_timeout)
+        self._can_lock = os.path.isdir(self.layout.own(LOCKS))
+
+    @contextmanager
+    def holding(self, folder: Folder) -> Iterator[None]:
+        """Keep writers out of a folder for a block; in a tree without locks nobody writes.
+
+        Raises:
+            BusyError: a writer was there until the deadline.
+            OSError: the lock file cannot be opened.
+        """
+        if not self._can_lock:
+            yield
+            return
+        with self._locks.holding(folder.scope):
+            yield
+
+    def inside(self, path: str) -> str:
+        """A path as people want it: relative to the root."""
+        return os.path.relpath(path, self.root)
+
+    def parts(self, path: str) -> tuple[str, ...]:
+        """The names below the root that lead to a path, which may be relative to the root or to where one is.
+
+        Raises:
+            BadRequestError: there is nothing, or it is not in the tree.
+        """
+        for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
+            relative = os.path.relpath(candidate, self.root)
+            if os.path.lexists(candidate) and relative.split(os.sep)[0] != os.pardir:
+                return () if relative == os.curdir else tuple(relative.split(os.sep))
+        raise BadRequestError(f"{path} is not in the data directory")
+
+    def walk(self, only: tuple[str, ...] = ()) -> Iterator[Folder | Finding]:
+        """Every folder below some names, and everything on the way that is not the service's."""
+        for app in self._directories(self.root, only[:1]):
+            if isinstance(app, Finding):
+                yield app
+                continue
+            for form in self._directories(app.path, only[1:2]):
+                if isinstance(form, Finding):
+                    yield form
+                    continue
+                yield from self._folders(Form(unescape(app.name), unescape(form.name)), form.path, only[2:4])
+
+    def count(self, only: tuple[str, ...] = ()) -> int:
+        """How many folders ``walk`` will find, roughly: without looking into them."""
+        return sum(isinstance(item, Folder) for item in self.walk(only))
+
+    def main(self, folder: Folder, collection: Collection) -> Place:
+        """The ``data.xml`` of a folder's document in another collection."""
+        return self.layout.place(DocumentAddress(folder.form, collection, folder.name, DATA_XML))
+
+    def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
+        for group in self._directories(path, only[:1]):
+            if isinstance(group, Finding):
+                yield group
+                continue
+            if group.name != _DEFINITIONS and group.name not in _COLLECTIONS:
+                yield _foreign(group.path, "no collection of a form has this name")
+                continue
+            collection = _COLLECTIONS.get(group.name)
+            for entry in self._directories(group.path, only[1:2]):
+                if isinstance(entry, Finding):
+                    yield entry
+                elif collection is None and not _is_version(entry.name):
+                    yield _foreign(entry.path, "not the number of a version")
+                else:
+                    yield Folder(entry.path, form, collection, unescape(entry.name))
+
+    def _directories(self, path: str, only: tuple[str, ...]) -> Iterator[os.DirEntry[str] | Finding]:
+        try:
+            entries = os.scandir(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            yield Finding(Kind.UNREADABLE, path, str(error.strerror))
+            return
+        with entries:
+            for entry in entries:
+                if only and entry.name != only[0]:
+                    continue
+                if path == self.root and (entry.name in OWN or entry.name.startswith((*_OTHERS, f"{LAYOUT}."))):
+                    continue
+                if entry.is_symlink():
+                    yield _foreign(entry.path, "a symbolic link, which is not followed")
+                elif not entry.is_dir(follow_symlinks=False):
+                    yield _foreign(entry.path, "a file where only directories are")
+                elif not is_escaped(entry.name):
+                    yield _foreign(entry.path, "a name that the service does not give")
+                else:
+                    yield entry
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdigit() and not name.startswith("0")
+
+
+def _foreign(path: str, what: str) -> Finding:
+    return Finding(Kind.FOREIGN, path, what)

@@ -1,0 +1,178 @@
+"""Files edited, replaced or dropped by hand: served as they are, told of by a check, and taken in by ``--adopt``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, Workshop, furnished
+
+EDITED = b"<d>edited in place</d>"
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return furnished(tmp_path / "data")
+
+
+def edit_in_place(path: Path, body: bytes) -> None:
+    path.write_bytes(body)
+
+
+def replace(path: Path, body: bytes) -> None:
+    """As editors, git and rsync do."""
+    fresh = path.with_name(f"{path.name}.fresh")
+    fresh.write_bytes(body)
+    fresh.rename(path)
+
+
+@pytest.mark.parametrize("change", [edit_in_place, replace])
+@pytest.mark.parametrize(
+    ("path", "body"), [(DATA, EDITED), (ATTACHMENT, b"other bytes"), (DRAFT, EDITED), (FORM, EDITED)]
+)
+def test_an_edited_file_is_served_said_and_taken_in(workshop: Workshop, change: object, path: str, body: bytes) -> None:
+    before, tag = workshop.sidecar(path), workshop.head(path)["ETag"]
+    assert callable(change)
+    change(workshop.file(path), body)
+    assert workshop.get(path) == (200, body)
+    assert workshop.head(path)["ETag"] != tag
+    checked = workshop.check("--repair")
+    assert (checked.kinds, checked.status) == ([("edited", path)], 0)
+    assert workshop.sidecar(path) == before
+    assert workshop.check("--adopt").status == 3
+    after = workshop.sidecar(path)
+    assert str(after["modified"]) > str(before["modified"])
+    assert after["size"] == len(body)
+    for name in ("version", "created", "creator", "content_type", "stage"):
+        assert after.get(name) == before.get(name)
+    assert workshop.get(path) == (200, body)
+    assert workshop.head(path)["ETag"] == after["id"]
+    assert workshop.check("--deep").findings == []
+    workshop.put(path, NEW)
+    if path in {DATA, ATTACHMENT}:
+        assert workshop.get(path, str(after["modified"])) == (200, body)
+    assert workshop.check("--deep").findings == []
+
+
+def test_an_edit_of_the_same_length_right_after_the_save_is_noticed(workshop: Workshop) -> None:
+    tag = workshop.put(DATA, b"<d>1</d>")
+    workshop.file(DATA).write_bytes(b"<d>2</d>")
+    assert workshop.get(DATA) == (200, b"<d>2</d>")
+    assert workshop.head(DATA)["ETag"] != tag
+    assert workshop.check().kinds == [("edited", DATA)]
+
+
+def test_the_sidecar_of_the_content_that_was_edited_away_is_kept_aside(workshop: Workshop) -> None:
+    """Its content is gone, so it is no revision any more; what it said is not lost."""
+    sidecar = workshop.file(f"{DATA}.json").read_bytes()
+    edit_in_place(workshop.file(DATA), EDITED)
+    workshop.check("--adopt")
+    assert [path.read_bytes() for path in workshop.file(".quarantine").rglob("data.xml.json")] == [sidecar]
+    assert len(workshop.history(DATA)) == 1
+
+
+def test_a_revision_that_is_whole_in_the_history_stays_there(workshop: Workshop) -> None:
+    """A refused write may have kept it before the edit."""
+    modified = str(workshop.sidecar(DATA)["modified"])
+    kept = workshop.file(f"{DOCUMENT}/.history/{modified.replace(':', '-')}.data.xml")
+    os.link(workshop.file(DATA), kept)
+    os.link(workshop.file(f"{DATA}.json"), kept.with_name(f"{kept.name}.json"))
+    replace(workshop.file(DATA), EDITED)
+    assert workshop.check("--repair").kinds == [("edited", DATA)]
+    workshop.check("--adopt")
+    assert workshop.get(DATA, modified) == (200, NEW)
+    assert workshop.get(DATA) == (200, EDITED)
+    assert workshop.check("--deep").findings == []
+
+
+def test_what_is_no_xml_is_served_but_not_taken_in(workshop: Workshop) -> None:
+    replace(workshop.file(DATA), b"<d>half")
+    assert workshop.get(DATA) == (200, b"<d>half")
+    checked = workshop.check("--adopt")
+    assert checked.status == 4
+    assert checked.findings[0]["outcome"] == "failed"
+    assert "not well-formed" in checked.findings[0]["cause"]
+    assert workshop.get(DATA) == (200, b"<d>half")
+
+
+def test_a_new_document_is_taken_in_with_its_attachments(workshop: Workshop) -> None:
+    """The version is the latest published one; nobody owns it."""
+    workshop.put("app/form/form/form.xhtml", b"<html/>", {"Svc-Form-Definition-Version": "next"})
+    folder = workshop.file("app/form/data/dropped")
+    folder.mkdir()
+    (folder / "data.xml").write_bytes(EDITED)
+    (folder / "picture.png").write_bytes(b"png")
+    path = "app/form/data/dropped/data.xml"
+    assert workshop.get(path) == (404, b"")
+    checked = workshop.check()
+    assert checked.kinds == [("no-sidecar", path), ("no-sidecar", "app/form/data/dropped/picture.png")]
+    assert checked.status == 0
+    assert workshop.check("--adopt", "--repair").status == 3
+    assert workshop.get(path) == (200, EDITED)
+    sidecar = workshop.sidecar(path)
+    assert (sidecar["version"], sidecar.get("creator"), sidecar["content_type"]) == (2, None, "application/xml")
+    assert workshop.head("app/form/data/dropped/picture.png")["Content-Type"] == "image/png"
+    assert workshop.check("--deep").findings == []
+
+
+def test_a_whole_form_is_taken_in(workshop: Workshop) -> None:
+    """A folder of definitions and data, as somebody would unpack it: the version is the folder's name."""
+    for path in ("new/form/form/3", "new/form/data/D", "new/form/draft/E"):
+        workshop.file(path).mkdir(parents=True)
+    workshop.file("new/form/form/3/form.xhtml").write_bytes(b"<html><head/></html>")
+    workshop.file("new/form/data/D/data.xml").write_bytes(b"<d/>")
+    workshop.file("new/form/draft/E/data.xml").write_bytes(b"<d/>")
+    assert workshop.check("--adopt", "new").status == 3
+    assert workshop.sidecar("new/form/form/3/form.xhtml")["version"] == 3
+    assert workshop.sidecar("new/form/data/D/data.xml")["version"] == 3
+    assert workshop.get("new/form/data/D/data.xml") == (200, b"<d/>")
+    assert workshop.get("new/form/draft/E/data.xml") == (200, b"<d/>")
+
+
+def test_a_file_put_back_after_a_deletion_lives_again(workshop: Workshop) -> None:
+    """The tombstone goes into the history, as with a PUT."""
+    grave = workshop.sidecar(DELETED)
+    workshop.file(DELETED).write_bytes(EDITED)
+    assert workshop.get(DELETED) == (404, b"")
+    assert workshop.check().kinds == [("no-sidecar", DELETED)]
+    workshop.check("--adopt")
+    assert workshop.get(DELETED) == (200, EDITED)
+    assert workshop.sidecar(DELETED)["created"] == workshop.sidecar(DELETED)["modified"]
+    kept = [path.read_text() for path in workshop.file("app/form/data/deleted/.history").glob("*.json")]
+    assert any(str(grave["id"]) in text for text in kept)
+    assert workshop.check("--deep").findings == []
+
+
+def test_a_checkout_of_content_and_sidecar_together_is_only_a_matter_of_times(workshop: Workshop) -> None:
+    """Git brings both back and keeps no times: the digest says that they belong together."""
+    tag = workshop.head(DATA)["ETag"]
+    for path in (workshop.file(DATA), workshop.file(f"{DATA}.json")):
+        shutil.copyfile(path, path.with_name("fresh"))
+        path.with_name("fresh").chmod(0o640)
+        path.with_name("fresh").rename(path)
+    checked = workshop.check()
+    assert (checked.kinds, checked.status) == ([("times-lost", DATA)], 0)
+    assert workshop.head(DATA)["ETag"] != tag
+    workshop.check("--repair")
+    assert workshop.head(DATA)["ETag"] == tag
+
+
+def test_nothing_is_taken_in_while_it_is_being_edited(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace(workshop.file(DATA), EDITED)
+    original = os.lstat
+    calls = iter(range(1000))
+
+    def restless(path: str) -> os.stat_result:
+        if str(path).endswith("/data.xml") and next(calls) % 2:
+            workshop.file(DATA).write_bytes(EDITED + b" " * 8)
+        return original(path)
+
+    monkeypatch.setattr("persistence.upkeep.adoption.os.lstat", restless)
+    checked = workshop.check("--adopt")
+    monkeypatch.undo()
+    assert checked.status == 4
+    assert "is being edited" in checked.findings[0]["cause"]
+    assert workshop.get(DATA)[0] == 200

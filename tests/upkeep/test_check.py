@@ -1,0 +1,467 @@
+"""``persistence check`` finds every kind of damage, changes nothing on its own, and repairs without losing content."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from tests.upkeep.workshop import (
+    ATTACHMENT,
+    DATA,
+    DELETED,
+    DOCUMENT,
+    DRAFT,
+    FORM,
+    NEW,
+    OLD,
+    XHTML,
+    Workshop,
+    furnished,
+)
+
+HISTORY = f"{DOCUMENT}/.history"
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return furnished(tmp_path / "data")
+
+
+def rewrite(workshop: Workshop, path: str, **changes: object) -> None:
+    """Change what the sidecar of a content says, keeping the rest."""
+    workshop.file(f"{path}.json").write_text(json.dumps({**workshop.sidecar(path), **changes}))
+
+
+def backdate(workshop: Workshop, path: str) -> None:
+    """Make a revision one of long ago."""
+    rewrite(workshop, path, modified="2001-02-03T04:05:06.789Z")
+    sidecar = msgspec.convert(workshop.sidecar(path), Sidecar)
+    os.utime(workshop.file(path), ns=(stamp(sidecar),) * 2)
+
+
+# --- what may happen to a tree -------------------------------------------------------------------------------------
+
+
+def garble_sidecar(workshop: Workshop) -> None:
+    workshop.file(f"{DATA}.json").write_bytes(b'{"schema": 1, "id": "')
+
+
+def garble_sidecar_of_attachment(workshop: Workshop) -> None:
+    workshop.file(f"{ATTACHMENT}.json").write_bytes(b"")
+
+
+def garble_sidecar_of_definition(workshop: Workshop) -> None:
+    workshop.file(f"{FORM}.json").write_bytes(b"\0" * 300)
+
+
+def garble_tombstone(workshop: Workshop) -> None:
+    workshop.file(f"{DELETED}.json").write_bytes(b"[]")
+
+
+def unknown_schema(workshop: Workshop) -> None:
+    rewrite(workshop, DATA, schema=7)
+
+
+def lose_content(workshop: Workshop) -> None:
+    workshop.file(DATA).unlink()
+
+
+def lose_first_content(workshop: Workshop) -> None:
+    workshop.file(ATTACHMENT).unlink()
+
+
+def lose_content_kept_in_history(workshop: Workshop) -> None:
+    modified = str(workshop.sidecar(DATA)["modified"]).replace(":", "-")
+    os.link(workshop.file(f"{DATA}.json"), workshop.file(f"{HISTORY}/{modified}.data.xml.json"))
+    os.link(workshop.file(DATA), workshop.file(f"{HISTORY}/{modified}.data.xml"))
+    workshop.file(DATA).unlink()
+
+
+def copy_old_content_beside_new_sidecar(workshop: Workshop) -> None:
+    shutil.copy2(workshop.history(DATA)[0], workshop.file(DATA))
+
+
+def keep_content_under_its_pending_name(workshop: Workshop) -> None:
+    workshop.file(DATA).rename(workshop.file(f"{DOCUMENT}/.data.xml.{workshop.sidecar(DATA)['id']}"))
+
+
+def interrupt_write(workshop: Workshop) -> None:
+    content_id = fresh_id()
+    sidecar = {**workshop.sidecar(DATA), "id": content_id}
+    workshop.file(f"{DOCUMENT}/.data.xml.json").write_text(json.dumps(sidecar))
+    workshop.file(f"{DOCUMENT}/.data.xml.{content_id}").write_bytes(b"<d>never acknowledged</d>")
+
+
+def interrupt_write_early(workshop: Workshop) -> None:
+    workshop.file(f"{DOCUMENT}/.data.xml.json").write_bytes(b"")
+
+
+def leave_stray_content(workshop: Workshop) -> None:
+    workshop.file(f"{DOCUMENT}/.data.xml.{fresh_id()}").write_bytes(b"<d>whose?</d>")
+
+
+def leave_deleted_content(workshop: Workshop) -> None:
+    os.link(workshop.history(DELETED)[0], workshop.file(DELETED))
+
+
+def leave_copy_of_deleted_content(workshop: Workshop) -> None:
+    shutil.copy2(workshop.history(DELETED)[0], workshop.file(DELETED))
+
+
+def keep_twice(workshop: Workshop) -> None:
+    modified = str(workshop.sidecar(DATA)["modified"]).replace(":", "-")
+    os.link(workshop.file(f"{DATA}.json"), workshop.file(f"{HISTORY}/{modified}.data.xml.json"))
+    os.link(workshop.file(DATA), workshop.file(f"{HISTORY}/{modified}.data.xml"))
+
+
+def keep_sidecar_twice(workshop: Workshop) -> None:
+    modified = str(workshop.sidecar(DATA)["modified"]).replace(":", "-")
+    os.link(workshop.file(f"{DATA}.json"), workshop.file(f"{HISTORY}/{modified}.data.xml.json"))
+
+
+def lose_everything_current(workshop: Workshop) -> None:
+    workshop.file(DATA).unlink()
+    workshop.file(f"{DATA}.json").unlink()
+
+
+def lose_older_content(workshop: Workshop) -> None:
+    workshop.history(DATA)[0].unlink()
+
+
+def garble_older_sidecar(workshop: Workshop) -> None:
+    old = workshop.history(DATA)[0]
+    old.with_name(f"{old.name}.json").write_bytes(b"{}")
+
+
+def lose_older_sidecar(workshop: Workshop) -> None:
+    old = workshop.history(DATA)[0]
+    old.with_name(f"{old.name}.json").unlink()
+
+
+def misname_older_revision(workshop: Workshop) -> None:
+    old = workshop.history(DATA)[0]
+    for path in (old, old.with_name(f"{old.name}.json")):
+        path.rename(path.with_name(f"2001{path.name[4:]}"))
+
+
+def forget_times(workshop: Workshop) -> None:
+    os.utime(workshop.file(DATA))
+
+
+def abandon_attachment(workshop: Workshop) -> None:
+    workshop.put("app/form/data/never-saved/scan.bin", b"scanned")
+    backdate(workshop, "app/form/data/never-saved/scan.bin")
+
+
+def outdate_draft(workshop: Workshop) -> None:
+    workshop.put("app/form/draft/document/data.xml", b"<d>unsaved</d>")
+    backdate(workshop, "app/form/draft/document/data.xml")
+
+
+def half_remove_from_draft(workshop: Workshop) -> None:
+    workshop.put("app/form/draft/draft/scan.bin", b"scanned")
+    rewrite(workshop, "app/form/draft/draft/scan.bin", deleted=True, size=0)
+
+
+def leave_empty_directory(workshop: Workshop) -> None:
+    workshop.file("app/form/data/empty").mkdir(mode=0o750)
+
+
+def take_access(workshop: Workshop) -> None:
+    workshop.file(DATA).chmod(0o040)
+
+
+def open_access(workshop: Workshop) -> None:
+    workshop.file(DATA).chmod(0o646)
+
+
+def lose_layout(workshop: Workshop) -> None:
+    workshop.file("layout.json").unlink()
+
+
+def garble_layout(workshop: Workshop) -> None:
+    workshop.file("layout.json").write_bytes(b"\0\0")
+
+
+def rot(workshop: Workshop) -> None:
+    status = workshop.file(DATA).stat()
+    workshop.file(DATA).write_bytes(NEW.replace(b"new", b"nex"))
+    os.utime(workshop.file(DATA), ns=(status.st_mtime_ns,) * 2)
+
+
+def rot_older(workshop: Workshop) -> None:
+    old = workshop.history(DATA)[0]
+    status = old.stat()
+    old.write_bytes(OLD.replace(b"old", b"odd"))
+    os.utime(old, ns=(status.st_mtime_ns,) * 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damage: what finds it where, and what is read of which resource after the repair."""
+
+    inflict: Callable[[Workshop], None]
+    kind: str
+    path: str
+    read: str = DATA
+    after: tuple[int, bytes] = (200, NEW)
+    severity: str = "damage"
+
+    def __str__(self) -> str:
+        return self.inflict.__name__
+
+
+LEFT = "leftover"
+REPAIRED = (
+    Case(garble_sidecar, "sidecar-unreadable", f"{DATA}.json"),
+    Case(garble_sidecar_of_attachment, "sidecar-unreadable", f"{ATTACHMENT}.json", ATTACHMENT, (200, b"scanned")),
+    Case(garble_sidecar_of_definition, "sidecar-unreadable", f"{FORM}.json", FORM, (200, XHTML)),
+    Case(garble_tombstone, "sidecar-unreadable", f"{DELETED}.json", DELETED, (404, b"")),
+    Case(unknown_schema, "sidecar-unreadable", f"{DATA}.json"),
+    Case(lose_content, "content-missing", DATA, after=(200, OLD)),
+    Case(lose_first_content, "content-missing", ATTACHMENT, ATTACHMENT, (404, b"")),
+    Case(lose_content_kept_in_history, "content-missing", DATA),
+    Case(copy_old_content_beside_new_sidecar, "torn-copy", DATA, after=(200, OLD)),
+    Case(keep_content_under_its_pending_name, "unfinished-commit", f"{DOCUMENT}/.data.xml.", severity=LEFT),
+    Case(interrupt_write, "unfinished-write", f"{DOCUMENT}/.data.xml.json", severity=LEFT),
+    Case(interrupt_write_early, "unfinished-write", f"{DOCUMENT}/.data.xml.json", severity=LEFT),
+    Case(leave_stray_content, "stray-file", f"{DOCUMENT}/.data.xml.", severity=LEFT),
+    Case(leave_deleted_content, "unfinished-removal", DELETED, DELETED, (404, b""), severity=LEFT),
+    Case(leave_copy_of_deleted_content, "unfinished-removal", DELETED, DELETED, (404, b""), severity=LEFT),
+    Case(keep_twice, "kept-twice", HISTORY, severity=LEFT),
+    Case(keep_sidecar_twice, "kept-twice", HISTORY, severity=LEFT),
+    Case(lose_everything_current, "orphaned-history", DATA, after=(404, b""), severity=LEFT),
+    Case(lose_older_content, "revision-damaged", HISTORY),
+    Case(garble_older_sidecar, "revision-damaged", HISTORY),
+    Case(lose_older_sidecar, "stray-file", HISTORY, severity=LEFT),
+    Case(misname_older_revision, "revision-damaged", HISTORY),
+    Case(forget_times, "times-lost", DATA, severity="notice"),
+    Case(abandon_attachment, "orphaned-attachment", "app/form/data/never-saved/scan.bin", severity=LEFT),
+    Case(outdate_draft, "outdated-draft", "app/form/draft/document", severity=LEFT),
+    Case(half_remove_from_draft, "unfinished-removal", "app/form/draft/draft/scan.bin.json", severity=LEFT),
+    Case(leave_empty_directory, "empty-directory", "app/form/data/empty", severity=LEFT),
+    Case(take_access, "no-access", DATA),
+    Case(open_access, "open-access", DATA, severity="notice"),
+    Case(lose_layout, "layout", "layout.json"),
+    Case(garble_layout, "layout", "layout.json"),
+)
+UNACKNOWLEDGED = {interrupt_write}
+"""What may vanish: nobody was told that it was stored."""
+
+
+def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
+    checked = workshop.check("--deep")
+    assert (checked.status, checked.findings) == (0, [])
+    assert checked.summary["folders"] == 4
+
+
+@pytest.mark.parametrize("case", REPAIRED, ids=str)
+def test_a_check_finds_it_and_changes_nothing(workshop: Workshop, case: Case) -> None:
+    case.inflict(workshop)
+    before = workshop.state()
+    checked = workshop.check()
+    assert [(case.kind, True)] == [(kind, path.startswith(case.path)) for kind, path in checked.kinds]
+    (finding,) = checked.findings
+    assert finding["severity"] == case.severity
+    assert finding["remedy"] == "--repair"
+    assert finding["outcome"] == "found"
+    assert checked.status == (0 if case.severity == "notice" else 4)
+    assert workshop.state() == before
+
+
+@pytest.mark.parametrize("case", REPAIRED, ids=str)
+def test_a_repair_mends_it_and_loses_no_content(workshop: Workshop, case: Case) -> None:
+    """Afterwards there is nothing to find, everything is served, the next write succeeds, and every content is kept."""
+    case.inflict(workshop)
+    before = workshop.contents()
+    checked = workshop.check("--repair")
+    assert {finding["outcome"] for finding in checked.findings} == {"mended"}, checked.findings
+    assert checked.status == 3
+    after = workshop.check("--deep")
+    assert (after.findings, after.status) == ([], 0)
+    if case.inflict not in UNACKNOWLEDGED:
+        assert before <= workshop.contents()
+    assert workshop.get(case.read) == case.after
+    for path in (DATA, ATTACHMENT, DELETED, DRAFT, FORM):
+        workshop.put(path, b"<d>next</d>")
+        assert workshop.get(path) == (200, b"<d>next</d>")
+    assert workshop.check("--deep").findings == []
+
+
+@pytest.mark.parametrize("case", REPAIRED, ids=str)
+def test_a_repair_of_one_thing_leaves_everything_else(workshop: Workshop, case: Case) -> None:
+    case.inflict(workshop)
+    workshop.check("--repair")
+    others = {DATA: NEW, ATTACHMENT: b"scanned", DRAFT: b"<d>draft</d>", FORM: XHTML}
+    others.pop(case.read, None)
+    if workshop.get(DATA)[0] == 404:
+        del others[ATTACHMENT]
+    assert {path: workshop.get(path)[1] for path in others} == others
+    assert workshop.get(DELETED) == (404, b"")
+
+
+def test_a_rebuilt_sidecar_has_what_is_surely_known(workshop: Workshop) -> None:
+    """Owner and version come from the older revision; validity and stage are not known."""
+    before = workshop.sidecar(DATA)
+    garble_sidecar(workshop)
+    workshop.check("--repair")
+    after = workshop.sidecar(DATA)
+    assert {name: after.get(name) for name in ("version", "creator", "created", "size", "digest", "content_type")} == {
+        name: before[name] for name in ("version", "creator", "created", "size", "digest", "content_type")
+    }
+    assert after["id"] != before["id"]
+    assert str(after["modified"]) > str(before["modified"])
+    assert "stage" not in after
+
+
+def test_a_version_is_not_guessed_by_a_repair(workshop: Workshop) -> None:
+    """With nothing else known of a document, its content cannot be attached to a version without asking."""
+    workshop.put("app/form/data/alone/data.xml", NEW)
+    sidecar = workshop.file("app/form/data/alone/data.xml.json")
+    sidecar.write_bytes(b"?")
+    checked = workshop.check("--repair")
+    assert checked.status == 4
+    assert checked.findings[0]["outcome"] == "failed"
+    assert "its form version is not known" in checked.findings[0]["cause"]
+    sidecar.unlink()
+    assert workshop.check("--repair", "--adopt").status == 3
+    assert workshop.get("app/form/data/alone/data.xml") == (200, NEW)
+
+
+def test_what_goes_out_of_the_way_is_in_the_quarantine_with_the_reason(workshop: Workshop) -> None:
+    lose_content(workshop)
+    lost = workshop.file(f"{DATA}.json").read_bytes()
+    workshop.check("--repair")
+    (run,) = workshop.file(".quarantine").iterdir()
+    assert (run / f"{DATA}.json").read_bytes() == lost
+    (note,) = [json.loads(line) for line in (run / "reasons.jsonl").read_text().splitlines()]
+    assert note["kind"] == "content-missing"
+    assert note["was"] == DATA
+    assert (workshop.root / note["is"]).read_bytes() == lost
+
+
+@pytest.mark.parametrize(("inflict", "path"), [(rot, DATA), (rot_older, HISTORY)])
+def test_a_wrong_digest_is_found_by_a_deep_check_and_left_to_a_person(
+    workshop: Workshop, inflict: Callable[[Workshop], None], path: str
+) -> None:
+    inflict(workshop)
+    assert workshop.check().status == 0
+    checked = workshop.check("--deep", "--repair")
+    assert checked.status == 4
+    assert [(kind, where.startswith(path)) for kind, where in checked.kinds] == [("digest-wrong", True)]
+
+
+def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
+    """People keep notes, links and a git repository beside their forms."""
+    workshop.file(".git").mkdir()
+    workshop.file(".gitignore").write_text(".locks\n")
+    workshop.file("README.md").write_text("notes")
+    workshop.file("app/form/data/notes.txt").write_text("notes")
+    workshop.file("app/form/form/latest").symlink_to("1")
+    workshop.file("app/form/form/01").mkdir()
+    workshop.file("app/form/other").mkdir()
+    workshop.file(f"{DOCUMENT}/sub").mkdir()
+    workshop.file(f"{DOCUMENT}/.hidden").write_text("notes")
+    workshop.file(f"{DOCUMENT}/data.xml~").write_text("an editor's")
+    workshop.file(f"{HISTORY}/notes.txt").write_text("notes")
+    before = workshop.state()
+    checked = workshop.check("--repair", "--adopt", "--deep")
+    assert {kind for kind, _ in checked.kinds} == {"foreign"}
+    assert {path for _, path in checked.kinds} == {
+        *("README.md", "app/form/data/notes.txt", "app/form/form/latest", "app/form/form/01", "app/form/other"),
+        *(f"{DOCUMENT}/sub", f"{DOCUMENT}/.hidden", f"{DOCUMENT}/data.xml~", f"{HISTORY}/notes.txt"),
+    }
+    assert checked.status == 0
+    assert workshop.state() == before
+
+
+def test_temporary_files_of_killed_workers_are_found_when_they_are_old(workshop: Workshop) -> None:
+    long_ago = time.time() - 3600
+    spooled, unfinished = workshop.file(f".spool/{fresh_id()}"), workshop.file("layout.json.12345")
+    for path in (spooled, unfinished):
+        path.write_bytes(b"half")
+        os.utime(path, (long_ago, long_ago))
+    old_links = workshop.file(".serve/1")
+    old_links.mkdir()
+    workshop.file(f".spool/{fresh_id()}").write_bytes(b"just being received")
+    checked = workshop.check("--repair")
+    assert [kind for kind, _ in checked.kinds] == ["stray-temporary"] * 2
+    assert not spooled.exists()
+    assert not old_links.exists()
+    assert len(list(workshop.file(".spool").iterdir())) == 1
+
+
+def test_a_path_limits_the_check(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths may be relative to the root or to where one is, and as deep as a file."""
+    lose_first_content(workshop)
+    workshop.file("app/form/data/empty").mkdir(mode=0o750)
+    monkeypatch.chdir(workshop.file("app"))
+    for path in (DOCUMENT, "form/data/document", f"{DATA}", str(workshop.file(DOCUMENT))):
+        checked = workshop.check(path)
+        assert [kind for kind, _ in checked.kinds] == ["content-missing"]
+        assert checked.summary["folders"] == 1
+    assert workshop.check("app/form/form").findings == []
+    assert len(workshop.check("app").findings) == 2
+
+
+def run(workshop: Workshop, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own."""
+    command = [sys.executable, "-m", "persistence.cli", "check", "--data", str(workshop.root), *arguments]
+    return subprocess.run(command, cwd=workshop.root, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_people_get_a_line_for_each_finding_and_a_summary(workshop: Workshop) -> None:
+    lose_content(workshop)
+    done = run(workshop)
+    assert done.returncode == 4
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"damage: {DATA}: content-missing: the content of 2")
+    assert "; --repair looks for the content" in line
+    assert "1 damage, 0 leftover, 0 notice; 0 mended, 1 remain" in done.stderr
+    done = run(workshop, "--repair")
+    assert done.returncode == 3
+    assert done.stdout.rstrip().endswith(": done")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("nowhere",), 2, "nowhere is not in the data directory"),
+        (("../..",), 2, "../.. is not in the data directory"),
+        (("--data", "nowhere"), 1, "there is no data directory"),
+        (("--depp",), 2, "--depp"),
+    ],
+)
+def test_wrong_usage_is_said(workshop: Workshop, arguments: tuple[str, ...], status: int, said: str) -> None:
+    done = run(workshop, *arguments)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format":3}', "a newer version of this service wrote it"),
+        ('{"format":1}', "'persistence upgrade'"),
+        ('{"format":2,"incomplete":"a restore has not finished"}', "a restore has not finished"),
+    ],
+)
+def test_a_tree_of_another_format_is_not_touched(workshop: Workshop, text: str, said: str) -> None:
+    workshop.file("layout.json").write_text(text)
+    before = workshop.state()
+    done = run(workshop, "--repair", "--adopt")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert workshop.state() == before
