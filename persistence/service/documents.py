@@ -99,7 +99,10 @@ class Documents:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
         number = versions.number_only(delete.version, "form data")
         with self._store.writing(address) as writer:
-            own = must_live(writer.current(address), address)
+            current = writer.current(address)
+            if current is not None and self._is_half_deleted(address, current.sidecar):
+                writer.discard_draft(address.form, address.document)
+            own = must_live(current, address)
             main = None if address.is_main else self._store.read(address.main, content=False)
             check_precondition(delete.precondition, address, own, living(main))
             versions.must_equal(number, own.sidecar.version, address)
@@ -136,18 +139,29 @@ class Documents:
         return count
 
     def _delete_one(self, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
-        if not self._is_to_go(self._store.sidecar(address), number):
+        if not self._is_to_go(address, self._store.sidecar(address), number):
             return False
         with self._store.writing(address) as writer:
             own = writer.current(address)
-            if own is None or not self._is_to_go(own.sidecar, number):
+            if own is None or not self._is_to_go(address, own.sidecar, number):
+                return False
+            if own.sidecar.deleted:
+                writer.discard_draft(address.form, address.document)
                 return False
             self._bury(writer, address, own, grave_of(own, delete.user))
             return True
 
-    @staticmethod
-    def _is_to_go(sidecar: Sidecar | None, number: int | None) -> bool:
-        return sidecar is not None and not sidecar.deleted and number in (None, sidecar.version)
+    def _is_to_go(self, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:
+        if sidecar is None or number not in (None, sidecar.version):
+            return False
+        return not sidecar.deleted or self._is_half_deleted(address, sidecar)
+
+    def _is_half_deleted(self, address: DocumentAddress, sidecar: Sidecar) -> bool:
+        """Whether a crash stopped a DELETE between tombstone and draft: the draft is older than the tombstone."""
+        if not sidecar.deleted or address.is_draft or not address.is_main:
+            return False
+        draft = self._store.sidecar(address.moved(Collection.DRAFT))
+        return draft is not None and draft.modified < sidecar.modified
 
     @staticmethod
     def _bury(writer: Writer, address: DocumentAddress, own: Found, grave: Sidecar) -> None:
@@ -172,18 +186,20 @@ class Documents:
             raise VersionError(f"{address} is new: its form definition version must be sent")
 
     def _version_of(self, address: DocumentAddress, seen: _Seen) -> int:
-        """The version where a PUT names none: the stored one, else its document's, else the latest published, else 1.
-
-        A document id is never used across versions (seed, rule 1), so a tombstone and the other collection know the
-        document's.
-        """
+        """The version where a PUT names none: the stored one, else its document's, else that of a new document."""
         known = seen.own or seen.main
-        if known is not None:
-            return known.sidecar.version
-        if self._dialect.is_designer(address.form):
-            return DESIGNER_VERSION
-        other = Collection.DATA if address.is_draft else Collection.DRAFT
-        twin = self._store.sidecar(address.main.moved(other))
-        if twin is not None and not twin.deleted:
-            return twin.version
-        return latest_version(self._store, address.form) or 1
+        return known.sidecar.version if known is not None else version_of_new(self._store, self._dialect, address)
+
+
+def version_of_new(store: Store, dialect: Dialect, address: DocumentAddress) -> int:
+    """The version of a new document that nobody names: that of the other collection, else the latest published, else 1.
+
+    A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
+    """
+    if dialect.is_designer(address.form):
+        return DESIGNER_VERSION
+    other = Collection.DATA if address.is_draft else Collection.DRAFT
+    twin = store.sidecar(address.main.moved(other))
+    if twin is not None and not twin.deleted:
+        return twin.version
+    return latest_version(store, address.form) or 1
