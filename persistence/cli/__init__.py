@@ -6,9 +6,11 @@ import sys
 
 import click
 
+from persistence.cli.backup import backup, restore
 from persistence.cli.check import check
 from persistence.cli.config import config
 from persistence.cli.serve import serve
+from persistence.cli.upgrade import upgrade
 from persistence.errors import PersistenceError
 
 
@@ -18,9 +20,8 @@ def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 
 
-commands.add_command(serve)
-commands.add_command(config)
-commands.add_command(check)
+for command in (serve, config, check, backup, restore, upgrade):
+    commands.add_command(command)
 
 
 def main() -> None:

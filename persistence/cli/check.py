@@ -13,14 +13,12 @@ import msgspec
 from persistence.app import open_store
 from persistence.cli.options import settings_of, tree_options
 from persistence.cli.progress import progress
+from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError, one_line
 from persistence.upkeep.check import Check, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
-
-REPAIRED = 3
-REMAINS = 4
 
 
 @click.command()

@@ -28,6 +28,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("keepalive", 75)
         self.cfg.set("limit_request_line", 8190)
         self.cfg.set("limit_request_field_size", 16380)
+        self.cfg.set("forwarder_headers", "")
         if os.path.exists(self._settings.gunicorn):
             self.load_config_from_file(self._settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.

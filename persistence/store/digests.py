@@ -12,6 +12,11 @@ def text(hexadecimal: str) -> str:
     return f"{_NAME}:{hexadecimal}"
 
 
+def hexadecimal(digest: str) -> str:
+    """The digits of a digest."""
+    return digest.removeprefix(f"{_NAME}:")
+
+
 def of_file(path: str) -> str:
     """The digest of a file's content; raises ``OSError``."""
     with open(path, "rb") as file:

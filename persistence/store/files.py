@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 FILE_MODE = 0o640
@@ -95,6 +95,17 @@ def written(path: str, data: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
+def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
+    """A new file with a modification time, not synced: one of many of a copy."""
+    descriptor = open_new(path)
+    try:
+        for chunk in chunks:
+            write_all(descriptor, chunk)
+        stamp(descriptor, nanoseconds)
+    finally:
+        os.close(descriptor)
+
+
 def write_durably(path: str, data: bytes) -> None:
     """A small file of its own, whole and durable or as it was before."""
     fresh = f"{path}.{os.getpid()}"
@@ -134,6 +145,11 @@ def link_descriptor(descriptor: int, path: str) -> None:
     # linkat follows /proc/self/fd only with AT_SYMLINK_FOLLOW, which Python sets when a directory is passed;
     # the path is absolute, so which one does not matter.
     os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def link(source: str, target: str) -> None:
+    """Give a file a second name."""
+    os.link(source, target)
 
 
 def keep_as(source: str, target: str) -> None:

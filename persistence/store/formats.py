@@ -9,19 +9,24 @@ from persistence.model.instants import Instant
 from persistence.store import files
 
 FORMAT = 2
-"""The format of the tree that this version reads and writes. 1 had neither ``steps`` nor ``incomplete``."""
+"""The format of the tree that this version reads and writes.
+
+1 knew neither ``restoring`` nor ``upgrading_from``: it would serve a tree that is not whole.
+"""
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of ``layout.json``.
 
-    ``steps`` holds the upgrade steps done, with the instant of each. ``incomplete`` says why the tree must not be
-    served: a restore or an upgrade that has not come to its end.
+    ``steps`` holds the upgrade steps done, with the instant of each. ``restoring`` names the backup that is being
+    restored, ``upgrading_from`` the format of a tree that is being upgraded: until that has come to its end, the tree
+    must not be served.
     """
 
     format: int
     steps: dict[str, Instant] = {}
-    incomplete: str = ""
+    restoring: str = ""
+    upgrading_from: int = 0
 
 
 def read(path: str) -> LayoutFile | None:
@@ -40,9 +45,14 @@ def read(path: str) -> LayoutFile | None:
         raise StartupError(f"{path} cannot be read: {error}") from error
 
 
+def encode(layout: LayoutFile) -> bytes:
+    """The content of the file."""
+    return msgspec.json.encode(layout) + b"\n"
+
+
 def write(path: str, layout: LayoutFile) -> None:
     """Replace the file, durably; raises ``OSError``."""
-    files.write_durably(path, msgspec.json.encode(layout) + b"\n")
+    files.write_durably(path, encode(layout))
 
 
 def check(path: str, layout: LayoutFile) -> None:
@@ -55,7 +65,11 @@ def check(path: str, layout: LayoutFile) -> None:
         raise StartupError(
             f"{path} says format {layout.format}: a newer version of this service wrote it; this one knows {FORMAT}"
         )
-    if layout.incomplete:
-        raise StartupError(f"{path} says: {layout.incomplete}")
+    if layout.restoring:
+        raise StartupError(
+            f"{path} says that restoring {layout.restoring} has not finished: 'persistence restore' again"
+        )
+    if layout.upgrading_from:
+        raise StartupError(f"{path} says that an upgrade has not finished: 'persistence upgrade' again")
     if layout.format < FORMAT:
         raise StartupError(f"{path} says format {layout.format}; 'persistence upgrade' brings it to {FORMAT}")

@@ -52,17 +52,17 @@ def share(path: str) -> int:
 
 
 @contextmanager
-def alone(path: str) -> Iterator[None]:
+def alone(path: str, otherwise: str) -> Iterator[None]:
     """Have something alone for a block: nobody shares it meanwhile.
 
     Raises:
-        BusyError: somebody uses it.
+        BusyError: somebody uses it; its text is what to say ``otherwise``.
         OSError: the lock file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not try_lock(descriptor):
-            raise BusyError("the data directory is in use: stop the service first")
+            raise BusyError(otherwise)
         yield
     finally:
         os.close(descriptor)

@@ -16,6 +16,7 @@ from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, QUARANTINE, SERVE
 from persistence.store.locks import STRIPES, try_lock
 
 _LEAST_FREE = 1 << 20
+_LEAST_INODES = 64
 _FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -46,13 +47,13 @@ def make_own(root: str) -> None:
 
 
 def free_bytes(root: str) -> int:
-    """Bytes that an ordinary user may still write; raises ``OSError`` where no file can be made."""
+    """Bytes that an ordinary user may still write; raises ``OSError`` where it cannot make files."""
     status = os.statvfs(root)
     if status.f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     if not os.access(root, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if status.f_files and not status.f_favail:  # no inode is left; some file systems do not count them
+    if status.f_files and status.f_favail < _LEAST_INODES:  # some file systems do not count them, and say 0 of 0
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return status.f_bavail * status.f_frsize
 

@@ -110,8 +110,6 @@ class Check:
         for _ in range(_ROUNDS):
             found = self._inspector.inspect(folder)
             due = [finding for finding in found if finding.kind.remedy in self._remedies]
-            if not due:
-                break
             failed.clear()
             for finding in due:
                 try:
@@ -122,6 +120,8 @@ class Check:
                     yield Report(finding, Outcome.MENDED)
             if len(failed) == len(due):
                 break
+        else:
+            found = self._inspector.inspect(folder)
         for finding in found:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")

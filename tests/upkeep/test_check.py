@@ -455,7 +455,8 @@ def test_wrong_usage_is_said(workshop: Workshop, arguments: tuple[str, ...], sta
     [
         ('{"format":3}', "a newer version of this service wrote it"),
         ('{"format":1}', "'persistence upgrade'"),
-        ('{"format":2,"incomplete":"a restore has not finished"}', "a restore has not finished"),
+        ('{"format":2,"restoring":"a backup"}', "restoring a backup has not finished"),
+        ('{"format":2,"upgrading_from":1}', "an upgrade has not finished"),
     ],
 )
 def test_a_tree_of_another_format_is_not_touched(workshop: Workshop, text: str, said: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -46,7 +47,11 @@ class Workshop:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.client: FlaskClient = create_app(Settings(data=str(root))).test_client()
+
+    @cached_property
+    def client(self) -> FlaskClient:
+        """A client of the service, which starts with the first use."""
+        return create_app(Settings(data=str(self.root))).test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
         """Store a resource; its entity tag."""

@@ -1,0 +1,7 @@
+"""Exit statuses of the commands that look after the tree; 1 is for what could not be done, 2 for wrong usage."""
+
+REPAIRED = 3
+"""Something was found, and all of it taken care of."""
+
+REMAINS = 4
+"""Damage remains; the lines above say what."""

@@ -1,0 +1,131 @@
+"""Restoring a backup into an empty root: every file is compared with its digest on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from persistence.errors import DamagedError, StartupError, disk_errors
+from persistence.model.instants import next_after
+from persistence.store import digests, files, formats, locks, root
+from persistence.store.formats import FORMAT, LayoutFile
+from persistence.store.layout import LAYOUT, QUARANTINE, SERVICE, file_name
+from persistence.upkeep import sums
+from persistence.upkeep.backup import complete
+from persistence.upkeep.copies import chunks
+from persistence.upkeep.sums import SUMS
+
+_BUSY = "the data directory is in use: stop the service first"
+
+
+@dataclass(slots=True)
+class Restored:
+    """How many files and bytes were restored, and how many were there already from an interrupted restore."""
+
+    files: int = 0
+    bytes: int = 0
+    known: int = 0
+
+
+def chosen(source: str) -> str:
+    """The backup that a path means: itself, or the newest complete one in it.
+
+    Raises:
+        StartupError: there is none.
+        OSError: it cannot be listed.
+    """
+    path = os.path.abspath(source)
+    if os.path.exists(f"{path}/{SUMS}"):
+        return path
+    found = complete(path) if os.path.isdir(path) else []
+    if not found:
+        raise StartupError(
+            f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
+            "then 'persistence check --repair'"
+        )
+    return found[-1]
+
+
+class Restore:
+    """One restore of a backup into a root, which must be empty, or hold this restore, interrupted."""
+
+    def __init__(self, source: str, path: str) -> None:
+        """Raises ``StartupError`` and ``DiskError`` as ``chosen``."""
+        self.count = Restored()
+        self._root = os.path.abspath(path)
+        self._quarantine = f"{self._root}/{QUARANTINE}/{file_name(next_after(None))}"
+        with disk_errors(f"backup {source}"):
+            self.source = chosen(source)
+
+    def total(self) -> int:
+        """How many files there are to restore."""
+        with open(f"{self.source}/{SUMS}", "rb") as file:
+            return sum(1 for _ in file)
+
+    def run(self) -> Iterator[str | None]:
+        """Restore: ``None`` for a file that is done, a line for one that is missing or not what it was.
+
+        Such a file goes to the quarantine, so that nothing is served that is known to be wrong.
+
+        Raises:
+            StartupError: the root holds something, or the backup's format is not known.
+            BusyError: a service uses the root.
+            DamagedError: the list of digests cannot be read.
+            DiskFullError, DiskError: the disk refused; restoring again goes on from there.
+        """
+        with disk_errors(f"restoring {self.source} to {self._root}"):
+            layout = self._layout()
+            self._begin(layout)
+            with locks.alone(f"{self._root}/{SERVICE}", _BUSY), open(f"{self.source}/{SUMS}", "rb") as file:
+                for digest, path in sums.read(file):
+                    problem = self._one(path, digest) if path != LAYOUT else None
+                    if problem is not None:
+                        yield problem
+                    yield None
+                files.sync_everything()
+                formats.write(f"{self._root}/{LAYOUT}", layout)
+
+    def _layout(self) -> LayoutFile:
+        layout = formats.read(f"{self.source}/{LAYOUT}")
+        if layout is None:
+            raise StartupError(f"{self.source} has no {LAYOUT}")
+        if layout.format > FORMAT:
+            formats.check(f"{self.source}/{LAYOUT}", layout)
+        return layout
+
+    def _begin(self, layout: LayoutFile) -> None:
+        path = f"{self._root}/{LAYOUT}"
+        files.ensure_directory(self._root)
+        there = formats.read(path)
+        if there is None and os.listdir(self._root):
+            raise StartupError(f"{self._root} is not empty")
+        if there is not None and there.restoring != self.source:
+            raise StartupError(f"{self._root} holds a tree already")
+        formats.write(path, LayoutFile(max(layout.format, FORMAT), restoring=self.source))
+        root.make_own(self._root)
+
+    def _one(self, path: str, digest: str) -> str | None:
+        target = f"{self._root}/{path}"
+        if os.path.exists(target) and digests.of_file(target) == digests.text(digest):
+            self.count.known += 1
+            return None
+        files.remove(target)  # half of it, from a restore that was interrupted
+        files.ensure_directory(os.path.dirname(target))
+        hashing = hashlib.sha256()
+        try:
+            with open(f"{self.source}/{path}", "rb") as file:
+                status = os.fstat(file.fileno())
+                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+        except FileNotFoundError:
+            return f"{path}: missing from the backup"
+        except DamagedError as error:
+            files.move_away(target, f"{self._quarantine}/{path}")
+            return f"{error}; what there is of it is in {QUARANTINE}"
+        if hashing.hexdigest() != digest:
+            files.move_away(target, f"{self._quarantine}/{path}")
+            return f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
+        self.count.files += 1
+        self.count.bytes += status.st_size
+        return None

@@ -1,0 +1,131 @@
+"""Checking, repairing, backing up and copying a tree that is being written all the time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.load.hammer import DOCUMENTS, body_of, hammer
+from tests.service import running
+from tests.upkeep.workshop import Workshop
+
+SECONDS = 4.0
+WRITERS = 3
+COPIES = 10
+
+
+def persistence(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command on a tree."""
+    command = [sys.executable, "-m", "persistence.cli", arguments[0], "--data", str(data), *arguments[1:]]
+    return subprocess.run(command, cwd=data.parent, capture_output=True, text=True, timeout=60, check=False)
+
+
+def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
+    """Exit status and findings of a check."""
+    checked = Workshop(data).check(*flags)
+    return checked.status, [f"{found['kind']} {found['path']} {found['outcome']}" for found in checked.findings]
+
+
+@contextmanager
+def under_load(directory: Path) -> Iterator[Callable[[], bool]]:
+    """A service being hammered; yields whether it still is, and where. At the end nothing must have gone wrong."""
+    with (
+        running(directory, workers=2, threads=4) as service,
+        ProcessPoolExecutor(WRITERS, mp_context=multiprocessing.get_context("spawn")) as pool,
+    ):
+        for document in DOCUMENTS:
+            stored = service.put(
+                path(document), body_of(0, "start"), Form_Definition_Version=1, Workflow_Stage="0 start"
+            )
+            assert stored.status == 201
+        hammers = [pool.submit(hammer, service.port, number, SECONDS) for number in range(WRITERS)]
+        yield lambda: not all(each.done() for each in hammers)
+        outcomes = [each.result() for each in hammers]
+        assert [violation for outcome in outcomes for violation in outcome.violations] == []
+        assert sum(outcome.increments.total() for outcome in outcomes) > 20
+
+
+def path(document: str) -> str:
+    return f"app/form/data/{document}/data.xml"
+
+
+def is_whole(workshop: Workshop, document: str, *, with_headers: bool) -> bool:
+    """Whether a document is one that a writer wrote, to its last byte, with the headers of the same write."""
+    status, body = workshop.get(path(document))
+    said = re.match(rb'<d count="(\d+)" token="(\w+)">', body)
+    assert status == 200
+    assert said is not None
+    count, token = int(said[1]), said[2].decode()
+    stage = workshop.head(path(document))["Svc-Workflow-Stage"]
+    return body == body_of(count, token) and (not with_headers or stage == f"{count} {token}")
+
+
+def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> None:
+    """A writer at work looks like a crash to whoever does not wait for it."""
+    with under_load(tmp_path) as is_loaded:
+        rounds = 0
+        while is_loaded():
+            assert findings(tmp_path / "data", "--repair", "--adopt", "--deep") == (0, [])
+            rounds += 1
+        assert rounds > 2
+    assert findings(tmp_path / "data", "--deep") == (0, [])
+
+
+def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    with under_load(tmp_path / "busy") as is_loaded:
+        while is_loaded():
+            done = persistence("backup", str(backups), data=tmp_path / "busy/data")
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    made = sorted(backups.glob("2*"))
+    assert len(made) > 2
+    for number, backup in enumerate((made[0], made[-1])):
+        restored = tmp_path / f"restored-{number}" / "data"
+        restored.parent.mkdir()
+        done = persistence("restore", str(backup), data=restored)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert findings(restored, "--deep") == (0, [])
+        assert all(is_whole(Workshop(restored), document, with_headers=True) for document in DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"), [("rsync", ("--archive",)), ("cp", ("--archive",)), ("cp", ("--recursive",))]
+)
+def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
+    tmp_path: Path, command: str, flags: tuple[str, ...]
+) -> None:
+    """Files of one document are copied at different times: what does not fit is found, and what is left is whole."""
+    if shutil.which(command) is None:
+        pytest.skip(f"{command} is not installed")
+    copies = []
+    with under_load(tmp_path / "busy") as is_loaded:
+        while is_loaded() and len(copies) < COPIES:
+            copy = tmp_path / f"copy-{len(copies)}" / "data"
+            copy.parent.mkdir()
+            # What goes while it is being copied is said, and no obstacle: status 24 and 1.
+            done = subprocess.run(
+                [command, *flags, f"{tmp_path}/busy/data/", str(copy)], capture_output=True, text=True, check=False
+            )
+            assert done.returncode in {0, 1, 24}, done.stderr
+            copies.append(copy)
+            time.sleep(SECONDS / COPIES / 2)
+    for copy in copies:
+        status, found = findings(copy, "--repair")
+        assert status in {0, 3}, found
+        status, found = findings(copy, "--deep")
+        edited = {line.split("/")[3] for line in found if line.startswith("edited ")}
+        assert status == 0, found
+        for document in DOCUMENTS:
+            assert is_whole(Workshop(copy), document, with_headers=document not in edited), (document, found)
+        assert findings(copy, "--adopt")[0] in {0, 3}
+        assert findings(copy, "--deep") == (0, [])
