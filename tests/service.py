@@ -122,11 +122,13 @@ def running(
     threads: int = 4,
     env: Mapping[str, str] | None = None,
     command: str = "serve",
+    module: str = "persistence.cli",
     log: Path | None = None,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block.
 
     ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
+    ``module`` is what is run to ``serve``.
     """
     directory.mkdir(parents=True, exist_ok=True)
     data, log = directory / "data", log or directory / "service.log"
@@ -135,7 +137,7 @@ def running(
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         options = ("--bind", "127.0.0.1:0", "--data", str(data), "--dialect", dialect)
-        arguments = [sys.executable, "-m", "persistence.cli", "serve", *options, *size]
+        arguments = [sys.executable, "-m", module, "serve", *options, *size]
     else:
         environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
         options = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", "127.0.0.1:0")

@@ -65,6 +65,8 @@ class CleanPaths:
 
 def _sent_path(environ: WSGIEnvironment) -> str:
     sent: str = next((environ[key] for key in _SENT if environ.get(key)), "")
+    if "#" in sent:  # no part of a request (RFC 9112 3.2); a proxy in front may read the path as ending there
+        raise ValueError("the path must not contain '#': it is %23 in a name, and a fragment is not sent")
     if sent.startswith("/"):
         path = sent.partition("?")[0]
     elif sent:

@@ -53,6 +53,7 @@ def test_hostile_xml_is_refused(service: Service, form: str, name: str) -> None:
         "a/b/data/D%2F..%2FE/data.xml",
         "a/b/data/D/a%5Cb.bin",
         "a/b/data/D/a%0Ab.bin",
+        "a/b/data/D/a#b.bin",
         "a/b/data/D/%FF.bin",
         "a/b/data/D/" + "x" * 300,
         "a/b/data/" + "x" * 300 + "/data.xml",

@@ -1,0 +1,1 @@
+"""Connections that are not as they should be: smuggled requests, slow clients, a crowd of them."""

@@ -1,0 +1,33 @@
+"""A short run of the load on the real service, and on services that lack a protection."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.linear.load import Load, run
+from tests.linear.weakened import WEAKENED, WEAKNESSES
+
+_ROOT = Path(__file__).parents[2]
+_KILLS = (0.3, 0.9)
+_NO_KILLS = (60.0, 60.0)
+
+
+def test_documents_behave_as_registers_while_workers_are_killed(tmp_path: Path) -> None:
+    """The issue: concurrent GET, PUT and DELETE with If-Match; one document in segments, and several whole."""
+    rounds = (*("one",) * 4, "two", "three", "four", "five")
+    report = run(Load("short", rounds, operations=1500, kills=_KILLS), tmp_path)
+    assert (report.not_linear, report.undecided, report.faults) == ([], [], [])
+    assert report.operations > 1400
+    assert report.kills > 0
+
+
+@pytest.mark.parametrize("weakness", WEAKNESSES)
+def test_a_service_without_a_protection_is_found_out(weakness: str, tmp_path: Path) -> None:
+    """Proof of the rig: the judge says so, not only a failed request."""
+    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    load = Load(weakness, ("one", "two", "three"), operations=300, kills=_NO_KILLS)
+    report = run(load, tmp_path, module="tests.linear.weakened", env={WEAKENED: weakness, "PYTHONPATH": path})
+    assert report.not_linear

@@ -1,0 +1,67 @@
+"""The service without one of its protections, to show that the load and its judge would notice.
+
+``python -m tests.linear.weakened serve …`` takes what ``persistence`` takes; ``WEAKENED`` in the environment names the
+protection to do without.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from persistence.cli import main
+from persistence.model.addresses import Address
+from persistence.model.instants import Instant
+from persistence.store import locks
+from persistence.store.locks import Locks
+from persistence.store.reading import Found
+from persistence.store.store import Store
+
+WEAKENED = "WEAKENED"
+_REMEMBERED = 0.05
+
+
+def _without_locks() -> None:
+    """Every writer goes on at once."""
+
+    @contextmanager
+    def holding(_self: Locks, _scope: tuple[str, ...]) -> Iterator[None]:
+        yield
+
+    Locks.holding = holding  # type: ignore[method-assign,assignment]
+
+
+def _without_locks_between_processes() -> None:
+    """Writers of one process queue; those of different processes do not know of each other."""
+    locks.try_lock = lambda _descriptor: True  # type: ignore[assignment]
+
+
+def _without_fresh_reads() -> None:
+    """Each worker goes on showing for a moment the revision that it showed last, from the history."""
+    read = Store.read
+    shown: dict[Address, tuple[float, Instant]] = {}
+
+    def remembering(self: Store, address: Address, *, content: bool) -> Found | None:
+        found = read(self, address, content=content)
+        if found is None or found.file is None:
+            return found
+        until, instant = shown.get(address, (0.0, found.sidecar.modified))
+        if instant != found.sidecar.modified and time.monotonic() < until:
+            return self.read_revision(address, instant, content=True) or found
+        shown[address] = (time.monotonic() + _REMEMBERED, found.sidecar.modified)
+        return found
+
+    Store.read = remembering  # type: ignore[method-assign]
+
+
+WEAKNESSES = {
+    "no locks": _without_locks,
+    "no locks between processes": _without_locks_between_processes,
+    "no fresh reads": _without_fresh_reads,
+}
+
+if __name__ == "__main__":
+    WEAKNESSES[os.environ[WEAKENED]]()
+    main()
