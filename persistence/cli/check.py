@@ -79,13 +79,18 @@ def _line(tree: Tree, report: Report) -> str:
         end = f"{kind.remedy.value} failed: {one_line(report.cause)}"
     else:
         end = kind.deed if kind.remedy is Remedy.NONE else f"{kind.remedy.value} {kind.deed}"
-    return f"{kind.severity.value}: {tree.inside(finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
+    return f"{kind.severity.value}: {_shown(tree, finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
+
+
+def _shown(tree: Tree, path: str) -> str:
+    """A path on one line; names that are no UTF-8 are shown as far as they are."""
+    return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
 def _json(tree: Tree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
-        "path": tree.inside(finding.path),
+        "path": _shown(tree, finding.path),
         "kind": kind.label,
         "severity": kind.severity.value,
         "what": one_line(finding.what),

@@ -56,7 +56,17 @@ def make_directory(path: str) -> bool:
 
 
 def ensure_directory(path: str) -> None:
-    """Make a directory and all above it, where they are missing."""
+    """Make a directory and all above it, where they are missing, with durable names."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    ensure_directory(parent)
+    make_directory(path)
+    sync_directory(parent)
+
+
+def make_directories(path: str) -> None:
+    """Make a directory and all above it, where they are missing: for copies of many files, synced together."""
     os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
 
@@ -245,7 +255,8 @@ def remove_quietly(*paths: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):  # it does not ignore all of them
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def exists(path: str) -> bool:

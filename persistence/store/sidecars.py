@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from persistence.errors import DamagedError
+from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar
 
 _decoder = msgspec.json.Decoder(Sidecar)
@@ -23,7 +24,9 @@ def decode(data: bytes, path: str) -> Sidecar:
     """
     try:
         sidecar = _decoder.decode(data)
-    except msgspec.DecodeError as error:
+        epoch_seconds(sidecar.modified)
+        epoch_seconds(sidecar.created)
+    except (msgspec.DecodeError, ValueError) as error:  # the latter: a day that is in no calendar
         raise DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}") from error
     if sidecar.schema != SCHEMA:
         raise DamagedError(f"the sidecar {last_names(path)} has schema {sidecar.schema}; this service knows {SCHEMA}")

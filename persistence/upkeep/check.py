@@ -13,7 +13,7 @@ from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.store import files, locks
 from persistence.store.layout import SERVICE
 from persistence.store.store import Store
-from persistence.upkeep import own
+from persistence.upkeep import own, owner
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
 from persistence.upkeep.inspection import Inspector
@@ -64,14 +64,16 @@ class Check:
         """Check what lies below some names; ``None`` stands for a folder that is done.
 
         Raises:
-            StartupError: the tree has another format, or is not whole.
+            StartupError: the tree has another format, or is not whole; or it belongs to another user, and is to change.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be looked at.
         """
         with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
+            if self._remedies:
+                owner.require(self._tree.root)
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
-            for finding in list(own.inspect(self._tree.root)):
+            for finding in [*own.format_of(self._tree.root), *(() if only else own.strays(self._tree.root))]:
                 yield self._counted(self._of_root(finding))
             for item in self._tree.walk(only):
                 if isinstance(item, Finding):

@@ -88,7 +88,7 @@ class Copies:
 
     def _target(self, path: str) -> str:
         target = f"{self._directory}/{path}"
-        files.ensure_directory(os.path.dirname(target))
+        files.make_directories(os.path.dirname(target))
         return target
 
     def _link(self, path: str, size: int, nanoseconds: int, earlier: tuple[str, ...]) -> bool:

@@ -47,9 +47,20 @@ class Kind(Enum):
         "puts the content's own sidecar beside it, and the other one into .quarantine",
     )
     DIGEST_WRONG = ("digest-wrong", Severity.DAMAGE, Remedy.NONE, "restore it from a backup")
+    VERSION_WRONG = (
+        "version-wrong",
+        Severity.DAMAGE,
+        Remedy.NONE,
+        "correct the version in the sidecar, or put the file where it belongs",
+    )
     REVISION_DAMAGED = ("revision-damaged", Severity.DAMAGE, Remedy.REPAIR, "moves what is left of it to .quarantine")
     UNREADABLE = ("unreadable", Severity.DAMAGE, Remedy.NONE, "look at the disk")
-    NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "gives it back to the service's user")
+    NO_ACCESS = (
+        "no-access",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "corrects the permissions; a file of another user needs chown by root",
+    )
     UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
     UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import DamagedError
@@ -79,7 +79,9 @@ class Inspector:
             yield from self._interrupted(place, sidecar, found)
             if name not in found.sidecars or sidecar is not None:
                 yield from self._content(folder, place, sidecar, found, history)
+        yield from self._access_to(folder.path, history)
         yield from revisions(history, sidecars, found, deep=self._deep)
+        yield from _versions(folder, sidecars)
         yield from self._orphans(folder, found, sidecars)
         if folder.collection is Collection.DRAFT:
             yield from self._outdated(folder, sidecars)
@@ -163,6 +165,13 @@ class Inspector:
             what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
             yield Finding(Kind.OUTDATED_DRAFT, folder.path, what)
 
+    def _access_to(self, path: str, history: History) -> Iterator[Finding]:
+        if history.revisions:
+            yield from self._access(f"{path}/{HISTORY}", _OWN_DIRECTORY)
+        for revision in history.revisions:
+            for name in (revision.place.sidecar, revision.place.content):
+                yield from self._access(name, _OWN_FILE)
+
     def _access(self, path: str, needed: int) -> Iterator[Finding]:
         """Whether the service's user, to whom the root belongs, may use a file or directory, and others may not."""
         try:
@@ -176,6 +185,21 @@ class Inspector:
             yield Finding(Kind.NO_ACCESS, path, f"its permissions are {mode:o}: the service may not use it")
         elif mode & _FOR_OTHERS:
             yield Finding(Kind.OPEN_ACCESS, path, f"its permissions are {mode:o}: every user of the machine may use it")
+
+
+def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Finding]:
+    """A definition has the version of its directory, an attachment that of its document."""
+    if folder.collection is None:
+        expected = int(folder.name)
+    elif folder.main in sidecars:
+        expected = sidecars[folder.main].version
+    else:
+        return
+    for name, sidecar in sidecars.items():
+        if sidecar.version != expected:
+            place = Place(folder.path, name)
+            what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
+            yield Finding(Kind.VERSION_WRONG, place.sidecar, what, place)
 
 
 def _without_sidecar(place: Place) -> Finding:

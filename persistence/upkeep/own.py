@@ -16,12 +16,12 @@ from persistence.upkeep.findings import Finding, Kind
 _UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.\d+")
 
 
-def inspect(root: str) -> Iterator[Finding]:
-    """What is to say about them.
+def format_of(root: str) -> Iterator[Finding]:
+    """What is to say about the format of the tree.
 
     Raises:
-        StartupError: the tree has another format, or is not whole: then nothing else can be said.
-        OSError: they cannot be looked at.
+        StartupError: it is another one, or the tree is not whole: then nothing else can be said.
+        OSError: it cannot be looked at.
     """
     path = f"{root}/{LAYOUT}"
     try:
@@ -33,8 +33,12 @@ def inspect(root: str) -> Iterator[Finding]:
             yield Finding(Kind.LAYOUT, path, "it is missing")
         else:
             formats.check(path, layout)
-    for stray in _strays(root):
-        yield Finding(Kind.STRAY_OWN, stray, "left by a worker that was killed")
+
+
+def strays(root: str) -> Iterator[Finding]:
+    """What killed workers have left of the service's own; raises ``OSError``."""
+    for path in _strays(root):
+        yield Finding(Kind.STRAY_OWN, path, "left by a worker that was killed")
 
 
 def _strays(root: str) -> Iterator[str]:

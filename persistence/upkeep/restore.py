@@ -12,7 +12,7 @@ from persistence.model.instants import next_after
 from persistence.store import digests, files, formats, locks, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, QUARANTINE, SERVICE, file_name
-from persistence.upkeep import sums
+from persistence.upkeep import owner, sums
 from persistence.upkeep.backup import complete
 from persistence.upkeep.copies import chunks
 from persistence.upkeep.sums import SUMS
@@ -99,10 +99,13 @@ class Restore:
         path = f"{self._root}/{LAYOUT}"
         files.ensure_directory(self._root)
         there = formats.read(path)
-        if there is None and os.listdir(self._root):
+        if there is None and set(os.listdir(self._root)) - {"lost+found"}:
             raise StartupError(f"{self._root} is not empty")
-        if there is not None and there.restoring != self.source:
+        if there is not None and there.restoring and there.restoring != self.source:
+            raise StartupError(f"{self._root} holds half of {there.restoring}: restore that again, or empty it")
+        if there is not None and not there.restoring:
             raise StartupError(f"{self._root} holds a tree already")
+        owner.require(self._root)
         formats.write(path, LayoutFile(max(layout.format, FORMAT), restoring=self.source))
         root.make_own(self._root)
 
@@ -112,7 +115,7 @@ class Restore:
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
-        files.ensure_directory(os.path.dirname(target))
+        files.make_directories(os.path.dirname(target))
         hashing = hashlib.sha256()
         try:
             with open(f"{self.source}/{path}", "rb") as file:

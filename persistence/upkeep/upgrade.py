@@ -16,6 +16,7 @@ from persistence.model.instants import next_after
 from persistence.store import files, formats, locks, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, LOCKS, SERVICE
+from persistence.upkeep import owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
         due = _pending(layout, steps)
         if not due and layout.format == FORMAT and not layout.upgrading_from:
             return
+        owner.require(path)
         files.make_directory(f"{path}/{LOCKS}")
         files.ensure_file(f"{path}/{SERVICE}")
         with locks.alone(f"{path}/{SERVICE}", "the data directory is in use: stop the service first"):

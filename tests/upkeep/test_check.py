@@ -14,7 +14,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from persistence.cli import commands
+from persistence.errors import StartupError
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from tests.upkeep.workshop import (
     ATTACHMENT,
@@ -360,6 +363,56 @@ def test_a_wrong_digest_is_found_by_a_deep_check_and_left_to_a_person(
     checked = workshop.check("--deep", "--repair")
     assert checked.status == 4
     assert [(kind, where.startswith(path)) for kind, where in checked.kinds] == [("digest-wrong", True)]
+
+
+def test_a_wrong_version_is_found_and_left_to_a_person(workshop: Workshop) -> None:
+    rewrite(workshop, ATTACHMENT, version=3)
+    workshop.file("app/form/form/1").rename(workshop.file("app/form/form/2"))
+    checked = workshop.check("--repair", "--adopt")
+    assert set(checked.kinds) == {
+        ("version-wrong", f"{ATTACHMENT}.json"),
+        ("version-wrong", "app/form/form/2/form.xhtml.json"),
+    }
+    assert checked.status == 4
+
+
+def test_a_day_that_is_in_no_calendar_is_damage(workshop: Workshop) -> None:
+    rewrite(workshop, DATA, modified="2026-99-99T04:05:06.789Z")
+    assert workshop.get(DATA)[0] == 500
+    assert workshop.check().kinds == [("sidecar-unreadable", f"{DATA}.json")]
+    assert workshop.check("--repair").status == 3
+    assert workshop.get(DATA) == (200, NEW)
+
+
+def test_any_name_can_be_shown(workshop: Workshop) -> None:
+    """Names that are no UTF-8, or hold line breaks, are foreign and stay on their line."""
+    for name in (b"\xff\xfe.txt", b"two\nlines", b"esc\x1b[31m", "ünïcödé~".encode()):
+        with open(os.fsencode(workshop.file(DOCUMENT)) + b"/" + name, "wb"):
+            pass
+    checked = workshop.check()
+    assert {kind for kind, _ in checked.kinds} == {"foreign"}
+    assert len(checked.kinds) == 4
+    assert len(run(workshop).stdout.splitlines()) == 4
+
+
+def test_permissions_in_the_history_count_too(workshop: Workshop) -> None:
+    workshop.history(DATA)[0].chmod(0o644)
+    workshop.file(HISTORY).chmod(0o755)
+    assert [kind for kind, _ in workshop.check("--repair").kinds] == ["open-access"] * 2
+    assert workshop.check().findings == []
+
+
+def test_only_the_owner_of_the_tree_changes_it(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another user writes would be closed to the service."""
+    lose_content(workshop)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
+    before = workshop.state()
+    assert workshop.check().status == 4
+    for flag in ("--repair", "--adopt"):
+        done = CliRunner().invoke(commands, ["check", "--data", str(workshop.root), flag])
+        assert isinstance(done.exception, StartupError)
+        assert "run this as that user" in str(done.exception)
+    assert workshop.state() == before
 
 
 def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
