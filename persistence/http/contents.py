@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.parse import quote
 
 from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
-from persistence.errors import DiskError, disk_errors
+from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
@@ -71,16 +73,65 @@ class Contents:
             return None
 
     def send_part(self, part: RelevantPart, headers: Headers) -> Response:
-        """What is left of a content, in pieces."""
-        return BareResponse(part, 200, [*headers, ("Content-Length", str(part.size))], streams=True)
+        """What is left of a content: at once, so that an error is still an answer, or in pieces if it is large."""
+        headers = [*headers, ("Content-Length", str(part.size))]
+        if part.size <= _AT_ONCE:
+            with disk_errors("reading form data"):
+                return BareResponse(b"".join(part), 200, headers)
+        return BareResponse(part, 200, headers, streams=True)
 
 
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
     headers.append(("Content-Length", str(size)))
     if size <= _AT_ONCE:
         with file, disk_errors("reading a content"):
-            return BareResponse(file.read(size), status, headers)
-    return BareResponse(wrap_file(request.environ, file, _AT_ONCE), status, headers, streams=True)
+            return BareResponse(_whole(file, size), status, headers)
+    measured = cast("BinaryIO", _Measured(file, size))
+    return BareResponse(wrap_file(request.environ, measured, _AT_ONCE), status, headers, streams=True)
+
+
+def _whole(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    while len(data) < size:
+        more = file.read(size - len(data))
+        if not more:
+            raise DamagedError(f"the content ends after {len(data)} of {size} bytes")
+        data += more
+    return data
+
+
+class _Measured:
+    """An open content of which a server sends as much as was announced, or else breaks the connection.
+
+    Where a content ended early, the client would take the next answer on the connection for the rest of this one.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._at = file.tell()
+        self._end = self._at + size
+        self.fileno = file.fileno
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        data = self._file.read(size)
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int) -> int:
+        """Go to an offset: this is how ``socket.sendfile`` tells how far it has come."""
+        self._at = self._file.seek(offset)
+        return self._at
+
+    def close(self) -> None:
+        """Close the content.
+
+        Raises:
+            OSError: not all of it was sent, and nothing has failed yet.
+        """
+        self._file.close()
+        if self._at < self._end and sys.exc_info()[0] is None:
+            raise OSError(errno.EIO, f"the content ends {self._end - self._at} bytes early")
 
 
 def _opened(found: Found) -> BinaryIO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,13 +40,25 @@ class RelevantPart:
     edges: array[int]
 
     def __iter__(self) -> Iterator[bytes]:
-        """The stretches between the edges, in pieces."""
+        """The stretches between the edges, in pieces.
+
+        Raises:
+            OSError: the content has become shorter since it was opened; the connection must break.
+        """
+        left = self.size
         with self.file:
-            at = 0
-            for begin, end in zip(self.edges[::2], self.edges[1::2], strict=True):
-                yield from _pieces(self.file, at, begin)
-                at = end
-            yield from _pieces(self.file, at, None)
+            for piece in self._stretches():
+                left -= len(piece)
+                yield piece
+        if left:
+            raise OSError(errno.EIO, f"the content ends {left} bytes early")
+
+    def _stretches(self) -> Iterator[bytes]:
+        at = 0
+        for begin, end in zip(self.edges[::2], self.edges[1::2], strict=True):
+            yield from _pieces(self.file, at, begin)
+            at = end
+        yield from _pieces(self.file, at, None)
 
     def close(self) -> None:
         """Close the content where it was not read to its end."""

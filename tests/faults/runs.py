@@ -1,0 +1,133 @@
+"""Whole runs of one request through many faults, in a service of their own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.faults.injection import ERRORS, LOOKING, WRITING, Point
+from tests.faults.judge import tolerance
+from tests.faults.reading import Reading, meet, prepared
+from tests.faults.scenarios import REPLACE, SCENARIOS, Scenario
+from tests.faults.trial import Trial
+from tests.faults.weakened import OF_WRITING, WEAKNESS
+from tests.service import Service, running
+
+_MOST_MEMORY = 4096
+_SETTINGS = {"PERSISTENCE_MIN_FREE": "1"}
+
+
+@dataclass
+class Run:
+    """What one request went through: counts by error and kind, repetitions, memory in KiB, and everything wrong."""
+
+    title: str
+    points: int = 0
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    after_commit: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    repeated: int = 0
+    memory: int = 0
+    violations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+Choose = Callable[[Sequence[Point]], Iterable[tuple[Point, Sequence[str]]]]
+"""Which points of a request are struck, and with which errors."""
+
+
+def every(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """Each error at each point; where a request only looks, one."""
+    return ((point, ["EIO"] if point.call in LOOKING else ERRORS) for point in points)
+
+
+def strike_all(
+    scenario: Scenario,
+    directory: Path,
+    *,
+    choose: Choose = every,
+    times: int = 0,
+    weakness: str = "",
+) -> Run:
+    """One error in each request, at the chosen points; and ``times`` in a row at each of them before the change."""
+    run, began = Run(scenario.title), time.monotonic()
+    with _service(directory, weakness) as service:
+        trial = Trial(service, directory)
+        chosen = list(choose(trial.points(scenario)))
+        run.points = len(chosen)
+        for point, errors in chosen:
+            for error in errors:
+                outcome = trial.strike(scenario, point, error)
+                run.kinds[error, outcome.kind] += 1
+                run.violations += [f"{scenario.title}: {error} at {point}: {fault}" for fault in outcome.faults]
+                if outcome.kind != "refused":
+                    why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
+                    run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
+        if times and scenario.repeats:
+            points = [point for point, _ in chosen if point.call in WRITING and not point.committed]
+            _repeat(run, trial, scenario, points, times)
+        run.violations += trial.restart()
+    run.seconds = time.monotonic() - began
+    return run
+
+
+def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point], times: int) -> None:
+    before = trial.footprint()
+    for number, point in enumerate(points):
+        error = ERRORS[number % len(ERRORS)]
+        faults = trial.repeat(scenario, point, error, times)
+        run.violations += [f"{scenario.title}: {error} at {point}, {times} times: {fault}" for fault in faults]
+        run.repeated += times
+    run.memory = trial.footprint().memory - before.memory
+    if run.memory > _MOST_MEMORY:
+        run.violations.append(f"{scenario.title}: {run.memory} KiB more after {run.repeated} refusals")
+
+
+def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") -> list[Run]:
+    """Each error that may come of reading, at each point of each reading request, or of those of some titles."""
+    with _service(directory, weakness) as service:
+        readings = [reading for reading in prepared(service) if not titles or reading.title in titles]
+        return [_read(service, directory, reading) for reading in readings]
+
+
+def noticed(weakness: str, directory: Path) -> list[str]:
+    """What is found wrong with a service that lacks a protection."""
+    if weakness in OF_WRITING:
+        return strike_all(REPLACE, directory, choose=_fsyncs, weakness=weakness).violations
+    return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]
+
+
+def _fsyncs(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """An error where the sidecar and the content are fsynced."""
+    return [(point, ["EIO"]) for point in points if point.call == "fsync"][:2]
+
+
+def _read(service: Service, directory: Path, reading: Reading) -> Run:
+    run, began = Run(reading.title), time.monotonic()
+    points = set()
+    for met in meet(service, directory, reading):
+        points.add(met.point)
+        run.kinds[met.error, met.kind] += 1
+        run.violations += [f"{reading.title}: {met.error} at {met.point}: {fault}" for fault in met.faults]
+    run.points, run.seconds = len(points), time.monotonic() - began
+    return run
+
+
+@contextmanager
+def _service(directory: Path, weakness: str) -> Iterator[Service]:
+    env, module = dict(_SETTINGS), "persistence.cli"
+    if weakness:
+        env |= {WEAKNESS: weakness, "PYTHONPATH": str(Path(__file__).parents[2])}
+        module = "tests.faults.weakened"
+    with running(directory, workers=1, threads=1, env=env, module=module) as service:
+        service.get("app/form/data/D/data.xml")  # starts the one thread
+        yield service
+
+
+def strike_named(title: str, directory: Path, times: int) -> Run:
+    """Everything, for the scenario of a title: one can be sent to another process, the scenario cannot."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.title == title)
+    return strike_all(scenario, directory, times=times)

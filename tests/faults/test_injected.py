@@ -1,0 +1,61 @@
+"""One fault in each request: a refusal that names it, the old content, and nothing left; a sample of the long run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.crash import strace
+from tests.faults.injection import ERRORS, WRITING, Point
+from tests.faults.runs import noticed, read_all, strike_all
+from tests.faults.scenarios import CREATE, PROMOTE, REPLACE, Scenario
+from tests.faults.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED
+
+_TIMES = 8
+
+
+def each_in_turn(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """Every second point with one error, the errors in turn."""
+    changing = [point for point in points if point.call in WRITING]
+    return ((point, [ERRORS[number % len(ERRORS)]]) for number, point in enumerate(changing[::2]))
+
+
+def unstruck(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """Every fifth point, to be struck in a row only."""
+    return ((point, []) for point in points[::5])
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(CREATE, id=CREATE.title), pytest.param(PROMOTE, id=PROMOTE.title)])
+def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario: Scenario, tmp_path: Path) -> None:
+    """507 or 500 in one line, the old revision with its headers, no leftover, and the next write succeeds."""
+    strace.require(tmp_path)
+    run = strike_all(scenario, tmp_path, choose=each_in_turn)
+    assert run.violations == []
+    assert {error for error, kind in run.kinds if kind == "refused"} == set(ERRORS)
+    kinds = Counter(kind for _, kind in run.kinds.elements())
+    assert kinds["refused"] > kinds["open"] > 0
+
+
+def test_the_same_error_again_and_again_leaves_nothing_that_grows(tmp_path: Path) -> None:
+    strace.require(tmp_path)
+    run = strike_all(REPLACE, tmp_path, choose=unstruck, times=_TIMES)
+    assert run.violations == []
+    assert run.repeated > _TIMES
+
+
+def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: Path) -> None:
+    """500 in one line; where the answer has begun, or the content ends early, the connection breaks."""
+    strace.require(tmp_path)
+    runs = read_all(tmp_path, ["GET data", "HEAD data", "GET relevant data", "GET large attachment"])
+    assert [violation for run in runs for violation in run.violations] == []
+    kinds = {kind for run in runs for _, kind in run.kinds}
+    assert kinds == {"refused", "cut off", "whole"}
+
+
+@pytest.mark.parametrize("weakness", [FORGIVEN, NOT_CLEANED, CUT_SHORT])
+def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
+    strace.require(tmp_path)
+    assert noticed(weakness, tmp_path) != []

@@ -1,0 +1,186 @@
+"""Putting requests of a real service through faults, one in each request, and looking at what is there afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+
+from tests.faults.filling import replace_worker
+from tests.faults.injection import LOOKING, WRITING, Injector, Point
+from tests.faults.judge import Outcome, Picture, Pictures, judged, picture
+from tests.faults.scenarios import Scenario
+from tests.service import Service
+
+_SETTLED = 2
+_CALLS = (*WRITING, *LOOKING)
+_SHOWN = 3
+_ATTEMPTS = 4
+_CLOSING = 4  # connections that have been answered and are not closed yet
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a service occupies: files below its root, and of its worker open descriptors and memory in KiB."""
+
+    files: int
+    descriptors: int
+    memory: int
+
+
+class Trial:
+    """Faults in the requests of a service that has one worker with one serving thread."""
+
+    def __init__(self, service: Service, directory: Path) -> None:
+        self._service = service
+        self._injector = Injector(service, directory)
+        self._numbers = count()
+        self._workers = service.workers()
+        self._held = open_below(self._workers[0], service.data)
+        self._undisturbed = cache(self._undisturbed_pictures)
+
+    def points(self, scenario: Scenario) -> list[Point]:
+        """Every call of a scenario's request on the service's files."""
+        self._undisturbed(scenario)  # warms up, too: the first request of a kind makes calls of its own
+        seen: list[Point] = []
+        for _ in range(_ATTEMPTS):
+            ask = partial(scenario.ask, self._service, self._prepared(scenario))
+            before, seen = seen, self._injector.points(ask, _CALLS)
+            if seen == before:
+                return seen
+        raise AssertionError(f"{scenario.title} makes other calls every time")
+
+    def strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
+        """One request with one fault, and everything that a client or an operator may find then.
+
+        The interpreter makes a call of its own at times; then the fault strikes another one, and is tried again.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            outcome = self._strike(scenario, point, error)
+            if outcome.is_at_its_point:
+                return outcome
+        return self._strike(scenario, point, error)
+
+    def _strike(self, scenario: Scenario, point: Point, error: str) -> Outcome:
+        form = self._prepared(scenario)
+        before, files, trash = self._seen(scenario, form), self._files(form), self._trash()
+        struck = self._injector.strike(point, f"error={error}", partial(scenario.ask, self._service, form))
+        pictures = Pictures(before, self._seen(scenario, form), self._undisturbed(scenario))
+        kind, faults = judged(point, error, struck, pictures)
+        if kind == "refused" and (left := self._files(form) - files):
+            faults.append(f"the refused request left {sorted(map(str, left))[:_SHOWN]}")
+        if orphans := [str(path) for path in self._files(form) if self._is_orphan(path)]:
+            faults.append(f"contents without a sidecar: {orphans[:_SHOWN]}")
+        if kind == "tolerated" and struck.answer is not None:
+            tag = scenario.views[0].read(self._service, form)["ETag"]
+            if tag is not None and tag != struck.answer["ETag"]:
+                faults.append("another revision than the acknowledged one is read")
+        discards = point.committed and any(word in point.about for word in ("/.trash/", "/form/draft"))
+        trash |= self._trash() if discards else set()
+        faults += self._aftermath(scenario, form, trash=trash)
+        return Outcome(point, error, kind, tuple(faults), struck.is_at(point))
+
+    def repeat(self, scenario: Scenario, point: Point, error: str, times: int) -> list[str]:
+        """The same fault again and again in the same place, before the change: nothing may grow.
+
+        One call of the interpreter's own would spoil the whole row; then it is tried again.
+        """
+        return self._repeat(scenario, point, error, times) and self._repeat(scenario, point, error, times)
+
+    def _repeat(self, scenario: Scenario, point: Point, error: str, times: int) -> list[str]:
+        form = self._prepared(scenario)
+        faults, first, trash = set[str](), self.footprint(form), self._trash()
+        for number in range(times):
+            struck = self._injector.strike(point, f"error={error}", partial(scenario.ask, self._service, form))
+            if struck.answer is None or struck.answer.status < 500 or len(struck.hit) != 1:
+                faults.add(f"repeated, the fault struck {struck.hit}: {struck.answer and struck.answer.status}")
+            if number == _SETTLED - 1:
+                first = self.footprint(form)
+        last = self.footprint(form)
+        if last.files != first.files:
+            faults.add(f"{last.files - first.files} files more after {times - _SETTLED} refusals")
+        if last.descriptors > first.descriptors + _CLOSING:
+            faults.add(f"{last.descriptors - first.descriptors} descriptors more after {times - _SETTLED} refusals")
+        return [*sorted(faults), *self._aftermath(scenario, form, trash=trash)]
+
+    def restart(self) -> list[str]:
+        """Replace the worker: what could not be removed from the trash must be gone then."""
+        replace_worker(self._service)
+        self._workers = self._service.workers()
+        return [f"a new worker leaves {path.name} in the trash" for path in self._trash()]
+
+    def footprint(self, form: str = "none") -> Footprint:
+        """What the service occupies now, between two requests; of the tree, one form and the service's own."""
+        self._service.raw("GET", "/healthz")  # the only thread has ended what it did before
+        (worker,) = self._workers
+        status = Path(f"/proc/{worker}/status").read_text()
+        memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        return Footprint(sum(1 for _ in self._entries(form)), len(os.listdir(f"/proc/{worker}/fd")), memory)
+
+    def _prepared(self, scenario: Scenario) -> str:
+        """A form of its own, prepared by a worker that has just served something."""
+        form = f"app-{next(self._numbers)}/form"
+        scenario.prepare(self._service, form)
+        return form
+
+    def _undisturbed_pictures(self, scenario: Scenario) -> list[Picture]:
+        form = self._prepared(scenario)
+        answer = scenario.ask(self._service, form)
+        assert answer.status in (201, 204), answer.cause
+        return self._seen(scenario, form)
+
+    def _seen(self, scenario: Scenario, form: str) -> list[Picture]:
+        return [picture(view.read(self._service, form)) for view in scenario.views]
+
+    def _entries(self, form: str) -> Iterator[Path]:
+        """Everything of a form, and in the service's own directories; relative to the root."""
+        root = self._service.data
+        for top in (root / form.partition("/")[0], root / ".spool", root / ".trash"):
+            yield from (path.relative_to(root) for path in top.rglob("*"))
+        yield from (path.relative_to(root) for path in root.glob("*") if path.is_file())
+
+    def _files(self, form: str) -> set[Path]:
+        """Every file but those of the history, where a refused write may leave a second name of what is current."""
+        paths = self._entries(form)
+        return {path for path in paths if path.parent.name != ".history" and (self._service.data / path).is_file()}
+
+    def _is_orphan(self, path: Path) -> bool:
+        is_content = path.parts[0].startswith("app-") and not path.name.startswith(".") and path.suffix != ".json"
+        return is_content and not (self._service.data / path).with_name(f"{path.name}.json").exists()
+
+    def _aftermath(self, scenario: Scenario, form: str, *, trash: set[Path]) -> Iterator[str]:
+        """Everything wrong with the next write, and with the service; ``trash`` may be left."""
+        written = scenario.then(self._service, form)
+        if written.status not in (201, 204):
+            yield f"the next write is answered {written.status}: {written.cause}"
+        again = scenario.views[0].read(self._service, form)
+        if again.status != 200 or again["ETag"] != written["ETag"] or again["Content-Length"] != str(len(again.body)):
+            yield "the next write is not there"
+        hidden = {path for path in self._entries(form) if path.name.startswith(".") and path.name != ".history"}
+        if left := hidden | self._trash() - trash:
+            yield f"the next write leaves {sorted(map(str, left))[:_SHOWN]}"
+        for path in ("/healthz", "/readyz"):
+            answer = self._service.raw("GET", path)
+            if answer.status != 200:
+                yield f"{path} is answered {answer.status}: {answer.cause}"
+        if self._service.workers() != self._workers:
+            yield "the worker has died"
+        elif held := open_below(self._workers[0], self._service.data) - self._held:
+            yield f"the worker holds {sorted(held)[:_SHOWN]}"
+
+    def _trash(self) -> set[Path]:
+        return set((self._service.data / ".trash").iterdir())
+
+
+def open_below(worker: int, root: Path) -> Counter[str]:
+    """What a process has open below a root, and how often."""
+    found = Counter[str]()
+    for entry in Path(f"/proc/{worker}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found[os.readlink(entry)] += 1
+    return Counter({target: times for target, times in found.items() if target.startswith(f"{root}/")})
