@@ -1,0 +1,112 @@
+"""The long run: ``python -m tests.powercut``. Ends with tables, and with status 1 where anything was wrong."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import click
+
+from tests.crash.strace import TracingError
+from tests.powercut.disks import FILE_SYSTEMS, FileSystem, refusal
+from tests.powercut.rig import Outcome, Plan, judges, rig
+from tests.powercut.traced import Searched, searches
+from tests.powercut.weakened import DEFECTS
+from tests.table import table
+
+_PLAN = Plan(at_rest=50, under_load=50)
+_WEAKENED_PICTURES = 6
+_LINES = 20
+
+_HEADINGS = (
+    *("file system", "snapshots", "writes", "acknowledged before the cut", "in flight at the cut", "states read"),
+    *("older revisions read", "started for real", "snapshots with violations", "seconds"),
+)
+_DEFECT_HEADINGS = ("without", "where", "caught", "of", "for example")
+
+
+def main() -> int:
+    """Cut the power on every file system, with and without the protections."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="persistence-powercut-") as name, judges(Path(name)) as pool:
+        directory = Path(name)
+        missing = [reason for kind in FILE_SYSTEMS if (reason := refusal(kind, directory))]
+        for reason in missing:
+            click.echo(f"NOT TRIED: {reason}")
+        if missing:
+            return 1
+        runs = [_run(kind, directory / kind.name, pool) for kind in FILE_SYSTEMS]
+        traced = _traced(directory)
+    whole = [outcome for outcome, _ in runs]
+    defects = [row for _, rows in runs for row in rows] + [_traced_row(each) for each in traced]
+    click.echo(f"\n{table(_HEADINGS, [_row(outcome) for outcome in whole])}")
+    click.echo(f"\n{table(_DEFECT_HEADINGS, defects)}")
+    click.echo(f"\n{time.monotonic() - began:.0f} s in all")
+    violations = [line for outcome in whole for line in outcome.violations]
+    violations += [f"{each.name}: {each.sound} crashes break a promise without it" for each in traced if each.sound]
+    missed = [f"not caught: without {row[0]}, {row[1]}" for row in defects if row[2] == 0]
+    _say(violations + missed)
+    return int(bool(violations or missed) or not traced)
+
+
+def _run(kind: FileSystem, directory: Path, pool: ProcessPoolExecutor) -> tuple[Outcome, list[tuple[object, ...]]]:
+    directory.mkdir()
+    with rig(kind, directory, pool) as on_disk:
+        click.echo(f"{kind}: {_PLAN.at_rest} snapshots at rest and {_PLAN.under_load} under load …")
+        whole = on_disk.run(_PLAN)
+        click.echo(f"  {whole.seconds:.0f} s, {whole.caught} with violations")
+        _say(whole.violations)
+        rows = []
+        for protection in DEFECTS:
+            outcome = on_disk.run_without(protection, _WEAKENED_PICTURES)
+            click.echo(
+                f"  without {protection}: {outcome.seconds:.0f} s, {outcome.caught} of {outcome.pictures} caught"
+            )
+            rows.append(_defect_row(protection, outcome))
+    return whole, rows
+
+
+def _traced(directory: Path) -> list[Searched]:
+    click.echo("trace model of a file system that promises only POSIX …")
+    try:
+        return list(searches(directory / "traced"))
+    except (TracingError, FileNotFoundError) as error:
+        click.echo(f"NOT TRIED: {error}")
+        return []
+
+
+def _row(outcome: Outcome) -> tuple[object, ...]:
+    return (
+        *(outcome.kind, outcome.pictures, outcome.writes, outcome.acknowledged, outcome.in_flight, outcome.states),
+        *(outcome.older, outcome.real, outcome.caught, f"{outcome.seconds:.0f}"),
+    )
+
+
+def _defect_row(protection: str, outcome: Outcome) -> tuple[object, ...]:
+    example = outcome.violations[0].partition(": ")[2] if outcome.violations else ""
+    return protection, outcome.kind, outcome.caught, outcome.pictures, example
+
+
+def _traced_row(searched: Searched) -> tuple[object, ...]:
+    return searched.name, "trace model", searched.caught, searched.states, searched.example.partition(": ")[2]
+
+
+def _say(lines: Iterable[str]) -> None:
+    said = list(lines)
+    for line in said[:_LINES]:
+        click.echo(f"  {line}")
+    if len(said) > _LINES:
+        click.echo(f"  and {len(said) - _LINES} more")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

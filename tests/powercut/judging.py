@@ -1,0 +1,302 @@
+"""What is promised about a disk after a power cut, checked through the service that was started on it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPMessage
+from pathlib import Path
+from typing import Protocol
+
+from click.testing import CliRunner
+from werkzeug.test import Client
+
+from persistence.app import create_app, open_store
+from persistence.cli import commands
+from persistence.errors import DamagedError
+from persistence.model.addresses import DefinitionAddress, Form
+from persistence.model.instants import Instant
+from persistence.settings import Settings
+from persistence.store import reading
+from persistence.store.layout import Layout
+from tests.powercut.clients import FORM
+from tests.powercut.ledger import Expected, Resource, Revision, State
+from tests.service import Answer
+
+_REWRITTEN = 3
+_NOTHING_FOUND, _ALL_REPAIRED, _FINDINGS_LEFT = 0, 3, 4
+
+
+class Asks(Protocol):
+    """Something that answers requests as the service does: over HTTP, or in this process."""
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        """One request to a path below ``crud/``; ``own`` headers get the prefix."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong with a disk, and how many states and older revisions were read to know it."""
+
+    violations: list[str] = field(default_factory=list)
+    states: int = 0
+    older: int = 0
+
+
+class InProcess:
+    """The service in this process, tried out and started on a data directory as ``persistence serve`` does it."""
+
+    def __init__(self, data: Path) -> None:
+        settings = Settings(data=str(data))
+        self.refusal = open_store(settings).probe()
+        self._client = Client(create_app(settings))
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        """One request to the application."""
+        sent = [
+            *(headers or {}).items(),
+            *((f"Svc-{name.replace('_', '-')}", str(value)) for name, value in own.items()),
+        ]
+        response = self._client.open(f"/crud/{path}", method=method, data=body, headers=sent, buffered=True)
+        fields = HTTPMessage()
+        for name, value in response.headers:
+            fields[name] = value
+        return Answer(response.status_code, fields, response.get_data())
+
+
+def prepare_process(log: str) -> None:
+    """Make this process one that judges: Ctrl-C is for the process that mounts, and requests are logged to a file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # what is imported by now stays; looking through it again for each disk takes longer than the rest
+    sys.stderr = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the process lives
+
+
+def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
+    """Start the service in this process, and judge it; afterwards nothing holds the disk."""
+    try:
+        return _started_and_judged(data, expected)
+    finally:
+        gc.collect()  # an application refers to itself, and its store holds a lock file open
+
+
+def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
+    try:
+        service = InProcess(data)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the service does not start
+        return Verdict([f"the service does not start: {error}"])
+    verdict = judge(service, data, expected)
+    if service.refusal is not None:
+        verdict.violations.append(f"the service would only read: {service.refusal}")
+    return verdict
+
+
+def judge(service: Asks, data: Path, expected: Sequence[Expected]) -> Verdict:
+    """Read every resource and every older revision, then write to some."""
+    return _Judge(service, data, expected).verdict()
+
+
+def check_and_repair(data: Path) -> list[str]:
+    """What ``persistence check`` finds that a power cut must not leave, or cannot put right.
+
+    Leftovers of interrupted writes are no fault; damage is.
+    """
+    try:
+        return list(_check_faults(data))
+    finally:
+        gc.collect()  # as above
+
+
+def _check_faults(data: Path) -> Iterator[str]:
+    code, damage = _check(data)
+    yield from damage
+    if code == _NOTHING_FOUND:
+        return
+    for option, codes in (("--repair", (_NOTHING_FOUND, _ALL_REPAIRED)), ("--deep", (_NOTHING_FOUND,))):
+        code, damage = _check(data, option)
+        if damage or code not in codes:
+            yield f"persistence check {option} ends with {code}: {damage}"
+
+
+def _check(data: Path, *options: str) -> tuple[int, list[str]]:
+    """The exit code, and the damage; whatever else it says is kept where it could not check."""
+    result = CliRunner().invoke(commands, ["check", "--data", str(data), "--json", *options])
+    if result.exit_code not in (_NOTHING_FOUND, _ALL_REPAIRED, _FINDINGS_LEFT):
+        return result.exit_code, [
+            f"persistence check ends with {result.exit_code}: {result.output} {result.exception!r}"
+        ]
+    findings = [json.loads(line) for line in result.stdout.splitlines()]
+    return result.exit_code, [
+        f"persistence check: {finding['path']}: {finding['what']}"
+        for finding in findings
+        if finding.get("severity") == "damage"
+    ]
+
+
+class _Judge:
+    """One disk; ``found`` is which of its states each resource is in."""
+
+    def __init__(self, service: Asks, data: Path, expected: Sequence[Expected]) -> None:
+        self._service = service
+        self._layout = Layout(str(data))
+        self._expected = {each.resource: each for each in expected}
+        self._found: dict[Resource, int] = {}
+        self._verdict = Verdict()
+
+    def verdict(self) -> Verdict:
+        """Everything there is to say."""
+        # Documents first: without them their attachments are not served.
+        for resource, each in sorted(self._expected.items(), key=lambda pair: pair[0] != pair[0].main):
+            if self._is_served(resource):
+                self._note(resource, self._state_faults(each))
+            else:
+                self._note(resource, self._unserved_faults(resource))
+        for resource, current in self._found.items():
+            if resource == resource.main or self._is_served(resource):
+                self._note(resource, self._older_faults(self._expected[resource], current))
+            self._note(resource, self._removal_faults(self._expected[resource].states[current]))
+        for resource in self._to_rewrite():
+            self._note(resource, self._write_faults(resource))
+        self._note(_NEW, self._write_faults(_NEW))
+        return self._verdict
+
+    def _note(self, resource: Resource, faults: Iterator[str]) -> None:
+        version = "" if resource.version is None else f" version {resource.version}"
+        self._verdict.violations += [f"{resource.path}{version}: {fault}" for fault in faults]
+
+    def _is_served(self, resource: Resource) -> bool:
+        """Whether its document is there, or it is none that depends on one."""
+        main = resource.main
+        return main == resource or (main in self._found and self._state(main).revision is not None)
+
+    def _state(self, resource: Resource) -> State:
+        return self._expected[resource].states[self._found[resource]]
+
+    def _get(self, resource: Resource, instant: str = "") -> Answer:
+        self._verdict.states += not instant
+        own = {} if resource.version is None else {"Form_Definition_Version": resource.version}
+        query = f"?last-modified-time={instant}" if instant else ""
+        return self._service.ask("GET", f"{resource.path}{query}", **own)
+
+    def _state_faults(self, each: Expected) -> Iterator[str]:
+        answer = self._get(each.resource)
+        if answer.status not in (200, 404):
+            yield f"is answered {answer.status}: {answer.cause}"
+            return
+        current = each.current(answer["ETag"] if answer.status == 200 else None)
+        if current is None:
+            yield self._lost(each, answer)
+            return
+        self._found[each.resource] = current
+        yield from mismatch(answer, each.states[current], each.resource)
+
+    @staticmethod
+    def _lost(each: Expected, answer: Answer) -> str:
+        state, old = each.states[each.settled], each.position(answer["ETag"] or "")
+        acknowledged = f"state {each.settled}, {state.revision.size} bytes" if state.revision else "nothing"
+        seen = f"state {old}" if old < len(each.states) else "an unknown state"
+        found = "nothing" if answer.status == 404 else f"{seen}, {len(answer.body)} bytes,"
+        return f"{found} is there; acknowledged was {acknowledged}"
+
+    def _unserved_faults(self, resource: Resource) -> Iterator[str]:
+        answer = self._get(resource)
+        if answer.status != 404 and resource.main in self._found:
+            yield f"is answered {answer.status}, though its document is gone"
+
+    def _older_faults(self, each: Expected, current: int) -> Iterator[str]:
+        for state in each.older(current):
+            self._verdict.older += 1
+            if each.resource.is_published:
+                yield from self._older_definition_faults(each.resource, state)
+                continue
+            answer = self._get(each.resource, state.instant)
+            if answer.status != 200:
+                yield f"the revision of {state.instant} is answered {answer.status}: {answer.cause}"
+            else:
+                yield from mismatch(answer, state, each.resource)
+
+    def _older_definition_faults(self, resource: Resource, state: State) -> Iterator[str]:
+        """Older definitions are not served; they are files."""
+        app, form, _, name = resource.path.split("/")
+        place = self._layout.place(DefinitionAddress(Form(app, form), resource.version or 0, name))
+        try:
+            found = reading.read(place.revision(Instant(state.instant)), content=True)
+        except DamagedError as error:
+            yield f"the revision of {state.instant} is damaged: {error}"
+            return
+        if found is None or found.file is None:
+            yield f"the revision of {state.instant} is not in the history"
+            return
+        with found.file:
+            digest = hashlib.sha256(found.file.read()).hexdigest()
+        if (found.etag, digest) != (state.etag, _revision(state).digest):
+            yield f"the revision of {state.instant} is not in the history as it was"
+
+    def _removal_faults(self, state: State) -> Iterator[str]:
+        """A draft must not be gone before what removed it is there."""
+        if not state.removed_by:
+            return
+        for each in self._expected.values():
+            remover = each.position(state.removed_by)
+            if self._found.get(each.resource, remover) < remover < len(each.states):
+                yield "the draft is gone, and the change that removes it is not there"
+
+    def _to_rewrite(self) -> list[Resource]:
+        """Those with the most revisions, the last of which may still be on its way."""
+        found = [resource for resource in self._found if resource == resource.main and not resource.is_draft]
+        return sorted(found, key=lambda resource: -self._found[resource])[:_REWRITTEN]
+
+    def _write_faults(self, resource: Resource) -> Iterator[str]:
+        """A PUT must be answered, be there, and keep what it replaces."""
+        before = self._found.get(resource, 0)
+        body = f"<after>{resource.path}</after>".encode()
+        own = {"Form_Definition_Version": resource.version or 1}
+        written = self._service.ask("PUT", resource.path, body, {"Content-Type": "application/xml"}, **own)
+        if written.status not in (201, 204):
+            yield f"the next write is answered {written.status}: {written.cause}"
+            return
+        again = self._get(resource)
+        if (again.status, again.body, again["ETag"]) != (200, body, written["ETag"]):
+            yield f"the next write is not there: {again.status}"
+        if resource in self._expected and self._state(resource).revision is not None:
+            each = self._expected[resource]
+            yield from self._older_faults(Expected(resource, each.states[before : before + 1], 0), 1)
+
+
+_NEW = Resource(f"{FORM}/data/after-the-cut/data.xml")
+
+
+def _revision(state: State) -> Revision:
+    assert state.revision is not None
+    return state.revision
+
+
+def mismatch(answer: Answer, state: State, resource: Resource) -> Iterator[str]:
+    """How an answer differs from the revision whose entity tag or instant it was found by."""
+    if state.revision is None:
+        return
+    revision = state.revision
+    if (len(answer.body), hashlib.sha256(answer.body).hexdigest()) != (revision.size, revision.digest):
+        yield f"the content of {state.etag[:8]} is torn, or another's: {len(answer.body)} bytes of {revision.size}"
+    headers = {
+        "ETag": state.etag,
+        "Content-Type": revision.content_type,
+        "Content-Length": str(revision.size),
+        "Svc-Last-Modified": state.instant,
+        "Svc-Created": revision.created,
+        "Svc-Form-Definition-Version": revision.version,
+        "Svc-Workflow-Stage": revision.stage,
+        "Svc-Last-Modified-By-Username": revision.user,
+        "Svc-Username": None if resource.is_published else revision.owner,
+    }
+    for name, value in headers.items():
+        if answer[name] != value:
+            yield f"{name} of {state.etag[:8]} is {answer[name]!r} instead of {value!r}"

@@ -1,0 +1,51 @@
+"""A power cut loses nothing that was acknowledged, on each file system; and the rig notices a missing protection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.powercut.disks import FILE_SYSTEMS, FileSystem, refusal
+from tests.powercut.rig import Plan, Rig, judges, rig
+
+pytestmark = pytest.mark.xdist_group("loop")  # there are few loop devices
+
+_PLAN = Plan(at_rest=4, under_load=4, real_every=8)
+_WEAKENED_PICTURES = 4
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPoolExecutor]:
+    with judges(tmp_path_factory.mktemp("judges")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=FILE_SYSTEMS, ids=str)
+def on_disk(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, pool: ProcessPoolExecutor
+) -> Iterator[Rig]:
+    kind: FileSystem = request.param
+    directory: Path = tmp_path_factory.mktemp(kind.name)
+    reason = refusal(kind, directory)
+    if reason is not None:
+        pytest.skip(reason)
+    with rig(kind, directory, pool) as made:
+        yield made
+
+
+def test_every_acknowledged_write_survives_a_power_cut(on_disk: Rig) -> None:
+    """Whole, with its headers and its older revisions; the service starts, and works on."""
+    outcome = on_disk.run(_PLAN)
+    assert outcome.violations == []
+    assert outcome.real == 1
+    assert outcome.in_flight > 0
+    assert outcome.states > outcome.pictures
+    assert outcome.older > 0
+
+
+def test_a_missing_fsync_of_names_is_noticed(on_disk: Rig) -> None:
+    """The long run takes every protection away, one after the other; this is the one that is hidden most easily."""
+    assert on_disk.run_without("directory-fsync", _WEAKENED_PICTURES).caught > 0
