@@ -259,6 +259,13 @@ def remove_tree(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def empty(path: str) -> None:
+    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well."""
+    with suppress(OSError):
+        for name in os.listdir(path):
+            remove_tree(f"{path}/{name}")
+
+
 def exists(path: str) -> bool:
     """Whether there is something at a path."""
     try:

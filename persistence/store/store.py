@@ -41,7 +41,7 @@ class Store:
             root.prepare(self.root)
             weakref.finalize(self, os.close, locks.share(f"{self.root}/{SERVICE}"))
             sweep(f"{self.root}/{SPOOL}")
-            _empty(f"{self.root}/{TRASH}")
+            files.empty(f"{self.root}/{TRASH}")
         self._layout = Layout(self.root)
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
@@ -143,8 +143,3 @@ class Store:
         """
         with disk_errors(f"data directory {self.root}"):
             return root.free_bytes(self.root)
-
-
-def _empty(trash: str) -> None:
-    for entry in os.scandir(trash):
-        files.remove_tree(entry.path)

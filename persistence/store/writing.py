@@ -87,13 +87,13 @@ class Writer:
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
         draft = self._layout.document(form, Collection.DRAFT, document)
-        away = self._layout.own(f"{TRASH}/{fresh_id()}")
+        trash = self._layout.own(TRASH)
         try:
-            files.rename(draft, away)
+            files.rename(draft, f"{trash}/{fresh_id()}")
         except FileNotFoundError:
             return
         files.sync_directory(self._layout.documents(form, Collection.DRAFT))
-        files.remove_tree(away)
+        files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
     def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
         """Make every name durable that the commit will rely on.

@@ -133,6 +133,24 @@ def test_a_draft_goes_with_everything_in_it(store: Store) -> None:
     assert tree(store) == set()
 
 
+def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was discarded all the same; what is left of it in the trash must not add up until a restart."""
+    trash = Path(store.root) / ".trash"
+    write(store, DRAFT, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove_tree", lambda _: None)
+        with store.writing(DATA) as writer:
+            writer.discard_draft(FORM, "D")
+    assert store.read(DRAFT, content=False) is None
+    assert len(list(trash.iterdir())) == 1
+    write(store, DRAFT, b"two")
+    with store.writing(DATA) as writer:
+        writer.discard_draft(FORM, "D")
+    assert list(trash.iterdir()) == []
+
+
 def test_versions_come_highest_first(store: Store) -> None:
     for version in (1, 10, 9):
         write(store, DefinitionAddress(FORM, version, "form.xhtml"), b"f")
