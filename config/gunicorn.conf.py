@@ -28,6 +28,8 @@ limit_request_line = 8190
 limit_request_field_size = 16380
 # Only nginx on this machine may say who is calling.
 forwarded_allow_ips = "127.0.0.1,::1"
+# And nobody may say where the path of a request begins: one that does not begin there would be answered 500.
+forwarder_headers = ""
 # Heartbeats of the workers: in memory, so that a slow disk does not look like a dead worker.
 worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
 # The service logs its requests itself, one line each.

@@ -8,6 +8,7 @@ and without one there are no entities.
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import Self
 from xml.parsers import expat
@@ -26,7 +27,15 @@ cost time that grows with the square of their length.
 LONGEST_NAME = 10_000
 """Characters in an element's name with its namespace."""
 
+LONGEST_NAMESPACE = 1_000
+"""Characters in the name of a namespace.
+
+The parser writes it out before every element and attribute that is in it, so its length multiplies.
+"""
+
 _STEP = 1 << 18
+
+_VERSION = re.compile(r"1\.[0-9]+", re.ASCII)
 
 SEPARATOR = " "
 """Between namespace and local name in the names that handlers get."""
@@ -45,6 +54,8 @@ class Streaming:
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
         parser.StartDoctypeDeclHandler = _refuse_doctype
+        parser.XmlDeclHandler = _check_version
+        parser.StartNamespaceDeclHandler = _check_namespace
         self.parser = parser
         self._fed = 0
         self.depth = 0
@@ -93,6 +104,17 @@ class Streaming:
             self.parser.Parse(piece, is_final)
         except (expat.ExpatError, ValueError, LookupError) as error:  # the last two: an encoding Python does not know
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
+
+
+def _check_version(version: str, _encoding: str | None, _standalone: int) -> None:
+    """Refuse what is no version 1.x (XML 1.0, production 26), which expat lets pass."""
+    if not _VERSION.fullmatch(version):
+        raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
+
+
+def _check_namespace(_prefix: str | None, namespace: str | None) -> None:
+    if namespace is not None and len(namespace) > LONGEST_NAMESPACE:
+        raise MalformedXmlError(f"the XML has a namespace of more than {LONGEST_NAMESPACE} characters")
 
 
 def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:

@@ -106,7 +106,7 @@ class ResponseHeaders:
         """The headers of GET and HEAD, but for length and range."""
         names, sidecar, address = self._names, read.found.sidecar, read.address
         headers = [
-            ("Content-Type", sidecar.content_type or UNKNOWN),
+            ("Content-Type", _wire(sidecar.content_type or UNKNOWN)),
             ("X-Content-Type-Options", "nosniff"),
             ("ETag", read.found.etag),
             ("Last-Modified", rfc1123(sidecar.modified)),

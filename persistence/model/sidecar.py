@@ -13,7 +13,7 @@ SCHEMA = 1
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
 
 
-_Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+_Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
 
 
 class ClientHash(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     schema: int
-    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
+    id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
     version: Annotated[int, msgspec.Meta(ge=1)]
     modified: _Instant
     created: _Instant

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.streaming import DEEPEST, MOST_ELEMENTS, Streaming
+from persistence.forms.streaming import DEEPEST, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
 
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
@@ -25,7 +25,9 @@ def check(*chunks: bytes) -> None:
         b"\xef\xbb\xbf<r/>",
         "<?xml version='1.0' encoding='UTF-16'?><r>é</r>".encode("utf-16"),
         "<?xml version='1.0' encoding='ISO-8859-1'?><r>é</r>".encode("latin-1"),
+        b"<?xml version='1.1'?><r/>",
         b"<a>" * DEEPEST + b"</a>" * DEEPEST,
+        b"<n:r xmlns:n='" + b"u" * LONGEST_NAMESPACE + b"'/>",
         b"<r x='" + b"y" * 1_000_000 + b"'/>",
         b"<r>" + b"y" * 9_000_000 + b"</r>",
         b"<r>&lt;&#233;</r>",
@@ -54,6 +56,7 @@ HOSTILE = {
     "huge comment": b"<r><!--" + b"y" * 20_000_000 + b"--></r>",
     "huge name": b"<" + b"n" * 1_000_000 + b"/>",
     "huge attribute": b"<r x='" + b"y" * 20_000_000 + b"'/>",
+    "huge namespace": b"<r xmlns:n='" + b"u" * 1_000_000 + b"'>" + b"<a n:x=''/>" * 20_000 + b"</r>",
     "NUL": b"<r>a\0b</r>",
     "bad UTF-8": b"<r>\xff\xfe\x80</r>",
     "Latin-1 without saying so": "<r>é</r>".encode("latin-1"),
@@ -66,6 +69,9 @@ HOSTILE = {
     "undefined entity": b"<r>&nope;</r>",
     "undeclared prefix": b"<x:r/>",
     "unknown encoding": b"<?xml version='1.0' encoding='klingon'?><r/>",
+    "version 2.0": b"<?xml version='2.0'?><r/>",
+    "version 1": b"<?xml version='1'?><r/>",
+    "no version": b"<?xml version=''?><r/>",
 }
 
 

@@ -70,6 +70,38 @@ def test_damage_is_said_and_not_taken_for_absence(tmp_path: Path) -> None:
         assert service.get("a/b/data/E/data.xml").status == 404
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("content_type", "a/b\r\nX: y"),
+        ("content_type", "a/b; x=\0\u20ac"),
+        ("id", "0" * 40 + "\n"),
+        ("modified", "2025-03-04T05:06:07.089Z\n"),
+        ("stage", "a\r\nX: y"),
+    ],
+)
+def test_no_line_of_a_sidecar_becomes_a_header(tmp_path: Path, field: str, value: str) -> None:
+    """A sidecar may have been edited by hand: its texts go out as one line, or it is damage, in one line too."""
+    with running(tmp_path) as service:
+        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
+        path = service.data / "a/b/data/D/data.xml.json"
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {field: value}))
+        answer = service.get("a/b/data/D/data.xml")
+        assert answer["X-Request-Id"]
+        assert answer["X"] is None
+        assert answer.status == (500 if field in ("id", "modified") else 200)
+        assert answer.status == 200 or "cannot be read" in answer.cause
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+@pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO"])
+def test_no_header_moves_the_path(tmp_path: Path, command: str, name: str) -> None:
+    """What gunicorn believes of a proxy by default; a path that does not begin with it would be answered 500."""
+    with running(tmp_path, command=command) as service:
+        assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
+        assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
+
+
 def test_gunicorns_own_command_serves_too(tmp_path: Path) -> None:
     """The issue: ``gunicorn 'persistence.app:create_app()'`` with the example configuration."""
     with running(tmp_path, command="gunicorn") as service:

@@ -1,0 +1,147 @@
+"""The three kinds of fuzzing as functions: so many requests against a service, and what they showed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from tests.fuzz import described, interface, judge, odd
+from tests.fuzz.bodies import Bodies, Place, places
+from tests.fuzz.documents import documents
+from tests.fuzz.wire import Exchange, Request, exchange
+
+_MOST_VIOLATIONS = 20
+_PREFIXES = {"svc": "Svc-", "orbeon": "Orbeon-"}
+
+Case = TypeVar("Case")
+
+
+@dataclass
+class Tally:
+    """What was seen: answers by status (``None`` for none), the slowest one in seconds, and what must not be."""
+
+    kind: str
+    statuses: Counter[int | None] = field(default_factory=Counter)
+    of_server: int = 0
+    slowest: float = 0.0
+    violations: Counter[str] = field(default_factory=Counter)
+    differences: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self.statuses.total()
+
+    def see(self, seen: Exchange) -> None:
+        """Count an exchange."""
+        answer = seen.answer
+        self.statuses[answer.status if answer else None] += 1
+        self.of_server += answer is not None and not judge.is_of_service(answer)
+        self.slowest = max(self.slowest, seen.seconds)
+
+    def complain(self, what: str) -> None:
+        """Keep a violation, up to so many different ones."""
+        if what in self.violations or len(self.violations) < _MOST_VIOLATIONS:
+            self.violations[what] += 1
+
+    def add(self, other: Tally) -> None:
+        """Take in what another run of the same kind saw."""
+        self.statuses += other.statuses
+        self.of_server += other.of_server
+        self.slowest = max(self.slowest, other.slowest)
+        self.violations += other.violations
+        self.differences += other.differences
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run: which kind, against what, how many requests at least, and the seed (``None``: always the same ones)."""
+
+    kind: str
+    port: int
+    dialect: str
+    requests: int
+    seed: int | None
+
+
+def run(job: Job) -> Tally:
+    """Do a job."""
+    return _KINDS[job.kind](job)
+
+
+def _described(job: Job) -> Tally:
+    """Requests made from the documented interface, each below every prefix."""
+    tally, ask = _asking(job)
+    strategies = list(described.strategies(job.dialect))
+    each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
+
+    def send(requests: tuple[Request, ...]) -> None:
+        for request in requests:
+            ask(request)
+
+    for _, strategy in strategies:
+        _repeat(job, each, strategy, send)
+    return tally
+
+
+def _odd(job: Job) -> Tally:
+    """Requests that no client library would send."""
+    tally, ask = _asking(job)
+    _repeat(job, job.requests, odd.requests(_PREFIXES[job.dialect].encode()), ask)
+    return tally
+
+
+def _xml(job: Job) -> Tally:
+    """XML as bodies; two or three requests for each document."""
+    tally, ask = _asking(job)
+    bodies = Bodies(ask, _PREFIXES[job.dialect], differences=tally.differences)
+
+    def put(case: tuple[Place, bytes]) -> None:
+        for complaint in bodies.put(*case):
+            tally.complain(complaint)
+
+    _repeat(job, job.requests // 2, st.tuples(st.sampled_from(places(f"xml-{job.seed}")), documents()), put)
+    return tally
+
+
+_KINDS: dict[str, Callable[[Job], Tally]] = {"described": _described, "odd": _odd, "XML": _xml}
+KINDS = tuple(_KINDS)
+
+
+def _asking(job: Job) -> tuple[Tally, Callable[[Request], Exchange]]:
+    """A tally, and a function that sends, counts and judges a request."""
+    tally = Tally(job.kind)
+    known = interface.read(job.dialect)
+
+    def ask(request: Request) -> Exchange:
+        seen = exchange(job.port, request)
+        tally.see(seen)
+        for complaint in judge.complaints(seen, known):
+            tally.complain(f"{complaint}: {request}")
+        return seen
+
+    return tally, ask
+
+
+def _repeat(job: Job, times: int, strategy: SearchStrategy[Case], act: Callable[[Case], object]) -> None:
+    """Act on so many cases. Nothing is shrunk: what the service holds differs from one request to the next."""
+
+    @settings(
+        max_examples=times,
+        database=None,
+        deadline=None,
+        derandomize=job.seed is None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def each(case: Case) -> None:
+        act(case)
+
+    (each if job.seed is None else seed(job.seed)(each))()

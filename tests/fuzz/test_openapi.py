@@ -1,0 +1,109 @@
+"""The documented interface is the real one: the same paths, methods, statuses, parameters and headers."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import schemathesis
+import yaml
+from flask import Flask
+from werkzeug.routing import Rule
+
+from persistence.app import create_app
+from persistence.dialect import DIALECTS
+from persistence.errors import STATUS
+from persistence.http.names import header_names
+from persistence.settings import Settings
+from tests.fuzz import interface
+
+HTTP = Path(__file__).parents[2] / "persistence" / "http"
+_SUCCESSES = {200, 201, 204, 206, 304}
+_SAMPLES = {"{app}": "a", "{form}": "f", "{document}": "d", "{attachment}": "x.bin"}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Flask:
+    return create_app(Settings(data=str(tmp_path)))
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Methods and full paths, with sample names."""
+    for operation in interface.read().operations:
+        path = re.sub(r"{\w+}", lambda match: _SAMPLES[match[0]], operation.path)
+        yield operation.method, operation.face + path
+
+
+def asked_for() -> set[str]:
+    """The request headers that the code looks at, in small letters, the service's own without their prefix."""
+    names: set[str] = set()
+    for file in HTTP.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z]", text):
+                    names.add(text.removeprefix("HTTP_"))
+                case ast.Call(func=ast.Attribute(attr="_own"), args=[_, ast.Constant(value=str(text))]):
+                    names.add(text)
+                case ast.BinOp(left=ast.Attribute(attr="_prefix"), right=ast.Constant(value=str(text))):
+                    names.add(text)
+    return {name.replace("_", "-").lower() for name in names}
+
+
+def test_it_loads() -> None:
+    """Schemathesis checks the document against the schema of OpenAPI itself."""
+    schema = schemathesis.openapi.from_dict(yaml.safe_load(interface.text_of("svc")))
+    schema.validate()
+    assert len(list(schema.get_all_operations())) == 29
+
+
+def test_every_documented_operation_is_routed_and_the_reverse(app: Flask) -> None:
+    routed = {(method, rule.rule) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
+    adapter = app.url_map.bind("")
+    matched: set[tuple[str, str]] = set()
+    for method, path in documented():
+        rule, _ = adapter.match(path, method, return_rule=True)
+        assert isinstance(rule, Rule)
+        matched.add((method, rule.rule))
+    assert matched == routed
+
+
+def test_every_documented_status_occurs_and_the_reverse() -> None:
+    """405 belongs to the methods that are not documented, and 503 of ``/readyz`` is no error of the table."""
+    known = {status for _, status in STATUS} | _SUCCESSES
+    said = {status for operation in interface.read().operations for status in operation.headers}
+    assert said == known
+
+
+def test_every_header_of_requests_is_documented() -> None:
+    """The transfer coding is that of the body, not a parameter; OpenAPI does not let it be one."""
+    said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
+    assert {name.removeprefix("svc-") for name in said} == asked_for() - {"transfer-encoding"}
+
+
+def test_every_parameter_of_queries_is_documented() -> None:
+    said = {name for one in interface.read().operations for where, name in one.parameters if where == "query"}
+    calls = re.findall(r'args\.get\("([a-z-]+)"\)', "".join(file.read_text() for file in HTTP.glob("*.py")))
+    assert set(calls) == said
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_header_of_answers_is_documented(dialect: str) -> None:
+    operations = interface.read(dialect).operations
+    said = {name for operation in operations for headers in operation.headers.values() for name in headers}
+    assert set(dataclasses.astuple(header_names(DIALECTS[dialect]))) <= said
+
+
+def test_examples_are_as_the_schemas_say() -> None:
+    """An example that is not allowed would teach the wrong thing."""
+    document = interface.read().document
+    nodes = [node for node in document["components"]["parameters"].values() if "schema" in node]
+    schemas = [interface.resolved(document, node["schema"]) for node in nodes]
+    pairs = [
+        (node["example"], schema["pattern"]) for node, schema in zip(nodes, schemas, strict=True) if "pattern" in schema
+    ]
+    assert len(pairs) > 10
+    assert [example for example, pattern in pairs if not re.search(pattern, example)] == []
