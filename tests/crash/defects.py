@@ -5,39 +5,66 @@ They prove the rig. A search that does not find them would not find a real one e
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.crash.operations import Linked, Operation, Removed, Renamed, Synced
-from tests.crash.runs import Request
+from persistence.model.addresses import Collection
+from persistence.store.layout import TRASH, Layout
+from tests.crash.judge import FORM
+from tests.crash.operations import Linked, Opened, Operation, Removed, Renamed, Synced
+from tests.crash.runs import PLANS, Request
 
 Operations = tuple[Operation, ...]
 _Chosen = Callable[[Operation], bool]
 
-_COLLECTION = "app/form/data"
-_DIRECTORY = f"{_COLLECTION}/document"
-_PREPARED = f"{_DIRECTORY}/.data.xml.json"
-_HISTORY = f"{_DIRECTORY}/.history"
-_CONTENT = f"{_DIRECTORY}/data.xml"
+_DRAFTS = f"{FORM}/{Collection.DRAFT.value}"
+_DRAFT = f"{_DRAFTS}/document"
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """Where a request writes, below the root."""
+
+    parent: str
+    directory: str
+    content: str
+    prepared: str
+    history: str
+
+
+def _paths(request: Request) -> _Paths:
+    place = Layout("").place(PLANS[request].address)
+    names = (os.path.dirname(place.directory), place.directory, place.content, place.prepared, place.history)
+    return _Paths(*(name.removeprefix("/") for name in names))
 
 
 def _fsync_of(path: str | None) -> _Chosen:
     return lambda operation: isinstance(operation, Synced) and operation.path == path
 
 
-def _commit(operation: Operation) -> bool:
-    return isinstance(operation, Renamed) and operation.source == _PREPARED
+def _commit(paths: _Paths) -> _Chosen:
+    return lambda operation: isinstance(operation, Renamed) and operation.source == paths.prepared
 
 
-def _placing(operation: Operation) -> bool:
+def _placing(paths: _Paths) -> _Chosen:
     """Whether this takes the old content from its name: only the history has it then."""
-    if isinstance(operation, Removed):
-        return operation.path == _CONTENT
-    return isinstance(operation, Renamed) and operation.target == _CONTENT
+
+    def is_placing(operation: Operation) -> bool:
+        if isinstance(operation, Removed):
+            return operation.path == paths.content
+        return isinstance(operation, Renamed) and operation.target == paths.content
+
+    return is_placing
 
 
-def _keeping(operation: Operation) -> bool:
-    return isinstance(operation, Linked) and operation.target.startswith(f"{_HISTORY}/")
+def _keeping(paths: _Paths) -> _Chosen:
+    return lambda operation: isinstance(operation, Linked) and operation.target.startswith(f"{paths.history}/")
+
+
+def _discarding(operation: Operation) -> bool:
+    """Whether this takes the draft away."""
+    return isinstance(operation, Renamed) and operation.source == _DRAFT
 
 
 def _find(operations: Operations, chosen: _Chosen) -> int:
@@ -60,55 +87,75 @@ def _with_moved(operations: Operations, chosen: _Chosen, before: _Chosen) -> Ope
     return (*rest[:number], moved, *rest[number:])
 
 
-def _content_not_synced(operations: Operations) -> Operations:
+def _content_not_synced(operations: Operations, _: _Paths) -> Operations:
     return _without(operations, _fsync_of(None))
 
 
-def _sidecar_not_synced(operations: Operations) -> Operations:
-    return _without(operations, _fsync_of(_PREPARED))
+def _sidecar_not_synced(operations: Operations, paths: _Paths) -> Operations:
+    return _without(operations, _fsync_of(paths.prepared))
 
 
-def _history_not_synced(operations: Operations) -> Operations:
-    return _without(operations, _fsync_of(_HISTORY))
+def _history_not_synced(operations: Operations, paths: _Paths) -> Operations:
+    return _without(operations, _fsync_of(paths.history))
 
 
-def _history_not_kept(operations: Operations) -> Operations:
-    return _without(operations, _keeping)
+def _history_not_kept(operations: Operations, paths: _Paths) -> Operations:
+    return _without(operations, _keeping(paths))
 
 
-def _parent_not_synced(operations: Operations) -> Operations:
-    return _without(operations, _fsync_of(_COLLECTION))
+def _parent_not_synced(operations: Operations, paths: _Paths) -> Operations:
+    return _without(operations, _fsync_of(paths.parent))
 
 
-def _commit_not_synced(operations: Operations) -> Operations:
+def _commit_not_synced(operations: Operations, paths: _Paths) -> Operations:
     """Without the directory's fsyncs from the commit on."""
-    commit = _find(operations, _commit)
-    return operations[:commit] + _without(operations[commit:], _fsync_of(_DIRECTORY))
+    commit = _find(operations, _commit(paths))
+    return operations[:commit] + _without(operations[commit:], _fsync_of(paths.directory))
 
 
-def _names_not_synced(operations: Operations) -> Operations:
+def _names_not_synced(operations: Operations, paths: _Paths) -> Operations:
     """Without the directory's last fsync before the commit."""
-    last = _find_last(operations[: _find(operations, _commit)], _fsync_of(_DIRECTORY))
+    last = _find_last(operations[: _find(operations, _commit(paths))], _fsync_of(paths.directory))
     return operations[:last] + operations[last + 1 :]
 
 
-def _commit_before_names(operations: Operations) -> Operations:
-    return _with_moved(operations, _commit, before=_fsync_of(_DIRECTORY))
+def _commit_before_names(operations: Operations, paths: _Paths) -> Operations:
+    return _with_moved(operations, _commit(paths), before=_fsync_of(paths.directory))
 
 
-def _commit_before_content(operations: Operations) -> Operations:
-    return _with_moved(operations, _commit, before=_fsync_of(None))
+def _commit_before_content(operations: Operations, paths: _Paths) -> Operations:
+    return _with_moved(operations, _commit(paths), before=_fsync_of(None))
 
 
-def _content_before_commit(operations: Operations) -> Operations:
-    return _with_moved(operations, _placing, before=_commit)
+def _content_before_commit(operations: Operations, paths: _Paths) -> Operations:
+    return _with_moved(operations, _placing(paths), before=_commit(paths))
 
 
-def _commit_not_awaited(operations: Operations) -> Operations:
+def _commit_not_awaited(operations: Operations, paths: _Paths) -> Operations:
     """The old content is taken away right after the commit, which is not durable yet."""
-    after = _find(operations, _commit) + 1
-    placing = operations[_find(operations, _placing)]
-    return (*operations[:after], placing, *_without(operations[after:], _placing))
+    after = _find(operations, _commit(paths)) + 1
+    placing = operations[_find(operations, _placing(paths))]
+    return (*operations[:after], placing, *_without(operations[after:], _placing(paths)))
+
+
+def _draft_before_commit(operations: Operations, paths: _Paths) -> Operations:
+    return _with_moved(operations, _discarding, before=_commit(paths))
+
+
+def _draft_in_pieces(operations: Operations, _: _Paths) -> Operations:
+    """The draft is removed file by file where it is, not taken away whole."""
+    return tuple(_in_place(operation) for operation in _without(operations, _discarding))
+
+
+def _in_place(operation: Operation) -> Operation:
+    if isinstance(operation, Opened | Removed) and operation.path.startswith(f"{TRASH}/"):
+        inside = operation.path.split("/")[2:]
+        return replace(operation, path="/".join((_DRAFT, *inside)))
+    return operation
+
+
+def _draft_not_synced(operations: Operations, _: _Paths) -> Operations:
+    return _without(operations, _fsync_of(_DRAFTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +163,28 @@ class Defect:
     """A protection taken away from one request, and whether it is missed even where names change in order."""
 
     name: str
-    plant: Callable[[Operations], Operations]
+    remove: Callable[[Operations, _Paths], Operations]
     request: Request
     ordered: bool
+
+    def planted(self, operations: Operations) -> Operations:
+        """What the request would have done."""
+        return self.remove(operations, _paths(self.request))
 
     def __str__(self) -> str:
         return f"{self.name}, {self.request.value}, {'ordered' if self.ordered else 'unordered'}"
 
 
-_PUTS = (Request.CREATE, Request.REPLACE)
-_OVER = (Request.REPLACE, Request.DELETE)
-_ALL = (Request.CREATE, Request.REPLACE, Request.DELETE)
+_NEW = (Request.CREATE, Request.PUBLISH)
+_PUTS = (*_NEW, Request.REPLACE, Request.ATTACH)
+_OVER = (Request.REPLACE, Request.DELETE, Request.ATTACH)
+_ALL = (*_PUTS, Request.DELETE)
+_SAVING = (Request.PROMOTE,)
 _BOTH = (True, False)
 _UNORDERED = (False,)
 
 _CATALOGUE: tuple[
-    tuple[str, Callable[[Operations], Operations], tuple[Request, ...], tuple[bool, ...]],
+    tuple[str, Callable[[Operations, _Paths], Operations], tuple[Request, ...], tuple[bool, ...]],
     ...,
 ] = (
     ("content not synced", _content_not_synced, _PUTS, _BOTH),
@@ -144,12 +197,23 @@ _CATALOGUE: tuple[
     ("names not synced before the commit", _names_not_synced, _PUTS, _UNORDERED),
     ("commit before the names' fsync", _commit_before_names, _PUTS, _UNORDERED),
     ("history not synced", _history_not_synced, _OVER, _UNORDERED),
-    ("parent of a new directory not synced", _parent_not_synced, (Request.CREATE,), _UNORDERED),
+    ("parent of a new directory not synced", _parent_not_synced, _NEW, _UNORDERED),
+    ("draft gone before the commit", _draft_before_commit, _SAVING, _BOTH),
+    ("draft removed file by file", _draft_in_pieces, _SAVING, _BOTH),
+    ("draft's end not synced", _draft_not_synced, _SAVING, _BOTH),
 )
 
 DEFECTS = tuple(
-    Defect(name, plant, request, ordered)
-    for name, plant, requests, models in _CATALOGUE
+    Defect(name, remove, request, ordered)
+    for name, remove, requests, models in _CATALOGUE
     for request in requests
     for ordered in models
 )
+"""All of them."""
+
+QUICK = tuple(
+    defect
+    for defect in DEFECTS
+    if defect.request is not Request.ATTACH and (defect.request is not Request.PROMOTE or defect.ordered)
+)
+"""Without those of a request that does to files what another one does, and those that take longest to search."""

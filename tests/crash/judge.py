@@ -9,10 +9,21 @@ from pathlib import Path
 
 from persistence.dialect import DIALECTS
 from persistence.errors import PersistenceError
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.instants import Instant
+from persistence.model.versions import VersionRequest
+from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
 from persistence.service.requests import Put
+from persistence.service.results import Written
 from persistence.store import reading
 from persistence.store.layout import Layout, Place
 from persistence.store.reading import Found
@@ -21,8 +32,11 @@ from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
 
-ADDRESS = DocumentAddress(Form("app", "form"), Collection.DATA, "document", DATA_XML)
-DRAFT = ADDRESS.moved(Collection.DRAFT)
+FORM = Form("app", "form")
+DATA = DocumentAddress(FORM, Collection.DATA, "document", DATA_XML)
+SCAN = DATA.moved(Collection.DATA, "scan.bin")
+DRAFT = tuple(DATA.moved(Collection.DRAFT, name) for name in (DATA_XML, "scan.bin", "signature.bin"))
+PUBLISHED, NEXT = (DefinitionAddress(FORM, version, FORM_XHTML) for version in (1, 2))
 NEXT_BODY = b"<next/>"
 
 
@@ -37,14 +51,16 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the request under test makes of the document; ``old`` is ``None`` where there was none.
+    """What the request under test makes of one resource; ``old`` is ``None`` where there was none.
 
-    ``draft`` is the content of the draft that saving the document removes, if there is one.
+    ``draft`` is what saving the document removes, file by file. ``others`` must stay as they are.
     """
 
+    address: Address
     old: Revision | None
     new: Revision
-    draft: bytes | None
+    draft: tuple[tuple[DocumentAddress, bytes], ...] = ()
+    others: tuple[tuple[Address, Revision], ...] = ()
 
 
 class Judge:
@@ -54,8 +70,8 @@ class Judge:
         self._root = root
         store = Store(str(root), lock_timeout=1)
         self._documents = Documents(store, DIALECTS["svc"], data_format="4.0.0")
-        layout = Layout(str(root))
-        self._place, self._draft = layout.place(ADDRESS), layout.place(DRAFT)
+        self._definitions = Definitions(store)
+        self._layout = Layout(str(root))
 
     def faults(self, state: State, change: Change, *, acknowledged: bool, killed: bool) -> list[str]:
         """Everything wrong with a tree that a kill, or else a power cut, has left during a change or after it.
@@ -71,44 +87,79 @@ class Judge:
 
     def _faults(self, change: Change, *, acknowledged: bool, killed: bool) -> Iterator[str]:
         possible = (change.new,) if acknowledged else (change.old, change.new)
-        found, body = _read(self._place)
+        found, body = self._read(change.address)
         current = _which(found, possible)
         if current is _UNKNOWN:
             yield f"{_tag(found)} is there instead of {' or '.join(_tag(one) for one in possible)}"
             return
         yield from _mismatch(found, body, current)
         if change.old is not None and current is change.new:
-            yield from self._missing_in_history(change.old)
-        if change.draft is not None:
-            yield from self._draft_faults(change.draft, is_saved=current is change.new, acknowledged=acknowledged)
-        yield from self._next_write(current, killed=killed)
+            yield from self._missing_in_history(change.address, change.old)
+        if change.draft:
+            yield from self._draft_faults(change, is_saved=current is change.new, acknowledged=acknowledged)
+        yield from self._other_faults(change)
+        yield from self._next_write(change, current, killed=killed)
 
-    def _draft_faults(self, draft: bytes, *, is_saved: bool, acknowledged: bool) -> Iterator[str]:
-        found, body = _read(self._draft)
-        if found is None and not is_saved:
+    def _draft_faults(self, change: Change, *, is_saved: bool, acknowledged: bool) -> Iterator[str]:
+        files = [(*self._read(address), body) for address, body in change.draft]
+        there = [found is not None for found, _, _ in files]
+        if any(there) and not all(there):
+            yield "only a part of the draft is there"
+        if not any(there) and not is_saved:
             yield "the draft is gone before the document is saved"
-        if found is not None and acknowledged:
+        if any(there) and acknowledged:
             yield "the draft is still there after the document was saved"
-        if found is not None and body != draft:
+        if any(body != stored for found, body, stored in files if found is not None):
             yield "the draft is not what was stored"
 
-    def _missing_in_history(self, revision: Revision) -> Iterator[str]:
-        found, body = _read(self._place.revision(revision.modified))
+    def _other_faults(self, change: Change) -> Iterator[str]:
+        for address, revision in change.others:
+            found, body = self._read(address)
+            if found is None or found.etag != revision.etag or body != revision.body:
+                yield f"{address} is not as it was"
+
+    def _missing_in_history(self, address: Address, revision: Revision) -> Iterator[str]:
+        found, body = _read(self._layout.place(address).revision(revision.modified))
         if found is None or found.etag != revision.etag or body != revision.body:
             yield f"{_tag(revision)} is not in the history, as it was"
 
-    def _next_write(self, current: Revision | None, *, killed: bool) -> Iterator[str]:
-        self._documents.write(ADDRESS, Put(), [NEXT_BODY])
-        found, body = _read(self._place)
+    def _next_write(self, change: Change, current: Revision | None, *, killed: bool) -> Iterator[str]:
+        if isinstance(change.address, DefinitionAddress):
+            version = self._publish(change.address, VersionRequest(wants_next=True)).sidecar.version
+            if version != change.address.version + (current is not None):
+                yield f"the next version has number {version}"
+                return
+            if current is None:
+                current = self._stored(change.address)
+        self._write(change.address)
+        found, body = self._read(change.address)
         if found is None or body != NEXT_BODY or found.etag != found.sidecar.id:
             yield "the next write is not there"
         if current is not None:
-            yield from self._missing_in_history(current)
-        if _read(self._draft)[0] is not None:
+            yield from self._missing_in_history(change.address, current)
+        if change.address == DATA and any(self._read(address)[0] is not None for address in DRAFT):
             yield "the next write leaves the draft"
-        stray = [path.name for path in Path(self._place.directory).glob(".*") if path.name != ".history"]
+        yield from self._other_faults(change)
+        directory = Path(self._layout.place(change.address).directory)
+        stray = [path.name for path in directory.glob(".*") if path.name != ".history"]
         if stray and killed:
             yield f"the next write leaves {stray}"
+
+    def _write(self, address: Address) -> None:
+        if isinstance(address, DefinitionAddress):
+            self._publish(address, VersionRequest(number=address.version))
+        else:
+            self._documents.write(address, Put(), [NEXT_BODY])
+
+    def _publish(self, address: DefinitionAddress, version: VersionRequest) -> Written:
+        return self._definitions.write(address.form, address.name, Put(version=version), [NEXT_BODY])
+
+    def _stored(self, address: Address) -> Revision | None:
+        found, body = self._read(address)
+        return None if found is None else Revision(found.etag, found.sidecar.modified, body)
+
+    def _read(self, address: Address) -> tuple[Found | None, bytes | None]:
+        return _read(self._layout.place(address))
 
 
 _UNKNOWN = Revision("", Instant(""), None)

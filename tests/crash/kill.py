@@ -1,18 +1,19 @@
-"""Killing a worker at each system call of a request in turn, and what is there afterwards, over HTTP."""
+"""Killing a worker at a system call of a request, and what a client finds then."""
 
 from __future__ import annotations
 
 import re
-import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 
-from tests.crash import strace
+from tests.crash import remains, strace, views
+from tests.crash.requests import Request, Step, send
+from tests.crash.views import Comparison, Kept, Views
 from tests.service import Answer, Service
 
 _CALLS = strace.calls(
@@ -22,12 +23,7 @@ _CALLS = strace.calls(
 )
 _ANSWER = "sendto"
 _CALL = re.compile(r"(\w+)\(")
-
-# One length, so that nothing but the content itself tells one from the other.
-OLD, NEW, NEXT = (f"<d>{word:->400}</d>".encode() for word in ("old", "new", "next"))
-
-Prepare = Callable[[Service, str], None]
-Ask = Callable[[Service, str], Answer]
+_CHANGING = re.compile("rename|link|unlink|rmdir|mkdir|fsync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,133 +33,124 @@ class Point:
     call: str
     ordinal: int
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes names or makes something durable."""
+        return _CHANGING.match(self.call) is not None
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request to be killed: what it needs, and the contents that may be read before and after it."""
-
-    prepare: Prepare
-    ask: Ask
-    before: bytes | None
-    after: bytes | None
-
-
-def _put(service: Service, path: str) -> Answer:
-    return _ask(service, "PUT", path, NEW)
-
-
-def _delete(service: Service, path: str) -> Answer:
-    return _ask(service, "DELETE", path, b"")
-
-
-def _ask(service: Service, method: str, path: str, body: bytes) -> Answer:
-    """Send a request in one piece: headers and body apart would be one ``recvfrom`` at one time and two at another."""
-    head = f"{method} /crud/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", service.port), service.timeout) as connection:
-        connection.sendall(head.encode() + body)
-        response = HTTPResponse(connection, method=method)
-        response.begin()
-        return Answer(response.status, response.headers, response.read())
-
-
-def _store_old(service: Service, path: str) -> None:
-    assert service.put(path, OLD).status == 201
-
-
-CREATE = Request(lambda _service, _path: None, _put, None, NEW)
-REPLACE = Request(_store_old, _put, OLD, NEW)
-DELETE = Request(_store_old, _delete, OLD, None)
+    def __str__(self) -> str:
+        return f"{self.call} {self.ordinal}"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a kill at a point left: whether the request was committed, temporary files, and everything wrong."""
+class Trial:
+    """A request that nobody killed: its system calls in their order up to the answer, and what a client finds then."""
 
+    request: Request
+    points: tuple[Point, ...]
+    after: Views
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A form in which a request was killed: what was there before, and what a client found first."""
+
+    form: str
+    trial: Trial
     point: Point
-    committed: bool
-    leftovers: int
+    kept: tuple[Kept, ...]
+    comparison: Comparison
+    left: tuple[str, ...]
     faults: tuple[str, ...]
+
+    @property
+    def request(self) -> Request:
+        """The request that was killed."""
+        return self.trial.request
+
+    @property
+    def committed(self) -> list[bool]:
+        """For every moment of the request, whether it has been."""
+        return self.comparison.committed(self.request)
+
+    @property
+    def known(self) -> tuple[Kept, ...]:
+        """Every revision that was ever acknowledged or found."""
+        return tuple(dict.fromkeys((*self.kept, *views.kept_of(self.comparison.found))))
 
 
 class Killer:
     """Kills the only worker of a service, whose master starts a new one each time."""
 
     def __init__(self, service: Service, directory: Path) -> None:
-        self._service = service
+        self.service = service
         self._directory = directory
         self._numbers = count()
 
-    def points(self, request: Request) -> list[Point]:
-        """Every system call of the thread that serves a request, in its order, up to that which answers it."""
-        path, log = self._fresh(request), self._directory / "calls.log"
+    def trial(self, request: Request) -> Trial:
+        """Serve a request to its end, and note every system call of the thread that serves it."""
+        form, _ = self._fresh(request)
+        log = self._directory / "calls.log"
         with strace.attached(self._thread(), log, "-e", f"trace={_CALLS}", "-e", "signal=none"):
-            request.ask(self._service, path)
-        seen: Counter[str] = Counter()
-        points = []
-        for line in log.read_text().splitlines():
-            if match := _CALL.match(line):
-                seen[match[1]] += 1
-                points.append(Point(match[1], seen[match[1]]))
-            if points and points[-1].call == _ANSWER:
-                return points
-        raise AssertionError("the log does not show the answer")
+            answer = send(self.service, form, request.step)
+        assert answer.status in (200, 201, 204), answer.cause
+        after = views.seen(self.service, form, request.resources)
+        for resource, view in after.items():
+            assert view.content == resource.after, f"{resource.path} is not what the request should give"
+        assert remains.left(self.service.data, form) == [], "a request that nobody killed leaves something"
+        return Trial(request, tuple(_points(log)), after)
 
-    def kill(self, request: Request, point: Point) -> Outcome:
+    def kill(self, trial: Trial, point: Point) -> Scene:
         """Kill the worker when it begins a call of a request, and look at what a client finds then."""
-        path = self._fresh(request)
-        before, workers = self._service.get(path), self._service.workers()
-        answer = self._strike(request, path, point)
-        found = self._service.get(path)  # waits for the new worker in the listener's queue
-        leftovers = len(self._service.leftovers())
+        form, kept = self._fresh(trial.request)
+        before, workers = views.seen(self.service, form, trial.request.resources), self.service.workers()
+        answer = self._strike(form, trial.request.step, point)
+        # The first of these waits for the new worker in the listener's queue.
+        found = views.seen(self.service, form, trial.request.resources)
         faults = [] if answer is None else [f"the worker was not killed, and answered {answer.status}"]
-        if self._service.workers() == workers:
+        if self.service.workers() == workers:
             faults.append("the worker lives")
-        faults += [*_mismatch(request, before, found), *self._next_write(path, found)]
-        committed = (found.body if found.status == 200 else None) == request.after
-        return Outcome(point, committed, leftovers, tuple(faults))
+        comparison = Comparison(before, found, trial.after)
+        faults += comparison.faults(trial.request)
+        faults += views.history_faults(self.service, form, kept, found)
+        left = tuple(remains.left(self.service.data, form))
+        return Scene(form, trial, point, kept, comparison, left, tuple(faults))
 
-    def _fresh(self, request: Request) -> str:
-        """A document of an application of its own, prepared by a worker that has just served something."""
-        path = f"kill-{next(self._numbers)}/form/data/document/data.xml"
-        request.prepare(self._service, path)
-        self._service.get(path)
-        return path
+    def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...]]:
+        """A form of an application of its own, prepared by a worker that has just served something."""
+        form = f"kill-{next(self._numbers)}/form"
+        kept = []
+        for step in request.prepare:
+            answer = send(self.service, form, step)
+            assert answer.status in (201, 204), answer.cause
+            if step.method == "PUT" and step.path.startswith("data/"):
+                kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+        send(self.service, form, Step("GET", "data/document/data.xml"))
+        return form, tuple(kept)
 
     def _thread(self) -> int:
         """The thread that serves requests: a worker has a main thread and, as it was told to, one more."""
-        (worker,) = self._service.workers()
+        (worker,) = self.service.workers()
         (thread,) = (int(task.name) for task in Path(f"/proc/{worker}/task").iterdir() if task.name != str(worker))
         return thread
 
-    def _strike(self, request: Request, path: str, point: Point) -> Answer | None:
+    def _strike(self, form: str, step: Step, point: Point) -> Answer | None:
         kill = f"inject={point.call}:signal=KILL:when={point.ordinal}"
         log = self._directory / "kill.log"
         with (
             strace.attached(self._thread(), log, "-e", f"trace={point.call}", "-e", kill),
             suppress(OSError, HTTPException),
         ):
-            return request.ask(self._service, path)
+            return send(self.service, form, step)
         return None
 
-    def _next_write(self, path: str, found: Answer) -> Iterator[str]:
-        written = self._service.put(path, NEXT)
-        if written.status != (204 if found.status == 200 else 201):
-            yield f"the next write is answered {written.status}: {written.cause}"
-        again = self._service.get(path)
-        if again.body != NEXT or again["ETag"] != written["ETag"]:
-            yield "the next write is not there"
-        if leftovers := self._service.leftovers():
-            yield f"the next write leaves {[str(path.relative_to(self._service.data)) for path in leftovers]}"
 
-
-def _mismatch(request: Request, before: Answer, found: Answer) -> Iterator[str]:
-    if found.status != 200:
-        if found.status != 404 or None not in (request.before, request.after):
-            yield f"reading is answered {found.status}: {found.cause}"
-        return
-    if found.body not in (request.before, request.after):
-        yield f"the content is neither the old nor the new one: {found.body!r}"
-    if found["Content-Length"] != str(len(found.body)):
-        yield "the length is not that of the content"
-    if (found["ETag"] == before["ETag"]) != (found.body == request.before):
-        yield "the entity tag is that of another content"
+def _points(log: Path) -> Iterator[Point]:
+    seen: Counter[str] = Counter()
+    for line in log.read_text().splitlines():
+        if match := _CALL.match(line):
+            seen[match[1]] += 1
+            yield Point(match[1], seen[match[1]])
+            if match[1] == _ANSWER:
+                return
+    raise AssertionError("the log does not show the answer")

@@ -8,11 +8,11 @@ from enum import Enum
 from itertools import chain
 from pathlib import Path
 
-from persistence.model.addresses import DocumentAddress
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.store import reading
-from persistence.store.layout import Layout
+from persistence.store.layout import TRASH, Layout
 from tests.crash import traces, trees
-from tests.crash.judge import ADDRESS, DRAFT, Change, Judge, Revision
+from tests.crash.judge import DATA, DRAFT, NEXT, PUBLISHED, SCAN, Change, Judge, Revision
 from tests.crash.model import Disk
 from tests.crash.operations import Acknowledged, Operation
 from tests.crash.trees import State
@@ -27,15 +27,37 @@ class Request(Enum):
 
     CREATE = "PUT of new data"
     REPLACE = "PUT over data"
-    PROMOTE = "PUT over data with a draft"
+    PROMOTE = "PUT over data with a draft and its attachments"
     DELETE = "DELETE"
+    PUBLISH = "publish with next"
+    ATTACH = "PUT over an attachment"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which resource a request changes, whether it is there before, and what else is."""
+
+    address: Address
+    is_there: bool = True
+    draft: tuple[DocumentAddress, ...] = ()
+    others: tuple[Address, ...] = ()
+
+
+PLANS = {
+    Request.CREATE: Plan(DATA, is_there=False),
+    Request.REPLACE: Plan(DATA),
+    Request.PROMOTE: Plan(DATA, draft=DRAFT),
+    Request.DELETE: Plan(DATA),
+    Request.PUBLISH: Plan(NEXT, is_there=False, others=(PUBLISHED,)),
+    Request.ATTACH: Plan(SCAN, others=(DATA,)),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one request did: to which tree, how the document was stored before, and every operation.
+    """What one request did: to which tree, how the resource was stored before, and every operation.
 
-    ``setup`` is the write before it, recorded too, because what that one left to do may matter.
+    ``setup`` are the writes before it, recorded too, because what those left to do may matter.
     """
 
     before: State
@@ -50,34 +72,56 @@ class Recording:
 
 def record(request: Request, directory: Path) -> Recording:
     """Serve one request for real, in a service of its own, and record it."""
+    plan = PLANS[request]
     with running(directory, workers=1, threads=2) as service:
-        service.get(str(ADDRESS))  # an answer means that the worker has tried out the disk and is done with it
-        before, log = trees.seen(service.data, traces.UNTRACED), directory / "strace.log"
-        old, draft, setup = None, None, list[Operation]()
-        if request is not Request.CREATE:
-            old, setup = _recorded(service, log, ADDRESS, _OLD)
-        if request is Request.PROMOTE:
-            draft, more = _DRAFT, _recorded(service, log, DRAFT, _DRAFT)[1]
-            setup += more
-        new, operations = _recorded(service, log, ADDRESS, None if request is Request.DELETE else _NEW)
-    return Recording(before, tuple(setup), tuple(operations), Change(old, new, draft))
+        service.get(str(DATA))  # an answer means that the worker has tried out the disk and is done with it
+        recorder = _Recorder(service, directory / "strace.log")
+        before = trees.seen(service.data, traces.UNTRACED)
+        others = tuple((address, recorder.put(address, _OLD)) for address in plan.others)
+        old = recorder.put(plan.address, _OLD) if plan.is_there else None
+        for address in plan.draft:
+            recorder.put(address, _DRAFT)
+        setup = tuple(recorder.operations)
+        new = recorder.delete(plan.address) if request is Request.DELETE else recorder.put(plan.address, _NEW)
+    draft = tuple((address, _DRAFT) for address in plan.draft)
+    change = Change(plan.address, old, new, draft, others)
+    return Recording(before, setup, tuple(recorder.operations[len(setup) :]), change)
 
 
-def _recorded(
-    service: Service, log: Path, address: DocumentAddress, body: bytes | None
-) -> tuple[Revision, list[Operation]]:
-    with traces.recording(service, log) as operations:
-        answer = service.delete(str(address)) if body is None else service.put(str(address), body)
-    assert answer.status in (201, 204), answer.cause
-    sidecar = reading.read_sidecar(Layout(str(service.data)).place(address))
-    assert sidecar is not None
-    assert sidecar.id == answer["ETag"]
-    assert operations.count(Acknowledged()) == 1, "the log does not show the answer"
-    return Revision(sidecar.id, sidecar.modified, body), operations
+class _Recorder:
+    """Sends requests, and adds what each does to ``operations``."""
+
+    def __init__(self, service: Service, log: Path) -> None:
+        self._service = service
+        self._log = log
+        self.operations: list[Operation] = []
+
+    def put(self, address: Address, body: bytes) -> Revision:
+        return self._send("PUT", address, body)
+
+    def delete(self, address: Address) -> Revision:
+        return self._send("DELETE", address, None)
+
+    def _send(self, method: str, address: Address, body: bytes | None) -> Revision:
+        is_definition = isinstance(address, DefinitionAddress)
+        path = f"{address.form}/form/{address.name}" if is_definition else str(address)
+        own = {"Form_Definition_Version": "next"} if is_definition else {}
+        with traces.recording(self._service, self._log) as operations:
+            answer = self._service.ask(method, path, body, None, **own)
+        assert answer.status in (201, 204), answer.cause
+        sidecar = reading.read_sidecar(Layout(str(self._service.data)).place(address))
+        assert sidecar is not None
+        assert sidecar.id == answer["ETag"]
+        assert operations.count(Acknowledged()) == 1, "the log does not show the answer"
+        self.operations += operations
+        return Revision(sidecar.id, sidecar.modified, body)
 
 
 def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[list[str]]:
-    """Crash after every operation of the request, in every way: the faults of each different tree that this leaves."""
+    """Crash after every operation of the request, in every way: the faults of each different tree that this leaves.
+
+    Trees that differ only in the trash count as one: nothing is ever read there, and every start empties it.
+    """
     disk = Disk.holding(recording.before, ordered=ordered)
     for operation in recording.setup:
         disk.do(operation)
@@ -96,8 +140,12 @@ def search(recording: Recording, judge: Judge, *, ordered: bool) -> Iterator[lis
 
 
 def _crashes(disk: Disk) -> Iterator[tuple[State, bool]]:
-    yield disk.after_a_kill(), True
-    yield from ((state, False) for state in disk.after_a_power_cut())
+    yield _without_trash(disk.after_a_kill()), True
+    yield from ((_without_trash(state), False) for state in disk.after_a_power_cut())
+
+
+def _without_trash(state: State) -> State:
+    return tuple(entry for entry in state if not entry.path.startswith(f"{TRASH}/"))
 
 
 def _shown(operation: Operation | None) -> str:

@@ -27,13 +27,14 @@ def calls(*names: str) -> str:
 
 def require(directory: Path) -> None:
     """Skip the calling test where processes cannot be traced."""
-    reason = _refusal(directory)
+    reason = refusal(directory)
     if reason is not None:
         pytest.skip(reason)
 
 
 @cache
-def _refusal(directory: Path) -> str | None:
+def refusal(directory: Path) -> str | None:
+    """Why processes cannot be traced here, if they cannot."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     # A sibling of this process, as a worker is one of strace: some systems allow tracing one's own children only.

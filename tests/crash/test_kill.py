@@ -1,41 +1,75 @@
-"""A worker killed at any system call of a request leaves a whole revision, and nothing in the way of the next one."""
+"""A worker killed at any system call of a request leaves the old state or the new one, and nothing in the way."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.crash import strace
-from tests.crash.kill import CREATE, DELETE, REPLACE, Killer, Request
-from tests.service import running
-
-_LEAST_POINTS = 20
-
-
-@pytest.fixture
-def killer(tmp_path: Path) -> Iterator[Killer]:
-    strace.require(tmp_path)
-    with running(tmp_path, workers=1, threads=1) as service:
-        yield Killer(service, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        pytest.param(CREATE, id="PUT of new data"),
-        pytest.param(REPLACE, id="PUT over data"),
-        pytest.param(DELETE, id="DELETE"),
-    ],
+from tests.crash.kill import Killer, Point
+from tests.crash.requests import (
+    CREATE,
+    DELETE_ALL,
+    DELETE_ATTACHMENT,
+    DELETE_DRAFT,
+    PUBLISH_NEXT,
+    REPLACE,
+    REQUESTS,
+    Request,
 )
-def test_a_worker_killed_at_any_call_leaves_a_whole_revision(request_: Request, killer: Killer) -> None:
-    """The document reads as before or as after, with the headers of that, and the next write succeeds and cleans up."""
-    outcomes = [killer.kill(request_, point) for point in killer.points(request_)]
-    assert [(outcome.point, outcome.faults) for outcome in outcomes if outcome.faults] == []
-    # The kills did hit: on both sides of the commit, which is one moment, and with something to clean up.
-    committed = [outcome.committed for outcome in outcomes]
-    assert committed == sorted(committed)
-    assert set(committed) == {True, False}
-    assert any(outcome.leftovers for outcome in outcomes)
+from tests.crash.rounds import Outcome, checking_round, ready, writing_round
+
+_WHOLE = (CREATE, REPLACE, DELETE_ATTACHMENT)
+_EVERY = 8
+_EVERY_OF_ALL = 6
+_LEAST_POINTS = 10
+
+
+@pytest.fixture(scope="module")
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
+    directory = tmp_path_factory.mktemp("kill")
+    strace.require(directory)
+    with ready(directory) as killer:
+        yield killer
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_a_kill_leaves_the_old_state_or_the_new_one(request_: Request, killer: Killer) -> None:
+    """All reads as before or as after, headers and older revisions too; the next write succeeds and cleans up.
+
+    Here some requests are killed at every call, the others where names change or are made durable and at every eighth
+    of their other calls, and the longest, which does one thing three times, at every sixth. The long run kills each
+    of them at every call.
+    """
+    trial = killer.trial(request_)
+    outcomes = writing_round(killer, trial, _chosen(request_, trial.points))
+    assert {str(outcome.scene.point): outcome.faults for outcome in outcomes if outcome.faults} == {}
+    _assert_that_the_kills_hit(request_, outcomes)
+
+
+@pytest.mark.parametrize(("request_", "every"), [(PUBLISH_NEXT, 1), (DELETE_ALL, 3)], ids=str)
+def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(request_: Request, every: int, killer: Killer) -> None:
+    """``persistence check --repair``, beside the running service, clears away what kills have left."""
+    trial = killer.trial(request_)
+    outcomes = checking_round(killer, trial, [point for point in trial.points if point.changes][::every])
+    assert {str(outcome.scene.point): outcome.faults for outcome in outcomes if outcome.faults} == {}
+    assert any(outcome.scene.left for outcome in outcomes)
+
+
+def _chosen(request: Request, points: tuple[Point, ...]) -> list[Point]:
+    if request in _WHOLE:
+        return list(points)
+    if request is DELETE_ALL:
+        return list(points[::_EVERY_OF_ALL])
+    return [point for number, point in enumerate(points) if point.changes or number % _EVERY == 0]
+
+
+def _assert_that_the_kills_hit(request: Request, outcomes: list[Outcome]) -> None:
+    """On both sides of every moment at which something changes, and with something to clean up."""
     assert len(outcomes) > _LEAST_POINTS
+    for committed in zip(*(outcome.scene.committed for outcome in outcomes), strict=True):
+        assert list(committed) == sorted(committed)
+        assert set(committed) == {True, False}
+    # A draft goes in one step, and what is in the trash the next worker removes before anyone can look.
+    assert any(outcome.scene.left for outcome in outcomes) or request is DELETE_DRAFT

@@ -1,0 +1,159 @@
+"""The long run: ``python -m tests.crash``. Ends with tables, and with status 1 where anything was wrong.
+
+Every request is killed at every system call, in two rounds; and every crash that a model allows is judged after every
+step of a recorded request, as it is and with each protection taken away.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tests.crash import requests, runs, strace
+from tests.crash.defects import DEFECTS
+from tests.crash.judge import Judge
+from tests.crash.rounds import Outcome, checking_round, ready, writing_round
+from tests.crash.runs import Recording, record, search
+from tests.table import table
+
+_PROCESSES = 2
+_ROUNDS = {"the next write": writing_round, "check --repair": checking_round}
+_KILLS = (
+    *("request", "points killed", "then", "old", "between", "new"),
+    *("leftovers found", "then gone", "seconds", "violations"),
+)
+_STATES = ("request", "names change", "steps", "states", "seconds", "violations")
+_PLANTED = ("request", "names change", "defects planted", "caught", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of the work, done: rows for tables by their headings, and what is wrong, a line each."""
+
+    name: str
+    rows: tuple[tuple[tuple[str, ...], tuple[object, ...]], ...]
+    violations: tuple[str, ...]
+
+
+def main() -> int:
+    """Do it all, a piece on each processor at a time."""
+    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
+        reason = strace.refusal(Path(directory))
+    if reason is not None:
+        click.echo(f"not possible here: {reason}")
+        return 1
+    begun = time.monotonic()
+    parts = _all_parts()
+    for headings in (_KILLS, _STATES, _PLANTED):
+        rows = [row for part in parts for where, row in part.rows if where == headings]
+        click.echo(f"\n{table(headings, rows)}")
+    violations = [f"{part.name}: {violation}" for part in parts for violation in part.violations]
+    click.echo("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
+    return int(bool(violations))
+
+
+def _all_parts() -> list[Part]:
+    """Every part in the order of the tables, each reported as soon as it is done."""
+    with ProcessPoolExecutor(_PROCESSES) as pool:
+        futures = {
+            pool.submit(_kills, request, name): f"{request}, then {name}"
+            for request in requests.REQUESTS
+            for name in _ROUNDS
+        }
+        futures |= {pool.submit(_crashes, request): f"crashes of {request.value}" for request in runs.Request}
+        for done in as_completed(futures):
+            part = _result(done, futures[done])
+            click.echo(f"{part.name}: {len(part.violations)} violations")
+        return [_result(future, name) for future, name in futures.items()]
+
+
+def _result(done: Future[Part], name: str) -> Part:
+    """The part, or that it broke down: it then counts as wrong, and does not keep the others from being seen."""
+    error = done.exception()
+    return done.result() if error is None else Part(name, (), (f"{type(error).__name__}: {error}",))
+
+
+def _kills(request: requests.Request, name: str) -> Part:
+    """Kill a request at every call, and let something come after it."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory, ready(Path(directory)) as killer:
+        trial = killer.trial(request)
+        outcomes = _ROUNDS[name](killer, trial, trial.points)
+    violations = tuple(f"{outcome.scene.point}: {fault}" for outcome in outcomes for fault in outcome.faults)
+    left = [outcome for outcome in outcomes if outcome.scene.left]
+    row = (
+        *(request, len(outcomes), name, *(_count(outcomes, which) for which in (_is_old, _is_between, _is_new))),
+        *(len(left), len([outcome for outcome in left if not outcome.faults])),
+        *(_seconds(begun), len(violations)),
+    )
+    return Part(f"{request}, then {name}", ((_KILLS, row),), violations)
+
+
+def _count(outcomes: list[Outcome], which: Callable[[list[bool]], bool]) -> int:
+    return sum(which(outcome.scene.committed) for outcome in outcomes)
+
+
+def _is_old(committed: list[bool]) -> bool:
+    return not any(committed)
+
+
+def _is_new(committed: list[bool]) -> bool:
+    return all(committed)
+
+
+def _is_between(committed: list[bool]) -> bool:
+    return any(committed) and not all(committed)
+
+
+def _crashes(request: runs.Request) -> Part:
+    """Judge every crash of a request that is recorded once, as it is and with defects."""
+    with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
+        recording = record(request, Path(directory) / "recorded")
+        judge = Judge(Path(directory) / "judged")
+        parts = [
+            part(request, recording, judge, ordered=ordered)
+            for part in (_searched, _planted)
+            for ordered in (True, False)
+        ]
+    rows = tuple(row for part in parts for row in part.rows)
+    return Part(f"crashes of {request.value}", rows, tuple(line for part in parts for line in part.violations))
+
+
+def _searched(request: runs.Request, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
+    begun = time.monotonic()
+    found = list(search(recording, judge, ordered=ordered))
+    violations = tuple(fault for faults in found for fault in faults)
+    row = (request.value, _order(ordered), len(recording.operations), len(found), _seconds(begun), len(violations))
+    return Part(request.value, ((_STATES, row),), violations)
+
+
+def _planted(request: runs.Request, recording: Recording, judge: Judge, *, ordered: bool) -> Part:
+    begun = time.monotonic()
+    planted = [defect for defect in DEFECTS if defect.request is request and defect.ordered == ordered]
+    missed = []
+    for defect in planted:
+        operations = defect.planted(recording.operations)
+        found = search(recording.but(operations), judge, ordered=ordered)
+        if operations == recording.operations or not any(found):
+            missed.append(f"not caught: {defect}")
+    row = (request.value, _order(ordered), len(planted), len(planted) - len(missed), _seconds(begun))
+    return Part(request.value, ((_PLANTED, row),), tuple(missed))
+
+
+def _order(ordered: bool) -> str:  # noqa: FBT001 - one value, and its name
+    return "in order" if ordered else "in any order"
+
+
+def _seconds(begun: float) -> str:
+    return f"{time.monotonic() - begun:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
