@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test check test-linear test-connections bench clean test-powercut test-crash test-fuzz test-faults
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections check bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,29 +23,31 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 test: install ## install and run the tests (under 5 minutes)
 	$(BIN)/python -m pytest -n auto --dist loadgroup tests
 
-test-powercut: install ## cut the power under the service, on ext4, XFS and btrfs (root, under 5 minutes)
-	$(BIN)/python -m tests.powercut
+# The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
 
-test-crash: install ## kill a worker at every system call of every kind of request; search what power cuts leave
+test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
 	$(BIN)/python -m tests.crash
 
 test-faults: install ## let every call on the disk fail, fill disks up, slow them down (root, 4 min)
 	$(BIN)/python -m tests.faults
+
+test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 4 min)
+	$(BIN)/python -m tests.powercut
+
+test-linear: install ## judge 45,000 concurrent operations while workers are killed (5 min)
+	$(BIN)/python -m tests.linear
+
+test-fuzz: install ## send 29,000 odd requests and documents, judged by docs/openapi.yaml (4 min)
+	$(BIN)/python -m tests.fuzz
+
+test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
+	$(BIN)/python -m tests.connections
 
 check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py
-
-test-linear: install ## 45,000 concurrent operations while workers are killed, judged by a register checker (5 min)
-	$(BIN)/python -m tests.linear
-
-test-fuzz: install ## 29,000 odd requests and XML documents in both dialects, judged by docs/openapi.yaml (4 min)
-	$(BIN)/python -m tests.fuzz
-
-test-connections: install ## smuggled requests, slow clients, 10,000 connections for a minute behind nginx (4 min)
-	$(BIN)/python -m tests.connections
 
 bench: install ## print the speed of the service beside the least a server could do
 	$(BIN)/python bench/bench.py

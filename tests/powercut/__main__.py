@@ -1,4 +1,7 @@
-"""The long run: ``python -m tests.powercut``. Ends with tables, and with status 1 where anything was wrong."""
+"""The long run: ``python -m tests.powercut``. Ends with tables, and with status 1 where anything was wrong.
+
+With ``--try`` it only says whether it can be run here.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +33,23 @@ _HEADINGS = (
 _DEFECT_HEADINGS = ("without", "where", "caught", "of", "for example")
 
 
-def main() -> int:
+@click.command()
+@click.option("--try", "is_trial", is_flag=True, help="Only say whether it can be run here.")
+def main(*, is_trial: bool) -> None:
     """Cut the power on every file system, with and without the protections."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that disks are unmounted
+    sys.exit(_run_all(is_trial=is_trial))
+
+
+def _run_all(*, is_trial: bool) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="persistence-powercut-") as name, judges(Path(name)) as pool:
         directory = Path(name)
         missing = [reason for kind in FILE_SYSTEMS if (reason := refusal(kind, directory))]
         for reason in missing:
             click.echo(f"NOT TRIED: {reason}")
-        if missing:
-            return 1
+        if missing or is_trial:
+            return int(bool(missing))
         runs = [_run(kind, directory / kind.name, pool) for kind in FILE_SYSTEMS]
         traced = _traced(directory)
     whole = [outcome for outcome, _ in runs]
@@ -106,7 +115,4 @@ def _say(lines: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()

@@ -22,7 +22,16 @@ def test_a_new_root_is_made_and_probed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"format":1}', '{"format":3}', '{"format":2,"restoring":"it"}', '{"format":2,"upgrading_from":1}', "{", '{"format":"1"}', "{}"]
+    "text",
+    [
+        '{"format":1}',
+        '{"format":3}',
+        '{"format":2,"restoring":"it"}',
+        '{"format":2,"upgrading_from":1}',
+        "{",
+        '{"format":"1"}',
+        "{}",
+    ],
 )
 def test_an_unknown_format_refuses_to_start(tmp_path: Path, text: str) -> None:
     (tmp_path / "layout.json").write_text(text)
