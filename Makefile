@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections check bench clean
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections check bench clean test-upkeep
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: install ## install and run the tests (under 5 minutes)
 	$(BIN)/python -m pytest -n auto --dist loadgroup tests
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
+
+test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call; repair random damage (15 min)
+	$(BIN)/python -m tests.upkeep
 
 test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
 	$(BIN)/python -m tests.crash

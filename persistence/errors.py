@@ -151,4 +151,10 @@ def disk_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         kind = DiskFullError if error.errno in _FULL else DiskError
-        raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}") from error
+        raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}{_where(error)}") from error
+
+
+def _where(error: OSError) -> str:
+    """The last names of the path that was refused: the first are nobody's business."""
+    path = error.filename
+    return f" ({'/'.join(path.rsplit('/', 2)[1:])})" if isinstance(path, str) and "/" in path else ""

@@ -24,10 +24,10 @@ _MEBIBYTE = 1 << 20
 @click.argument("destination", metavar="DEST")
 @tree_options
 def backup(*, destination: str, **options: str | None) -> None:
-    """Save the tree of forms into a new directory in DEST, also while the service runs.
+    """Save the tree into a new directory in DEST.
 
-    What has not changed since the last backup in DEST becomes a hard link to it, where the file system has them. Each
-    backup is a whole tree of its own: remove old ones with rm -r.
+    The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
+    system has them. Each backup is a whole tree of its own: remove old ones with rm -r.
 
     \b
     Exit status: 0  saved
@@ -56,10 +56,10 @@ def backup(*, destination: str, **options: str | None) -> None:
 @click.argument("source", metavar="SRC")
 @tree_options
 def restore(*, source: str, **options: str | None) -> None:
-    """Restore a backup, or the newest one in SRC, into an empty data directory; the service must not run.
+    """Restore a backup, or the newest one in SRC.
 
-    Every file is compared with its digest; one that is not what it was goes to .quarantine. A restore that was
-    interrupted goes on when it is called again.
+    The data directory must be empty, and the service must not run. Every file is compared with its digest; one that
+    is not what it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
 
     \b
     Exit status: 0  restored
@@ -77,6 +77,8 @@ def restore(*, source: str, **options: str | None) -> None:
         f"{count.known} were there already; {time.monotonic() - started:.1f} s",
         err=True,
     )
+    if problems:
+        click.echo("next: persistence check --repair", err=True)
     sys.exit(REMAINS if problems else 0)
 
 

@@ -31,7 +31,9 @@ from persistence.upkeep.tree import Tree
 def check(
     *, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_json: bool, **options: str | None
 ) -> None:
-    """Look for damage in the tree of forms, or in parts of it, also while the service runs.
+    """Look for damage, and repair it.
+
+    All of the tree of forms is checked, or the parts named, also while the service runs.
 
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba.
 
@@ -40,7 +42,7 @@ def check(
                  1  could not check
                  2  wrong usage
                  3  something was found, and all of it taken care of
-                 4  damage or leftovers remain
+                 4  damage or leftovers remain, or a remedy failed
     """  # noqa: D301 - click's mark for lines that stay apart
     settings = settings_of(options)
     tree = Tree(settings.data, lock_timeout=settings.lock_timeout)
@@ -75,8 +77,10 @@ def _line(tree: Tree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
         end = f"{kind.remedy.value} {kind.deed}: done"
+        if report.said != kind.deed:
+            end = f"{kind.remedy.value}: {one_line(report.said)}"
     elif report.outcome is Outcome.FAILED:
-        end = f"{kind.remedy.value} failed: {one_line(report.cause)}"
+        end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
         end = kind.deed if kind.remedy is Remedy.NONE else f"{kind.remedy.value} {kind.deed}"
     return f"{kind.severity.value}: {_shown(tree, finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
@@ -97,7 +101,7 @@ def _json(tree: Tree, report: Report) -> str:
         "remedy": kind.remedy.value,
         "does": kind.deed,
         "outcome": report.outcome.value,
-        "cause": one_line(report.cause),
+        "said": one_line(report.said),
     }
     return msgspec.json.encode(values).decode()
 

@@ -35,5 +35,8 @@ def progress(label: str, count: Callable[[], int]) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield Progress()
         return
-    with click.progressbar(length=count(), label=label, file=sys.stderr, show_pos=True) as bar:
+    length = count()
+    with click.progressbar(
+        length=length, label=label, file=sys.stderr, show_pos=True, update_min_steps=max(1, length // 200)
+    ) as bar:
         yield Progress(bar.update)

@@ -14,10 +14,10 @@ from persistence.upkeep import upgrade as upgrades
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @tree_options
 def upgrade(*, dry_run: bool, **options: str | None) -> None:
-    """Bring the tree of forms to the format of this version; the service must not run.
+    """Bring the tree to the format of this version.
 
-    Each step is recorded in layout.json when it is done; an upgrade that was interrupted goes on when it is called
-    again.
+    The service must not run. Each step is recorded in layout.json when it is done; an upgrade that was interrupted
+    goes on when it is called again.
     """
     root = os.path.abspath(settings_of(options).data)
     steps = upgrades.pending(root) if dry_run else upgrades.upgrade(root)

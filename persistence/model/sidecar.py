@@ -12,6 +12,8 @@ from persistence.model.instants import Instant, epoch_nanoseconds
 SCHEMA = 1
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
 
+LARGEST_VERSION = (1 << 63) - 1
+"""What can be read and written as JSON."""
 
 _Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
 
@@ -29,11 +31,12 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
     ``deleted`` set, size 0 and no digest. ``singleton`` is what a definition says of its form (spec crud 4.12).
+    ``adopted`` marks a revision that no request has made, but a repair or an adoption.
     """
 
     schema: int
     id: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")]
-    version: Annotated[int, msgspec.Meta(ge=1)]
+    version: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_VERSION)]
     modified: _Instant
     created: _Instant
     size: Annotated[int, msgspec.Meta(ge=0)]
@@ -49,6 +52,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     client_hash: ClientHash | None = None
     singleton: bool | None = None
     deleted: bool = False
+    adopted: bool = False
 
 
 def fresh_id() -> str:

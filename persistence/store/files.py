@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
+_MOST_READ = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
@@ -76,13 +77,18 @@ def ensure_file(path: str) -> None:
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
+def open_to_read(path: str) -> int:
+    """A file to be read. Whatever else may lie there is opened without waiting: a pipe has nobody who writes."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
 def read_small(descriptor: int) -> bytes:
-    """The whole of a small file."""
+    """The whole of a small file; of one that is not small, about the first mebibyte."""
     data = os.read(descriptor, _READ_AT_ONCE)
     if len(data) < _READ_AT_ONCE:
         return data
     chunks = [data]
-    while chunk := os.read(descriptor, _READ_AT_ONCE):
+    while len(chunks) * _READ_AT_ONCE < _MOST_READ and (chunk := os.read(descriptor, _READ_AT_ONCE)):
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -180,6 +186,18 @@ def keep_as(source: str, target: str) -> None:
         _copy(source, target)
 
 
+def separate(path: str, temporary: str) -> None:
+    """Make a file one of its own, if it has other names: what is done to it then is not done to those.
+
+    Its content goes through a file at ``temporary``.
+    """
+    if not has_other_names(path):
+        return
+    remove(temporary)
+    _copy(path, temporary)
+    os.rename(temporary, path)
+
+
 def _copy(source: str, target: str) -> None:
     shutil.copy2(source, target)
     descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
@@ -205,13 +223,9 @@ def stamp_durably(path: str, nanoseconds: int) -> None:
 
 
 def set_mode(path: str, mode: int) -> None:
-    """Set the permissions of a file or directory."""
-    os.chmod(path, mode)
-
-
-def set_owner(path: str, user: int, group: int) -> None:
-    """Give a file or directory to a user and group, by number."""
-    os.chown(path, user, group, follow_symlinks=False)
+    """Set the permissions of a file or directory; a symbolic link has none, and what it leads to is not touched."""
+    if not os.path.islink(path):
+        os.chmod(path, mode)
 
 
 def move_away(source: str, target: str) -> str:
@@ -256,7 +270,10 @@ def remove_quietly(*paths: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
     with suppress(OSError):  # it does not ignore all of them
-        shutil.rmtree(path, ignore_errors=True)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
 
 
 def empty(path: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from persistence.errors import StartupError
@@ -37,12 +39,17 @@ def read(path: str) -> LayoutFile | None:
         OSError: it cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=LayoutFile)
+        descriptor = files.open_to_read(path)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
-        raise StartupError(f"{path} cannot be read: {error}") from error
+    try:
+        return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
+    except IsADirectoryError as error:
+        raise StartupError(f"{path} cannot be read: it is a directory") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it anew)") from error
+    finally:
+        os.close(descriptor)
 
 
 def encode(layout: LayoutFile) -> bytes:

@@ -93,6 +93,14 @@ def is_escaped(name: str) -> bool:
         return False
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a file name found on disk is one that a resource can have."""
+    try:
+        return _file(unescape(name)) == name
+    except BadAddressError:
+        return False
+
+
 def _directory(segment: str) -> str:
     name = escape(segment)
     if len(name.encode()) > LONGEST_DIRECTORY:
@@ -181,6 +189,10 @@ class Layout:
     def document(self, form: Form, collection: Collection, document: str) -> str:
         """The directory of a document."""
         return f"{self.documents(form, collection)}/{_directory(document)}"
+
+    def lock(self, number: int) -> str:
+        """A lock file."""
+        return f"{self.root}/{LOCKS}/{number:02x}"
 
     def own(self, name: str) -> str:
         """A directory or file of the store's own in the root."""

@@ -69,11 +69,15 @@ def alone(path: str, otherwise: str) -> Iterator[None]:
 
 
 class Locks:
-    """The locks of one store; ``timeout`` in seconds is how long a writer waits."""
+    """The locks of one store; ``timeout`` in seconds is how long a writer waits.
 
-    def __init__(self, directory: str, timeout: float) -> None:
+    ``create`` says whether a lock file that is missing is made: whoever is not the service would make it his own.
+    """
+
+    def __init__(self, directory: str, timeout: float, *, create: bool = True) -> None:
         self._directory = directory
         self._timeout = timeout
+        self._flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._threads = tuple(threading.Lock() for _ in range(STRIPES))
 
     @contextmanager
@@ -90,7 +94,7 @@ class Locks:
             raise self._busy()
         try:
             # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
-            descriptor = os.open(f"{self._directory}/{number:02x}", os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            descriptor = os.open(f"{self._directory}/{number:02x}", self._flags, 0o640)
             try:
                 self._wait(descriptor, deadline)
                 yield

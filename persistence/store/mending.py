@@ -16,6 +16,7 @@ def adopt(place: Place, sidecar: Sidecar) -> None:
 
     Whoever writes the content afterwards changes its time again, so a late change of an editor is found later.
     """
+    files.separate(place.content, place.pending(sidecar.id))  # another document may have the same file
     files.stamp_durably(place.content, stamp(sidecar))
     _commit(place, sidecar)
 
@@ -36,6 +37,7 @@ def entomb(place: Place, tombstone: Sidecar) -> None:
 
 
 def _commit(place: Place, sidecar: Sidecar) -> None:
+    files.remove(place.prepared)  # not truncated: it may be another name of something else
     with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
         files.sync(prepared)
     files.sync_directory(place.directory)

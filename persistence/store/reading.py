@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO
@@ -44,17 +45,24 @@ def read_sidecar(place: Place) -> Sidecar | None:
     """The sidecar alone; ``None`` where nothing was ever stored.
 
     Raises:
-        DamagedError: it cannot be decoded.
+        DamagedError: it cannot be decoded, or is no file.
         OSError: it cannot be read.
     """
     try:
-        descriptor = os.open(place.sidecar, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = files.open_to_read(place.sidecar)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return sidecars.decode(files.read_small(descriptor), place.sidecar)
+        return _decoded(descriptor, place)
     finally:
         os.close(descriptor)
+
+
+def _decoded(descriptor: int, place: Place) -> Sidecar:
+    try:
+        return sidecars.decode(files.read_small(descriptor), place.sidecar)
+    except IsADirectoryError as error:
+        raise DamagedError(f"the sidecar {sidecars.last_names(place.sidecar)} cannot be read: a directory") from error
 
 
 def read(place: Place, *, content: bool) -> Found | None:
@@ -88,11 +96,11 @@ def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
 def _read_guarded(place: Place, *, content: bool) -> Found | None:
     for _ in range(_ATTEMPTS):
         try:
-            descriptor = os.open(place.sidecar, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = files.open_to_read(place.sidecar)
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            sidecar = sidecars.decode(files.read_small(descriptor), place.sidecar)
+            sidecar = _decoded(descriptor, place)
             if sidecar.deleted:
                 return Found(sidecar, sidecar.id, 0)
             found = _content(place, sidecar, content=content)
@@ -135,14 +143,21 @@ def _content(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
 
 
 def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
+    """The status of a file, and the file; anything else that lies there (a directory, a pipe) counts as missing."""
     if not content:
-        return os.stat(path), None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _of_file(os.stat(path)), None
+    descriptor = files.open_to_read(path)
     try:
-        return os.fstat(descriptor), FileIO(descriptor)
+        return _of_file(os.fstat(descriptor)), FileIO(descriptor)
     except OSError:
         os.close(descriptor)
         raise
+
+
+def _of_file(status: os.stat_result) -> os.stat_result:
+    if not stat.S_ISREG(status.st_mode):
+        raise FileNotFoundError
+    return status
 
 
 def _found(sidecar: Sidecar, status: os.stat_result, file: FileIO | None) -> Found:

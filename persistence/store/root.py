@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
-from persistence.store import files, formats
+from persistence.store import files, formats, owner
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import CREATIONS, LAYOUT, LOCKS, QUARANTINE, SERVE, SERVICE, SPOOL, TRASH
-from persistence.store.locks import STRIPES, try_lock
+from persistence.store.locks import STRIPES, share, try_lock
 
 _LEAST_FREE = 1 << 20
 _LEAST_INODES = 64
@@ -25,14 +25,21 @@ def prepare(root: str) -> None:
 
     Raises:
         StartupError: the tree has another format, or is not whole.
+        BusyError: a restore has just begun.
         OSError: something cannot be made.
     """
     files.ensure_directory(root)
     path = f"{root}/{LAYOUT}"
+    if formats.read(path) is None:
+        make_own(root)
+        descriptor = share(f"{root}/{SERVICE}")  # what a restore says there must not be replaced
+        try:
+            if formats.read(path) is None:
+                formats.write(path, LayoutFile(FORMAT))
+        finally:
+            os.close(descriptor)
     layout = formats.read(path)
-    if layout is None:
-        formats.write(path, LayoutFile(FORMAT))
-    else:
+    if layout is not None:
         formats.check(path, layout)
     make_own(root)
 
@@ -51,7 +58,7 @@ def free_bytes(root: str) -> int:
     status = os.statvfs(root)
     if status.f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-    if not os.access(root, os.W_OK | os.X_OK):
+    if not os.access(root, os.W_OK | os.X_OK) or not os.access(f"{root}/{SERVICE}", os.R_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if status.f_files and status.f_favail < _LEAST_INODES:  # some file systems do not count them, and say 0 of 0
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -65,8 +72,10 @@ def probe(root: str) -> str | None:
     is not for ever.
 
     Raises:
-        StartupError: names the first thing that does not work.
+        StartupError: names the first thing that does not work, or the user to run as.
     """
+    if os.geteuid() == 0:
+        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),

@@ -90,6 +90,8 @@ def sweep(spool: str) -> None:
 def abandoned(spool: str) -> Iterator[str]:
     """The files in the spool that nobody holds, and that are not just being made."""
     for entry in os.scandir(spool):
+        if not entry.is_file(follow_symlinks=False):
+            continue
         try:
             descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

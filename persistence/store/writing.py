@@ -6,14 +6,16 @@ a change happens. What comes before it can be thrown away, what comes after it c
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, Form
+from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, reading, sidecars
 from persistence.store.directories import Directories
-from persistence.store.layout import TRASH, Layout, Place
+from persistence.store.layout import QUARANTINE, TRASH, Layout, Place, file_name
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload
 
@@ -38,6 +40,8 @@ class Writer:
             self._directories.make(place.directory)
         pending = place.pending(sidecar.id)
         try:
+            if over is None or over.sidecar.deleted:
+                self._set_aside(place)
             kept = address.keeps_history and over is not None and keep(place, over.sidecar)
             # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
             with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
@@ -94,6 +98,12 @@ class Writer:
             return
         files.sync_directory(self._layout.documents(form, Collection.DRAFT))
         files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
+
+    def _set_aside(self, place: Place) -> None:
+        """Put a file out of the way that a person left here and that was never taken in: nobody may overwrite it."""
+        if files.exists(place.content):
+            inside = os.path.relpath(place.content, self._layout.root)
+            files.move_away(place.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
 
     def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
         """Make every name durable that the commit will rely on.

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError
+from persistence.errors import BusyError, DamagedError
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
@@ -30,6 +31,7 @@ from persistence.upkeep.revisions import newest_whole, readable
 from persistence.upkeep.tree import Folder
 
 _CHUNK = 1 << 16
+_OWNERS, _OTHERS = 0o600, 0o007
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +64,32 @@ class Adoption:
         history = listing.history(folder.path)
         if current is None or current.deleted:
             older = next(readable(history, place.name), None)
-            if current is not None:
-                writing.keep(place, current)
-                files.sync_directory(place.history)
-            self.adopt(folder, place, over=current or (older[1] if older else self._new(folder, place)))
+            over = current or (older[1] if older else self.new(folder, place))
+            self.adopt(folder, place, over=over, first=lambda: _keep(place, current))
             return
         kept = newest_whole(history, place.name, living=True)
         if kept is None or kept[1].id != current.id:
-            self._quarantine.keep(place.sidecar, finding)  # its content is lost: it is no revision any more
-        self.adopt(folder, place, over=current)
+            # Its content is lost, so it is no revision any more.
+            self.adopt(folder, place, over=current, first=lambda: self._quarantine.keep(place.sidecar, finding))
+        else:
+            self.adopt(folder, place, over=current)
 
-    def adopt(self, folder: Folder, place: Place, *, over: Sidecar) -> None:
-        """Make the content in place the next revision over what is known; raises as ``take_in``."""
+    def adopt(self, folder: Folder, place: Place, *, over: Sidecar, first: Callable[[], None] = lambda: None) -> None:
+        """Make the content in place the next revision over what is known; raises as ``take_in``.
+
+        ``first`` is done when it is certain that it can be.
+        """
         address = folder.address(place.name)
         before = os.lstat(place.content)
-        seen = self._read(address, place.content)
+        if not stat.S_ISREG(before.st_mode):
+            raise DamagedError(f"{address} is no file")
+        seen = read_through(address, place.content)
         after = os.lstat(place.content)
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
+        first()
         mending.adopt(place, self._sidecar(address, seen, over))
+        files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     def nothing_known(self, version: int) -> Sidecar:
         """Stands for the revision before the first: only the form version is known, and nobody owns it."""
@@ -91,7 +100,8 @@ class Adoption:
     def _store(self) -> Store:
         return self._open_store()
 
-    def _new(self, folder: Folder, place: Place) -> Sidecar:
+    def new(self, folder: Folder, place: Place) -> Sidecar:
+        """Stands for the revision before the first of a new resource, with the version that a PUT would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
@@ -116,17 +126,31 @@ class Adoption:
             organization=over.organization,
             source=over.source,
             singleton=seen.singleton,
+            adopted=True,
         )
 
-    @staticmethod
-    def _read(address: Address, path: str) -> _Seen:
-        hashing, size = hashlib.sha256(), 0
-        with open(path, "rb") as file, check_for(address) as check:
-            while chunk := file.read(_CHUNK):
-                size += len(chunk)
-                hashing.update(chunk)
-                if check is not None:
-                    check.feed(chunk)
+
+def _keep(place: Place, buried: Sidecar | None) -> None:
+    """Keep the tombstone that is about to be replaced, as a PUT does."""
+    if buried is not None:
+        writing.keep(place, buried)
+        files.sync_directory(place.history)
+
+
+def read_through(address: Address, path: str) -> _Seen:
+    """Read a content to its end, and check it if it must be XML.
+
+    Raises:
+        MalformedXmlError: it must be, and is not.
+        OSError: it cannot be read.
+    """
+    hashing, size = hashlib.sha256(), 0
+    with open(path, "rb") as file, check_for(address) as check:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            hashing.update(chunk)
             if check is not None:
-                check.finish()
-            return _Seen(size, digests.text(hashing.hexdigest()), singleton_of(check))
+                check.feed(chunk)
+        if check is not None:
+            check.finish()
+        return _Seen(size, digests.text(hashing.hexdigest()), singleton_of(check))

@@ -25,8 +25,10 @@ from persistence.store import files, formats, locks
 from persistence.store.layout import LAYOUT, SERVICE, Place, file_name
 from persistence.upkeep import opening
 from persistence.upkeep.copies import Copied, Copies
+from persistence.upkeep.findings import Kind
 from persistence.upkeep.listing import Revision
 from persistence.upkeep.opening import Opened
+from persistence.upkeep.sums import SUMS
 from persistence.upkeep.tree import Folder, Tree
 
 PARTIAL = ".partial"
@@ -50,6 +52,10 @@ class Backup:
         self.count = Copied()
         self._destination = os.path.abspath(destination)
         self._tree = tree
+        if not os.path.isdir(tree.root):
+            raise StartupError(f"there is no data directory {tree.root}")
+        if os.path.exists(f"{self._destination}/{SUMS}"):
+            raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
         root, target = os.path.realpath(tree.root), os.path.realpath(destination)
         if os.path.commonpath((root, target)) in {root, target}:
             raise StartupError(f"backup and data directory must not lie inside each other: {target}")
@@ -70,9 +76,11 @@ class Backup:
             self._save_layout(copies)
             for item in self._tree.walk():
                 if isinstance(item, Folder):
-                    yield from self._save(item, copies)
+                    yield from map(self._shown, self._save(item, copies))
                     self.folders += 1
                     yield None
+                elif item.kind is not Kind.FOREIGN:
+                    yield self._shown(f"{item.path}: {item.what}; it is not saved")
             copies.finish()
             files.rename(unfinished, self.path)
             files.sync_directory(self._destination)
@@ -95,7 +103,7 @@ class Backup:
         path = self._tree.layout.own(LAYOUT)
         layout = formats.read(path)
         if layout is None:
-            raise StartupError(f"there is no {path}: this is no data directory, or 'persistence check --repair' is due")
+            raise StartupError(f"there is no {path}: no data directory, or damaged: see 'persistence check'")
         formats.check(path, layout)
         copies.add_bytes(LAYOUT, formats.encode(layout), os.stat(path).st_mtime_ns)
 
@@ -115,8 +123,9 @@ class Backup:
                     except FileNotFoundError:
                         continue
                     except OSError as error:
-                        problems.append(f"{self._tree.inside(path)}: {error.strerror}")
+                        problems.append(f"{error.filename or path}: {error.strerror}")
             for each in opened:
+                problems += each.problems
                 for add in self._additions(each, copies):
                     try:
                         add()
@@ -154,6 +163,10 @@ class Backup:
         with opening.opened(path) as file:
             if file is not None:
                 copies.add(self._tree.inside(path), file, None)
+
+    def _shown(self, problem: str) -> str:
+        """A line about a path, as people want it: relative to the root."""
+        return problem.removeprefix(f"{self._tree.root}/")
 
     def _inside(self, directory: str, name: str) -> Place:
         return Place(self._tree.inside(directory), name)

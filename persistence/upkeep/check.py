@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
-from persistence.store import files, locks
+from persistence.store import files, locks, owner, root
 from persistence.store.layout import SERVICE
 from persistence.store.store import Store
-from persistence.upkeep import own, owner
+from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
 from persistence.upkeep.inspection import Inspector
@@ -58,7 +58,7 @@ class Check:
         self._remedies = remedies
         quarantine = Quarantine(tree.root)
         self._adoption = Adoption(open_store, dialect, quarantine)
-        self._repair = Repair(tree.root, quarantine, self._adoption)
+        self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in remedies)
 
     def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:
         """Check what lies below some names; ``None`` stands for a folder that is done.
@@ -71,13 +71,17 @@ class Check:
         with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
             if self._remedies:
                 owner.require(self._tree.root)
+            own.require_tree(self._tree)
+            of_root = list(own.format_of(self._tree.root))
+            if self._remedies:
+                root.make_own(self._tree.root)  # a copy may have come without locks
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
-            for finding in [*own.format_of(self._tree.root), *(() if only else own.strays(self._tree.root))]:
+            for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
                 yield self._counted(self._of_root(finding))
             for item in self._tree.walk(only):
                 if isinstance(item, Finding):
-                    yield self._counted(Report(item, Outcome.FOUND))
+                    yield self._counted(self._of_root(item))
                     continue
                 self.tally.folders += 1
                 for report in self._of_folder(item):
@@ -95,7 +99,7 @@ class Check:
             self._repair.of_root(finding)
         except (OSError, PersistenceError) as error:
             return Report(finding, Outcome.FAILED, _cause(error))
-        return Report(finding, Outcome.MENDED)
+        return Report(finding, Outcome.MENDED, finding.kind.deed)
 
     def _of_folder(self, folder: Folder) -> Iterator[Report]:
         if not self._inspector.inspect(folder):
@@ -109,17 +113,22 @@ class Check:
     def _settled(self, folder: Folder) -> Iterator[Report]:
         """Take care of a folder under its lock, until there is nothing more to be done about it."""
         failed: dict[tuple[Kind, str], str] = {}
+        mended = set[Finding]()
         for _ in range(_ROUNDS):
             found = self._inspector.inspect(folder)
             due = [finding for finding in found if finding.kind.remedy in self._remedies]
             failed.clear()
             for finding in due:
+                if finding in mended:
+                    failed[finding.kind, finding.path] = "it is still so afterwards"
+                    continue
                 try:
-                    self._take_care(folder, finding)
+                    said = self._take_care(folder, finding)
                 except (OSError, PersistenceError) as error:
                     failed[finding.kind, finding.path] = _cause(error)
                 else:
-                    yield Report(finding, Outcome.MENDED)
+                    mended.add(finding)
+                    yield Report(finding, Outcome.MENDED, said)
             if len(failed) == len(due):
                 break
         else:
@@ -128,11 +137,12 @@ class Check:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
-    def _take_care(self, folder: Folder, finding: Finding) -> None:
+    def _take_care(self, folder: Folder, finding: Finding) -> str:
+        """Repair or adopt; returns what was done."""
         if finding.kind.remedy is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
-        else:
-            self._repair.of_folder(folder, finding)
+            return finding.kind.deed
+        return self._repair.of_folder(folder, finding) or finding.kind.deed
 
 
 def _cause(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from enum import Enum
 
@@ -30,6 +31,8 @@ def compare(place: Place, sidecar: Sidecar, *, deep: bool) -> Match:
     """
     try:
         status = os.lstat(place.content)
+        if not stat.S_ISREG(status.st_mode):
+            return Match.ABSENT
         if status.st_size != sidecar.size:
             return Match.OTHER
         if shows_stamp(status.st_mtime_ns, sidecar):
@@ -57,6 +60,8 @@ def bears(place: Place, sidecar: Sidecar) -> bool:
     try:
         status = os.lstat(place.content)
     except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
         return False
     return not sidecar.deleted and status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar)
 

@@ -49,7 +49,7 @@ class Copies:
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
         """A small file, by its content and modification time."""
         self._note(hashlib.sha256(data).hexdigest(), path)
-        if self._link(path, len(data), nanoseconds, earlier):
+        if self._link(path, len(data), nanoseconds, earlier, data):
             return
         files.write_new(self._target(path), [data], nanoseconds)
         self._copied(len(data))
@@ -91,13 +91,17 @@ class Copies:
         files.make_directories(os.path.dirname(target))
         return target
 
-    def _link(self, path: str, size: int, nanoseconds: int, earlier: tuple[str, ...]) -> bool:
+    def _link(
+        self, path: str, size: int, nanoseconds: int, earlier: tuple[str, ...], data: bytes | None = None
+    ) -> bool:
+        """Link the last backup's file, if it has the size and time, and the ``data`` of a file without a stamp."""
         if self._last is None:
             return False
         for candidate in (path, *earlier):
             with suppress(OSError):  # a copy will do
                 status = os.lstat(f"{self._last}/{candidate}")
-                if (status.st_size, status.st_mtime_ns) == (size, nanoseconds):
+                is_same = (status.st_size, status.st_mtime_ns) == (size, nanoseconds)
+                if is_same and (data is None or _bytes_of(f"{self._last}/{candidate}") == data):
                     files.link(f"{self._last}/{candidate}", self._target(path))
                     self.count.linked += 1
                     return True
@@ -115,6 +119,11 @@ class Copies:
     def _flush(self) -> None:
         files.write_all(self._sums, bytes(self._lines))
         self._lines.clear()
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ class Kind(Enum):
         Remedy.REPAIR,
         "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision",
     )
+    NOT_A_FILE = ("not-a-file", Severity.DAMAGE, Remedy.REPAIR, "moves it to .quarantine")
     CONTENT_MISSING = (
         "content-missing",
         Severity.DAMAGE,
@@ -55,18 +56,15 @@ class Kind(Enum):
     )
     REVISION_DAMAGED = ("revision-damaged", Severity.DAMAGE, Remedy.REPAIR, "moves what is left of it to .quarantine")
     UNREADABLE = ("unreadable", Severity.DAMAGE, Remedy.NONE, "look at the disk")
-    NO_ACCESS = (
-        "no-access",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
-        "corrects the permissions; a file of another user needs chown by root",
-    )
+    WRONG_OWNER = ("wrong-owner", Severity.DAMAGE, Remedy.NONE, "give it back with chown, as root")
+    NOT_XML = ("not-xml", Severity.DAMAGE, Remedy.NONE, "correct it, or restore it from a backup")
+    NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "corrects its permissions")
     UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
     UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
-    KEPT_TWICE = ("kept-twice", Severity.LEFTOVER, Remedy.REPAIR, "removes the second name")
+    KEPT_TWICE = ("kept-twice", Severity.NOTICE, Remedy.REPAIR, "removes the second name")
     ORPHANED_HISTORY = ("orphaned-history", Severity.LEFTOVER, Remedy.REPAIR, "records the resource as deleted")
     ORPHANED_ATTACHMENT = ("orphaned-attachment", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     OUTDATED_DRAFT = ("outdated-draft", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
@@ -76,6 +74,7 @@ class Kind(Enum):
     TIMES_LOST = ("times-lost", Severity.NOTICE, Remedy.REPAIR, "gives the content its time back")
     OPEN_ACCESS = ("open-access", Severity.NOTICE, Remedy.REPAIR, "takes the permissions of others away")
     REVISION_EDITED = ("revision-edited", Severity.NOTICE, Remedy.NONE, "left as it is")
+    LINK = ("link", Severity.NOTICE, Remedy.NONE, "neither checked nor saved by a backup")
     FOREIGN = ("foreign", Severity.NOTICE, Remedy.NONE, "left alone")
     BUSY = ("busy", Severity.NOTICE, Remedy.NONE, "check it again")
 
@@ -109,8 +108,8 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with what became of it; ``cause`` says why its remedy failed."""
+    """A finding with what became of it; ``said`` says what the remedy has done, or why it failed."""
 
     finding: Finding
     outcome: Outcome
-    cause: str = ""
+    said: str = ""

@@ -10,17 +10,19 @@ import stat
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from persistence.errors import DamagedError
+from persistence.errors import DamagedError, MalformedXmlError
 from persistence.model.addresses import Collection
-from persistence.model.instants import from_datetime
+from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.store import files, reading, writing
+from persistence.store import owner, reading, writing
+from persistence.store import sidecars as sidecars_of
 from persistence.store.layout import HISTORY, Place
 from persistence.upkeep import listing
-from persistence.upkeep.contents import Match, bears, compare, faults
+from persistence.upkeep.adoption import read_through
+from persistence.upkeep.contents import Match, bears, compare, faults, is_whole
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.listing import History, Listing
-from persistence.upkeep.revisions import newest_whole, readable, revisions
+from persistence.upkeep.revisions import readable, revisions
 from persistence.upkeep.tree import Folder, Tree
 
 ABANDONED_AFTER = timedelta(days=7)
@@ -38,16 +40,18 @@ class Inspector:
     def __init__(self, tree: Tree, *, deep: bool) -> None:
         self._tree = tree
         self._deep = deep
-        self._user = os.stat(tree.root).st_uid
+        self._user = owner.of(tree.root)
+        self._is_open = bool(os.stat(tree.root).st_mode & stat.S_IXOTH)
 
     def inspect(self, folder: Folder) -> list[Finding]:
         """Everything there is to say about a folder; one that has gone meanwhile has nothing to say."""
         try:
-            return list(self._inspect(folder))
+            return _without_repetitions(folder, self._inspect(folder))
         except FileNotFoundError:
             return []
-        except PermissionError:
-            return list(self._access(folder.path, _OWN_DIRECTORY)) or [_unreadable(folder.path, "Permission denied")]
+        except PermissionError as error:
+            path = str(error.filename or folder.path)
+            return list(self._access(path, _OWN_DIRECTORY)) or [_unreadable(path, "Permission denied")]
         except OSError as error:
             return [_unreadable(folder.path, str(error.strerror))]
 
@@ -57,29 +61,29 @@ class Inspector:
         if found.is_empty:
             yield Finding(Kind.EMPTY_DIRECTORY, folder.path, "nothing is stored in it")
             return
-        yield from (Finding(Kind.FOREIGN, path, what) for path, what in found.strangers)
         history = listing.history(folder.path) if found.has_history else History()
+        yield from _strange(folder, found, history)
+        yield from self._access_to(folder.path, history)
         if found.has_history and history.is_empty:
             yield Finding(Kind.EMPTY_DIRECTORY, f"{folder.path}/{HISTORY}", "there is no older revision in it")
         sidecars: dict[str, Sidecar] = {}
         for name in found.names:
             place = Place(folder.path, name)
-            sidecar = None
             if name in found.sidecars:
                 yield from self._access(place.sidecar, _OWN_FILE)
                 try:
-                    sidecar = reading.read_sidecar(place)
+                    sidecars[name] = _read(place)
                 except DamagedError as error:
-                    yield Finding(Kind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
+                    yield _damaged_sidecar(place, error, found, history)
+                except PermissionError:
+                    continue  # said above
                 except OSError as error:
                     yield _unreadable(place.sidecar, str(error.strerror))
                     continue
-            if sidecar is not None:
-                sidecars[name] = sidecar
+            sidecar = sidecars.get(name)
             yield from self._interrupted(place, sidecar, found)
             if name not in found.sidecars or sidecar is not None:
                 yield from self._content(folder, place, sidecar, found, history)
-        yield from self._access_to(folder.path, history)
         yield from revisions(history, sidecars, found, deep=self._deep)
         yield from _versions(folder, sidecars)
         yield from self._orphans(folder, found, sidecars)
@@ -110,23 +114,24 @@ class Inspector:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
             yield from self._buried(folder, place, history, is_there=is_there)
-        elif sidecar.id not in found.pending.get(place.name, ()):
-            yield from self._compared(place, sidecar, history)
+        elif sidecar.id not in found.pending.get(place.name, ()) and not _is_linked(place):
+            yield from self._compared(folder, place, sidecar, history)
 
     def _buried(self, folder: Folder, place: Place, history: History, *, is_there: bool) -> Iterator[Finding]:
         if not folder.keeps_history:
             yield Finding(Kind.UNFINISHED_REMOVAL, place.sidecar, "removed from a draft, but not entirely", place)
         elif is_there:
-            kept = newest_whole(history, place.name, living=True)
-            is_kept = kept is not None and compare(place, kept[1], deep=True) in {Match.SAME, Match.TIMES_LOST}
-            if is_kept or files.has_other_names(place.content):
+            # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
+            if any(bears(place, older) and is_whole(place, older) for _, older in readable(history, place.name)):
                 yield Finding(Kind.UNFINISHED_REMOVAL, place.content, "deleted, and kept in the history already", place)
             else:
                 yield _without_sidecar(place)
 
-    def _compared(self, place: Place, sidecar: Sidecar, history: History) -> Iterator[Finding]:
+    def _compared(self, folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Iterator[Finding]:
         try:
             match = compare(place, sidecar, deep=self._deep)
+        except PermissionError:
+            return  # said already
         except OSError as error:
             yield _unreadable(place.content, str(error.strerror))
             return
@@ -134,13 +139,7 @@ class Inspector:
             what = f"the content of {sidecar.modified} is missing"
             yield Finding(Kind.CONTENT_MISSING, place.content, what, place)
         elif match is Match.OTHER:
-            older = next((other for _, other in readable(history, place.name) if bears(place, other)), None)
-            if older is not None:
-                what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
-                yield Finding(Kind.TORN_COPY, place.content, what, place)
-            else:
-                what = f"edited by hand since {sidecar.modified}; it is served as it is"
-                yield Finding(Kind.EDITED, place.content, what, place)
+            yield _changed(folder, place, sidecar, history)
         else:
             yield from faults(match, place, sidecar)
 
@@ -155,13 +154,18 @@ class Inspector:
                 yield Finding(Kind.ORPHANED_ATTACHMENT, place.content, what, place)
 
     def _outdated(self, folder: Folder, sidecars: dict[str, Sidecar]) -> Iterator[Finding]:
-        """A save erases the draft. One that is older than what was saved is left from a crash in between."""
+        """A save erases the draft. One that is older than what was saved is left from a crash in between.
+
+        Where the save is of the future, the clock was wrong, and the draft may be the newer of the two.
+        """
         try:
             saved = reading.read_sidecar(self._tree.main(folder, Collection.DATA))
         except DamagedError:
             return
         newest = max((sidecar.modified for sidecar in sidecars.values()), default=None)
-        if saved is not None and newest is not None and newest < saved.modified:
+        if saved is None or saved.adopted or newest is None:
+            return  # an adopted revision erases no draft, whatever its time
+        if newest < saved.modified <= next_after(None):
             what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
             yield Finding(Kind.OUTDATED_DRAFT, folder.path, what)
 
@@ -179,11 +183,14 @@ class Inspector:
         except FileNotFoundError:
             return
         mode = stat.S_IMODE(status.st_mode)
+        if stat.S_ISLNK(status.st_mode):
+            return
         if status.st_uid != self._user:
-            yield Finding(Kind.NO_ACCESS, path, f"it belongs to user {status.st_uid}, not {self._user}")
+            what = f"it belongs to {owner.name(status.st_uid)}, the data directory to {owner.name(self._user)}"
+            yield Finding(Kind.WRONG_OWNER, path, what)
         elif mode & needed != needed:
             yield Finding(Kind.NO_ACCESS, path, f"its permissions are {mode:o}: the service may not use it")
-        elif mode & _FOR_OTHERS:
+        elif self._is_open and mode & _FOR_OTHERS:
             yield Finding(Kind.OPEN_ACCESS, path, f"its permissions are {mode:o}: every user of the machine may use it")
 
 
@@ -202,10 +209,73 @@ def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Findi
             yield Finding(Kind.VERSION_WRONG, place.sidecar, what, place)
 
 
+def _read(place: Place) -> Sidecar:
+    sidecar = reading.read_sidecar(place)
+    if sidecar is None:
+        raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
+    return sidecar
+
+
+def _without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Finding]:
+    """Where the folder itself belongs to somebody else, so does everything in it: that is said once."""
+    found = list(findings)
+    if not any(finding.kind is Kind.WRONG_OWNER and finding.path == folder.path for finding in found):
+        return found
+    return [finding for finding in found if finding.kind is not Kind.WRONG_OWNER or finding.path == folder.path]
+
+
+def _damaged_sidecar(place: Place, error: DamagedError, found: Listing, history: History) -> Finding:
+    """A sidecar that cannot be read; a JSON file that belongs to nothing and is like no sidecar is somebody's own."""
+    if place.name not in found.contents and not history.of(place.name) and sidecars_of.is_other_json(place.sidecar):
+        return Finding(Kind.FOREIGN, place.sidecar, f"no sidecar; as an attachment it would be {place.name}%2Ejson")
+    return Finding(Kind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
+
+
+def _changed(folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Finding:
+    """A content that is not the sidecar's: another revision's, or edited by a person."""
+    for _, older in readable(history, place.name):
+        if bears(place, older) and is_whole(place, older):
+            what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
+            return Finding(Kind.TORN_COPY, place.content, what, place)
+    what = f"edited by hand since {sidecar.modified}; it is served as it is"
+    try:
+        read_through(folder.address(place.name), place.content)
+    except MalformedXmlError as error:
+        return Finding(Kind.NOT_XML, place.content, f"{what}, but {error}", place)
+    return Finding(Kind.EDITED, place.content, what, place)
+
+
 def _without_sidecar(place: Place) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
         return Finding(Kind.FOREIGN, place.content, "a file of an editor")
     return Finding(Kind.NO_SIDECAR, place.content, "put here by hand; it is not served", place)
+
+
+def _strange(folder: Folder, found: Listing, history: History) -> Iterator[Finding]:
+    """What is not the service's, and what is in its way."""
+    yield from (Finding(Kind.FOREIGN, path, what) for path, what in found.strangers)
+    yield from (_not_a_file(path) for path in (*found.obstacles, *history.obstacles))
+    for name in sorted(found.others):
+        yield from _other(folder, Place(folder.path, name), found)
+
+
+def _other(folder: Folder, place: Place, found: Listing) -> Iterator[Finding]:
+    """What is to say of something that is no file and has a name that a content can have."""
+    if _is_linked(place):
+        yield Finding(Kind.FOREIGN, place.content, "a symbolic link; a content that it leads to is served as it is")
+    elif place.name == folder.main or place.name in found.sidecars:
+        yield _not_a_file(place.content)
+    else:
+        yield Finding(Kind.FOREIGN, place.content, "neither a file nor the history")
+
+
+def _is_linked(place: Place) -> bool:
+    """Whether there is a symbolic link that leads to a file."""
+    return os.path.islink(place.content) and os.path.isfile(place.content)
+
+
+def _not_a_file(path: str) -> Finding:
+    return Finding(Kind.NOT_A_FILE, path, "no file, where only a file of the service may be")
 
 
 def _unreadable(path: str, cause: str) -> Finding:

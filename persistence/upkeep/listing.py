@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from persistence.model.instants import Instant
-from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_escaped
+from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name
 
 _PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
 _PREPARED = re.compile(r"\.(.+)\.json")
@@ -17,7 +17,11 @@ _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 
 @dataclass(slots=True)
 class Listing:
-    """The file names of resources by role; ``strangers`` are paths with what is strange about them."""
+    """The file names of resources by role; ``strangers`` are paths with what is strange about them.
+
+    ``obstacles`` are paths at which something lies that is no file, where only the service's own files may be;
+    ``others`` are the names of contents of which that is true: each is strange, or an obstacle if it has a sidecar.
+    """
 
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
@@ -25,6 +29,8 @@ class Listing:
     pending: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     has_history: bool = False
     strangers: list[tuple[str, str]] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+    others: set[str] = field(default_factory=set)
 
     @property
     def names(self) -> list[str]:
@@ -34,7 +40,7 @@ class Listing:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing at all."""
-        return not (self.names or self.has_history or self.strangers)
+        return not (self.names or self.has_history or self.strangers or self.obstacles or self.others)
 
 
 def folder(path: str) -> Listing:
@@ -48,20 +54,34 @@ def folder(path: str) -> Listing:
 
 def _sort(entry: os.DirEntry[str], listing: Listing) -> None:
     name = entry.name
-    if name == HISTORY and entry.is_dir(follow_symlinks=False):
-        listing.has_history = True
-    elif not entry.is_file(follow_symlinks=False):
-        listing.strangers.append((entry.path, "neither a file nor the history"))
+    is_file = entry.is_file(follow_symlinks=False)
+    if name == HISTORY:
+        _sort_history(entry, listing)
     elif match := _PENDING.fullmatch(name):
-        listing.pending[match[1]].append(match[2])
+        if is_file:
+            listing.pending[match[1]].append(match[2])
+        else:
+            listing.obstacles.append(entry.path)
     elif match := _PREPARED.fullmatch(name):
-        listing.prepared.add(match[1])
-    elif name.endswith(SIDECAR_SUFFIX) and is_escaped(name.removesuffix(SIDECAR_SUFFIX)):
+        if is_file:
+            listing.prepared.add(match[1])
+        else:
+            listing.obstacles.append(entry.path)
+    elif name.endswith(SIDECAR_SUFFIX) and is_file_name(name.removesuffix(SIDECAR_SUFFIX)):
         listing.sidecars.add(name.removesuffix(SIDECAR_SUFFIX))
-    elif is_escaped(name):
-        listing.contents.add(name)
+    elif is_file_name(name):
+        (listing.contents if is_file else listing.others).add(name)
     else:
         listing.strangers.append((entry.path, "a name that the service does not give"))
+
+
+def _sort_history(entry: os.DirEntry[str], listing: Listing) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        listing.has_history = True
+    elif entry.is_dir():
+        listing.strangers.append((entry.path, "a symbolic link, which is not followed"))
+    else:
+        listing.obstacles.append(entry.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +95,20 @@ class Revision:
 
 @dataclass(slots=True)
 class History:
-    """The older revisions of a folder, oldest first, by what is there of each; ``strangers`` as in ``Listing``."""
+    """The older revisions of a folder, oldest first, by what is there of each.
+
+    ``strangers`` and ``obstacles`` are as in ``Listing``.
+    """
 
     revisions: list[Revision] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     strangers: list[tuple[str, str]] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing at all, not even something strange."""
-        return not (self.revisions or self.strays or self.strangers)
+        return not (self.revisions or self.strays or self.strangers or self.obstacles)
 
     def of(self, name: str) -> list[Revision]:
         """Those of one resource, newest first."""
@@ -98,15 +122,19 @@ def history(path: str) -> History:
         OSError: it cannot be listed; where there is none, it is empty.
     """
     try:
-        names = sorted(os.listdir(f"{path}/{HISTORY}"))
-    except FileNotFoundError:
+        with os.scandir(f"{path}/{HISTORY}") as entries:
+            are_files = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
         return History()
     found = History()
+    names = sorted(are_files)
     sidecars = {name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)}
     for name in names:
         match = _REVISION.fullmatch(name.removesuffix(SIDECAR_SUFFIX))
-        if match is None or not is_escaped(match[2]):
+        if match is None or not is_file_name(match[2]):
             found.strangers.append((f"{path}/{HISTORY}/{name}", "a name that the service does not give"))
+        elif not are_files[name]:
+            found.obstacles.append(f"{path}/{HISTORY}/{name}")
         elif name.endswith(SIDECAR_SUFFIX):
             day, _, clock = match[1].partition("T")
             instant = Instant(f"{day}T{clock.replace('-', ':')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError
 from persistence.model.sidecar import Sidecar
-from persistence.store import sidecars
+from persistence.store import files, sidecars
 from persistence.store.layout import Place
 from persistence.upkeep import listing
 from persistence.upkeep.listing import History
@@ -21,13 +22,14 @@ from persistence.upkeep.listing import History
 class Opened:
     """A folder as it was while its lock was held: sidecars as bytes and modification time, contents open.
 
-    Older revisions are not opened: nobody removes them.
+    Older revisions are not opened: nobody removes them. ``problems`` says what is missing or cannot be opened.
     """
 
     path: str
     sidecars: dict[str, tuple[bytes, int]]
     contents: dict[str, BinaryIO]
     history: History
+    problems: list[str]
 
     def sidecar(self, name: str) -> Sidecar | None:
         """What is said about a content, if that can be read."""
@@ -38,19 +40,37 @@ def open_all(path: str, stack: ExitStack) -> Opened:
     """Open a folder's files until the stack ends; a content that is committed and not yet in its place, too.
 
     Raises:
-        OSError: it cannot be listed, or a file in it not be opened.
+        OSError: it cannot be listed, or there are not enough descriptors.
     """
     found = listing.folder(path)
-    read = {name: _read(Place(path, name).sidecar) for name in found.sidecars}
-    contents: dict[str, BinaryIO] = {}
-    for name in found.contents | set(found.pending):
+    all_there = Opened(path, {}, {}, listing.history(path) if found.has_history else History(), [])
+    for name in found.sidecars | found.contents | set(found.pending):
         place = Place(path, name)
-        sidecar = decoded(read[name][0]) if name in read else None
-        if sidecar is not None and sidecar.id in found.pending.get(name, ()):
-            contents[name] = stack.enter_context(_open(place.pending(sidecar.id)))
-        elif name in found.contents:
-            contents[name] = stack.enter_context(_open(place.content))
-    return Opened(path, read, contents, listing.history(path) if found.has_history else History())
+        if name in found.sidecars:
+            with _noting(place.sidecar, all_there):
+                all_there.sidecars[name] = _read(place.sidecar)
+        sidecar = all_there.sidecar(name)
+        if sidecar is None and name in all_there.sidecars:
+            all_there.problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
+        with _noting(place.content, all_there):
+            if sidecar is not None and sidecar.id in found.pending.get(name, ()):
+                all_there.contents[name] = stack.enter_context(_open(place.pending(sidecar.id)))
+            elif name in found.contents:
+                all_there.contents[name] = stack.enter_context(_open(place.content))
+            elif sidecar is not None and not sidecar.deleted:
+                raise FileNotFoundError(errno.ENOENT, "its content is missing, or no file")
+    return all_there
+
+
+@contextmanager
+def _noting(path: str, opened: Opened) -> Iterator[None]:
+    """Note that a file cannot be opened, and go on with the others."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise
+        opened.problems.append(f"{path}: {error.strerror}")
 
 
 @contextmanager
@@ -66,13 +86,13 @@ def opened(path: str) -> Iterator[BinaryIO | None]:
         yield None
         return
     except OSError as error:
-        raise DamagedError(f"{sidecars.last_names(path)}: {error.strerror}") from error
+        raise DamagedError(f"{path}: {error.strerror}") from error
     with file:
         yield file
 
 
 def _open(path: str) -> BinaryIO:
-    return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+    return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
 
 
 def decoded(data: bytes) -> Sidecar | None:
@@ -84,5 +104,5 @@ def decoded(data: bytes) -> Sidecar | None:
 
 
 def _read(path: str) -> tuple[bytes, int]:
-    with open(path, "rb") as file:
+    with FileIO(files.open_to_read(path)) as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns

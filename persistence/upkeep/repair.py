@@ -11,6 +11,8 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from persistence.errors import DamagedError
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
@@ -31,11 +33,13 @@ _FOR_OTHERS = 0o007
 class Repair:
     """Repairs findings in the tree of one root. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(self, path: str, quarantine: Quarantine, adoption: Adoption) -> None:
+    def __init__(self, path: str, quarantine: Quarantine, adoption: Adoption, *, may_guess: bool) -> None:
+        """``may_guess`` says whether a form version that nothing tells may be that of a new document."""
         self._root = path
+        self._may_guess = may_guess
         self._quarantine = quarantine
         self._adoption = adoption
-        self._of_folders: dict[Kind, Callable[[Folder, Finding, Place], None]] = {
+        self._of_folders: dict[Kind, Callable[[Folder, Finding, Place], str | None]] = {
             Kind.SIDECAR_UNREADABLE: self._sidecar_unreadable,
             Kind.CONTENT_MISSING: self._content_missing,
             Kind.TORN_COPY: self._torn_copy,
@@ -46,12 +50,15 @@ class Repair:
             Kind.STRAY_FILE: self._quarantine_path,
             Kind.KEPT_TWICE: self._kept_twice,
             Kind.ORPHANED_HISTORY: self._orphaned_history,
-            Kind.ORPHANED_ATTACHMENT: self._quarantine_both,
+            Kind.ORPHANED_ATTACHMENT: self._orphaned_attachment,
             Kind.TIMES_LOST: self._times_lost,
         }
 
     def of_root(self, finding: Finding) -> None:
-        """Repair what is wrong with the service's own files."""
+        """Repair what is wrong with the service's own files, or on the way to a folder."""
+        if finding.kind is Kind.NO_ACCESS:
+            _give_access(finding.path)
+            return
         if finding.kind is Kind.STRAY_OWN:
             _remove(finding.path)
             return
@@ -60,32 +67,58 @@ class Repair:
         formats.write(f"{self._root}/{LAYOUT}", LayoutFile(FORMAT))
         root.make_own(self._root)
 
-    def of_folder(self, folder: Folder, finding: Finding) -> None:
-        """Repair one thing in a folder."""
+    def of_folder(self, folder: Folder, finding: Finding) -> str | None:
+        """Repair one thing in a folder; returns what was done, where there is a choice."""
         if finding.kind in {Kind.NO_ACCESS, Kind.OPEN_ACCESS}:
-            _give_access(finding.path, os.stat(self._root))
+            _give_access(finding.path)
         elif finding.kind is Kind.EMPTY_DIRECTORY:
             files.remove_if_empty(finding.path)
         elif finding.place is None:
             self._quarantine.move(finding.path, finding)
         else:
-            self._of_folders[finding.kind](folder, finding, finding.place)
+            return self._of_folders[finding.kind](folder, finding, finding.place)
+        return None
 
-    def _recover(self, _folder: Folder, _finding: Finding, place: Place) -> None:
+    def _recover(self, folder: Folder, finding: Finding, place: Place) -> None:
+        committed = reading.read_sidecar(place)
+        if committed is not None and not committed.deleted and files.exists(place.pending(committed.id)):
+            self._save_from_overwriting(folder, finding, place, committed)
         writing.recover(place)
         files.sync_directory(place.directory)
 
-    def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def _save_from_overwriting(self, folder: Folder, finding: Finding, place: Place, committed: Sidecar) -> None:
+        """Finishing a commit replaces the content in place: usually the one before, which is in the history."""
+        pending = Place(place.directory, os.path.basename(place.pending(committed.id)))
+        if not os.path.lexists(place.content):
+            return
+        if os.path.samefile(pending.content, place.content):
+            files.remove(pending.content)  # a rename of one over the other would leave both
+            return
+        if is_whole(place, committed) and not is_whole(pending, committed):
+            self._quarantine.move(pending.content, finding)
+            return
+        kept = newest_whole(listing.history(folder.path), place.name, living=True)
+        if kept is None or not is_whole(place, kept[1]):
+            self._quarantine.keep(place.content, finding)
+
+    def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: Place) -> str:
         """The content is acknowledged, what was known about it is lost: make it known again, or bury it."""
+        if not stat.S_ISREG(os.lstat(place.sidecar).st_mode):
+            known = self._known(folder, place) if os.path.lexists(place.content) else None
+            self._quarantine.move(place.sidecar, finding)
+            if known is not None:
+                self._adoption.adopt(folder, place, over=known)
+            return "moved it to .quarantine"
         if not os.path.lexists(place.content):
             self._quarantine.keep(place.sidecar, finding)
-            self._go_back(folder, place, to_living=False)
-            return
+            return self._go_back(folder, place, to_living=False)
         known = self._known(folder, place)
+        if known is None and self._may_guess:
+            known = self._adoption.new(folder, place)
         if known is None:
-            raise DamagedError("its form version is not known: move the sidecar away, and --adopt takes the content in")
-        self._quarantine.keep(place.sidecar, finding)
-        self._adoption.adopt(folder, place, over=known)
+            raise DamagedError("nothing tells its form version; with --adopt it becomes that of a new document")
+        self._adoption.adopt(folder, place, over=known, first=lambda: self._quarantine.keep(place.sidecar, finding))
+        return f"made a new sidecar for the content, with form version {known.version}; the old one is in .quarantine"
 
     def _known(self, folder: Folder, place: Place) -> Sidecar | None:
         """What is surely true of a resource whose sidecar is lost: of an older revision, or of another file of it."""
@@ -101,16 +134,18 @@ class Repair:
                     return self._adoption.nothing_known(sibling.version)
         return None
 
-    def _content_missing(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def _content_missing(self, folder: Folder, finding: Finding, place: Place) -> str:
+        if os.path.lexists(place.content):
+            raise DamagedError("what lies in its place is to be moved first")
         lost = reading.read_sidecar(place)
         for revision, sidecar in readable(listing.history(folder.path), place.name):
             if lost is not None and sidecar.id == lost.id and is_whole(revision.place, sidecar):
                 mending.reinstate(place, sidecar, revision.place.content)
-                return
+                return "found the content in the history"
         self._quarantine.keep(place.sidecar, finding)
-        self._go_back(folder, place, to_living=True)
+        return self._go_back(folder, place, to_living=True)
 
-    def _go_back(self, folder: Folder, place: Place, *, to_living: bool) -> None:
+    def _go_back(self, folder: Folder, place: Place, *, to_living: bool) -> str:
         """Make the newest whole revision current; without one, the resource counts as never stored.
 
         Where it may have been deleted (no content, and a sidecar that says nothing) it is recorded as deleted instead:
@@ -118,16 +153,18 @@ class Repair:
         """
         newest = newest_whole(listing.history(folder.path), place.name, living=False)
         if newest is None:
-            files.remove(place.sidecar)  # it is in the quarantine
+            files.remove(place.sidecar)
             files.sync_directory(place.directory)
-        elif newest[1].deleted or not to_living:
+            return "nothing of it is left: it counts as never stored; its sidecar is in .quarantine"
+        if newest[1].deleted or not to_living:
             self._entomb(place, newest[1])
-        else:
-            mending.reinstate(place, newest[1], newest[0].place.content)
+            return f"recorded it as deleted; revisions up to {newest[1].modified} are in the history"
+        mending.reinstate(place, newest[1], newest[0].place.content)
+        return f"went back to the revision of {newest[1].modified}; the lost one's sidecar is in .quarantine"
 
     def _torn_copy(self, folder: Folder, finding: Finding, place: Place) -> None:
         for _, sidecar in readable(listing.history(folder.path), place.name):
-            if bears(place, sidecar):
+            if bears(place, sidecar) and is_whole(place, sidecar):
                 self._quarantine.keep(place.sidecar, finding)
                 mending.adopt(place, sidecar)
                 return
@@ -142,7 +179,11 @@ class Repair:
             files.remove(place.sidecar)
         files.sync_directory(place.directory)
 
-    def _kept_twice(self, _folder: Folder, _finding: Finding, revision: Place) -> None:
+    def _kept_twice(self, _folder: Folder, finding: Finding, revision: Place) -> None:
+        """The second name of the content goes; if another content has got it, that one is not deleted."""
+        sidecar = reading.read_sidecar(revision)
+        if os.path.lexists(revision.content) and (sidecar is None or not is_whole(revision, sidecar)):
+            self._quarantine.move(revision.content, finding)
         files.remove(revision.content)
         files.remove(revision.sidecar)
 
@@ -152,12 +193,26 @@ class Repair:
             self._entomb(place, newest[1])
 
     def _entomb(self, place: Place, newest: Sidecar) -> None:
-        mending.entomb(place, tombstone(newest, modified=next_after(newest.modified), modifier=None))
+        grave = tombstone(newest, modified=next_after(newest.modified), modifier=None)
+        mending.entomb(place, replace(grave, adopted=True))
 
     def _times_lost(self, _folder: Folder, _finding: Finding, place: Place) -> None:
         sidecar = reading.read_sidecar(place)
         if sidecar is not None:
+            if not files.exists(place.pending(sidecar.id)):
+                files.separate(place.content, place.pending(sidecar.id))
             files.stamp(place.content, stamp(sidecar))
+
+    def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: Place) -> None:
+        """Moved under its pending name: without its sidecar it is then a stray, and nothing put there by hand."""
+        sidecar = reading.read_sidecar(place)
+        if sidecar is None:
+            return
+        pending = place.pending(sidecar.id)
+        files.rename(place.content, pending)
+        files.sync_directory(place.directory)
+        self._quarantine.move(place.sidecar, finding)
+        self._quarantine.move(pending, finding)
 
     def _quarantine_path(self, _folder: Folder, finding: Finding, _place: Place) -> None:
         self._quarantine.move(finding.path, finding)
@@ -176,9 +231,7 @@ def _remove(path: str) -> None:
         files.remove(path)
 
 
-def _give_access(path: str, owner: os.stat_result) -> None:
+def _give_access(path: str) -> None:
     status = os.lstat(path)
-    if status.st_uid != owner.st_uid:
-        files.set_owner(path, owner.st_uid, owner.st_gid)
     needed = files.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
     files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

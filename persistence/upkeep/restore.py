@@ -6,16 +6,18 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.instants import next_after
-from persistence.store import digests, files, formats, locks, root
+from persistence.store import digests, files, formats, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, QUARANTINE, SERVICE, file_name
-from persistence.upkeep import owner, sums
+from persistence.upkeep import sums
 from persistence.upkeep.backup import complete
 from persistence.upkeep.copies import chunks
 from persistence.upkeep.sums import SUMS
+from persistence.upkeep.tree import OWN
 
 _BUSY = "the data directory is in use: stop the service first"
 
@@ -77,15 +79,21 @@ class Restore:
         """
         with disk_errors(f"restoring {self.source} to {self._root}"):
             layout = self._layout()
-            self._begin(layout)
-            with locks.alone(f"{self._root}/{SERVICE}", _BUSY), open(f"{self.source}/{SUMS}", "rb") as file:
-                for digest, path in sums.read(file):
-                    problem = self._one(path, digest) if path != LAYOUT else None
-                    if problem is not None:
-                        yield problem
-                    yield None
-                files.sync_everything()
-                formats.write(f"{self._root}/{LAYOUT}", layout)
+            with open(f"{self.source}/{SUMS}", "rb") as file:
+                for _ in sums.read(file):  # all of it can be read: known before anything is changed
+                    pass
+                self._prepare()
+                with locks.alone(f"{self._root}/{SERVICE}", _BUSY):
+                    self._begin(layout)
+                    file.seek(0)
+                    for digest, path in sums.read(file):
+                        problem = self._one(path, digest) if path != LAYOUT else None
+                        if problem is not None:
+                            yield problem
+                        yield None
+                    yield from self._unlisted()
+                    files.sync_everything()
+                    formats.write(f"{self._root}/{LAYOUT}", layout)
 
     def _layout(self) -> LayoutFile:
         layout = formats.read(f"{self.source}/{LAYOUT}")
@@ -95,19 +103,35 @@ class Restore:
             formats.check(f"{self.source}/{LAYOUT}", layout)
         return layout
 
-    def _begin(self, layout: LayoutFile) -> None:
-        path = f"{self._root}/{LAYOUT}"
+    def _unlisted(self) -> Iterator[str]:
+        """What lies in the backup and is not in its list, which may have lost its end."""
+        for directory, _, names in os.walk(self.source):
+            for name in names:
+                path = os.path.relpath(f"{directory}/{name}", self.source)
+                is_there = any(os.path.lexists(f"{base}/{path}") for base in (self._root, self._quarantine))
+                if path not in {SUMS, LAYOUT} and not is_there:
+                    yield f"{path}: not in {SUMS}, and not restored"
+
+    def _prepare(self) -> None:
+        """Make the root and its locks, if it may be restored to."""
         files.ensure_directory(self._root)
-        there = formats.read(path)
-        if there is None and set(os.listdir(self._root)) - {"lost+found"}:
+        self._check()
+        owner.require(self._root)
+        root.make_own(self._root)
+
+    def _begin(self, layout: LayoutFile) -> None:
+        """Say in the root that it is being restored; what is there is looked at again under the lock."""
+        self._check()
+        formats.write(f"{self._root}/{LAYOUT}", LayoutFile(max(layout.format, FORMAT), restoring=self.source))
+
+    def _check(self) -> None:
+        there = formats.read(f"{self._root}/{LAYOUT}")
+        if there is None and set(os.listdir(self._root)) - {"lost+found"} - OWN:
             raise StartupError(f"{self._root} is not empty")
         if there is not None and there.restoring and there.restoring != self.source:
             raise StartupError(f"{self._root} holds half of {there.restoring}: restore that again, or empty it")
-        if there is not None and not there.restoring:
+        if there is not None and not there.restoring and set(os.listdir(self._root)) - {"lost+found"} - OWN:
             raise StartupError(f"{self._root} holds a tree already")
-        owner.require(self._root)
-        formats.write(path, LayoutFile(max(layout.format, FORMAT), restoring=self.source))
-        root.make_own(self._root)
 
     def _one(self, path: str, digest: str) -> str | None:
         target = f"{self._root}/{path}"
@@ -118,7 +142,7 @@ class Restore:
         files.make_directories(os.path.dirname(target))
         hashing = hashlib.sha256()
         try:
-            with open(f"{self.source}/{path}", "rb") as file:
+            with FileIO(files.open_to_read(f"{self.source}/{path}")) as file:
                 status = os.fstat(file.fileno())
                 files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
         except FileNotFoundError:

@@ -17,6 +17,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.sidecar import LARGEST_VERSION
+from persistence.store import owner
 from persistence.store.layout import (
     CREATIONS,
     LAYOUT,
@@ -30,13 +32,14 @@ from persistence.store.layout import (
     is_escaped,
     unescape,
 )
-from persistence.store.locks import Locks
+from persistence.store.locks import Locks, stripe
 from persistence.upkeep.findings import Finding, Kind
 
 OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE}
 """What a root has of the service's own."""
 
 _DEFINITIONS = "form"
+_DEPTH = 4
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 _OTHERS = ("lost+found", ".git")
 """Names in a root that belong to the file system, and to those who version their forms with git."""
@@ -79,18 +82,19 @@ class Tree:
     def __init__(self, root: str, *, lock_timeout: float) -> None:
         self.root = os.path.abspath(root)
         self.layout = Layout(self.root)
-        self._locks = Locks(self.layout.own(LOCKS), lock_timeout)
-        self._can_lock = os.path.isdir(self.layout.own(LOCKS))
+        self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
+        self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
 
     @contextmanager
     def holding(self, folder: Folder) -> Iterator[None]:
-        """Keep writers out of a folder for a block; in a tree without locks nobody writes.
+        """Keep writers out of a folder for a block; in a tree without its lock nobody writes.
 
         Raises:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
-        if not self._can_lock:
+        lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
+        if not os.path.exists(lock):
             yield
             return
         with self._locks.holding(folder.scope):
@@ -108,7 +112,8 @@ class Tree:
         """
         for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
             relative = os.path.relpath(candidate, self.root)
-            if os.path.lexists(candidate) and relative.split(os.sep)[0] != os.pardir:
+            is_there = os.path.lexists(candidate) or os.path.isdir(os.path.dirname(candidate))
+            if is_there and relative.split(os.sep)[0] != os.pardir and _is_reachable(candidate, relative):
                 return () if relative == os.curdir else tuple(relative.split(os.sep))
         raise BadRequestError(f"{path} is not in the data directory")
 
@@ -133,7 +138,9 @@ class Tree:
         return self.layout.place(DocumentAddress(folder.form, collection, folder.name, DATA_XML))
 
     def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
-        for group in self._directories(path, only[:1]):
+        """Drafts before data: a draft that is saved meanwhile is then met in one of them, and not missed in both."""
+        groups = list(self._directories(path, only[:1]))
+        for group in sorted(groups, key=lambda group: not group.path.endswith(f"/{Collection.DRAFT.value}")):
             if isinstance(group, Finding):
                 yield group
                 continue
@@ -154,6 +161,9 @@ class Tree:
             entries = os.scandir(path)
         except FileNotFoundError:
             return
+        except PermissionError:
+            yield Finding(Kind.NO_ACCESS, path, "the service may not use it; what is in it was not looked at")
+            return
         except OSError as error:
             yield Finding(Kind.UNREADABLE, path, str(error.strerror))
             return
@@ -164,7 +174,7 @@ class Tree:
                 if path == self.root and (entry.name in OWN or entry.name.startswith((*_OTHERS, f"{LAYOUT}."))):
                     continue
                 if entry.is_symlink():
-                    yield _foreign(entry.path, "a symbolic link, which is not followed")
+                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service follows it")
                 elif not entry.is_dir(follow_symlinks=False):
                     yield _foreign(entry.path, "a file where only directories are")
                 elif not is_escaped(entry.name):
@@ -173,8 +183,13 @@ class Tree:
                     yield entry
 
 
+def _is_reachable(path: str, relative: str) -> bool:
+    """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
+    return os.path.lexists(path) or relative.count(os.sep) >= _DEPTH
+
+
 def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdigit() and not name.startswith("0")
+    return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
 
 
 def _foreign(path: str, what: str) -> Finding:

@@ -13,10 +13,9 @@ import msgspec
 
 from persistence.errors import StartupError, disk_errors
 from persistence.model.instants import next_after
-from persistence.store import files, formats, locks, root
+from persistence.store import files, formats, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, LOCKS, SERVICE
-from persistence.upkeep import owner
 
 
 @dataclass(frozen=True, slots=True)

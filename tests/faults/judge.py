@@ -21,7 +21,7 @@ _TOLERABLE = (
         "last name of a content: readers and writers know the other",
     ),
     (re.compile(r"unlink \S+/[^/. ][^/ ]*"), "name of a deleted content: readers go by the sidecar, writers remove it"),
-    (re.compile(r"(?!rename|fsync)\w+ /\.trash/ID.*"), "emptying the trash: it is garbage either way"),
+    (re.compile(r"(?!rename|fsync)\w+ /\.trash(/ID.*)?"), "emptying the trash: it is garbage either way"),
 )
 
 Picture = tuple[int, bytes, tuple[tuple[str, str], ...]]
@@ -94,7 +94,7 @@ def judged(point: Point, error: str, struck: Struck, pictures: Pictures) -> tupl
         return "refused", faults
     if not point.committed:
         faults.append("refused, but something has changed")
-    if point.about.startswith("/.trash/"):
+    if point.about.startswith("/.trash"):
         faults.append("refused for what is garbage either way")
     if not pictures.is_changed():
         faults.append("refused, and what is there is neither the old nor the new")

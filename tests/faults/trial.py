@@ -80,7 +80,7 @@ class Trial:
             tag = scenario.views[0].read(self._service, form)["ETag"]
             if tag is not None and tag != struck.answer["ETag"]:
                 faults.append("another revision than the acknowledged one is read")
-        discards = point.committed and any(word in point.about for word in ("/.trash/", "/form/draft"))
+        discards = point.committed and any(word in point.about for word in ("/.trash", "/form/draft"))
         trash |= self._trash() if discards else set()
         faults += self._aftermath(scenario, form, trash=trash)
         return Outcome(point, error, kind, tuple(faults), struck.is_at(point))

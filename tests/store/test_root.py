@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError, StartupError
-from persistence.store import files
+from persistence.store import files, owner
 from persistence.store.store import Store
 
 
@@ -97,3 +97,19 @@ def test_the_probe_notices_locks_that_do_not_lock(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     with pytest.raises(StartupError, match="locked out"):
         store.probe()
+
+
+def test_root_does_not_serve_the_tree_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files would be closed to the service's own user."""
+    store = Store(str(tmp_path), lock_timeout=1)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(owner, "of", lambda _: 65534)
+    with pytest.raises(StartupError, match="run this as that user"):
+        store.probe()
+
+
+def test_a_tree_whose_locks_are_closed_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path), lock_timeout=1)
+    monkeypatch.setattr(os, "access", lambda path, _: ".locks" not in path)
+    with pytest.raises(DiskError, match="Permission denied"):
+        store.free_bytes()

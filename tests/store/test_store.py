@@ -309,6 +309,20 @@ def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
     assert sorted(history) == [b"by hand", b"one"]
 
 
+def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
+    """Before anything was stored, and after a deletion: it goes to the quarantine, under its path."""
+    path = Path(store.root) / "hr/leave/data/D/data.xml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"by hand")
+    write(store, DATA, b"one")
+    bury(store, DATA)
+    path.write_bytes(b"by hand, too")
+    write(store, DATA, b"two")
+    assert content(store, DATA) == b"two"
+    kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml"))
+    assert kept == [b"by hand", b"by hand, too"]
+
+
 def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
     """A copy by an older tool keeps whole seconds: still the same revision, found the slow way."""
     sidecar = write(store, DATA, b"one")

@@ -93,8 +93,9 @@ def test_what_is_no_xml_is_served_but_not_taken_in(workshop: Workshop) -> None:
     assert workshop.get(DATA) == (200, b"<d>half")
     checked = workshop.check("--adopt")
     assert checked.status == 4
-    assert checked.findings[0]["outcome"] == "failed"
-    assert "not well-formed" in checked.findings[0]["cause"]
+    assert checked.kinds == [("not-xml", DATA)]
+    assert "not well-formed" in checked.findings[0]["what"]
+    assert list(workshop.file(".quarantine").iterdir()) == []
     assert workshop.get(DATA) == (200, b"<d>half")
 
 
@@ -146,6 +147,30 @@ def test_a_file_put_back_after_a_deletion_lives_again(workshop: Workshop) -> Non
     assert workshop.check("--deep").findings == []
 
 
+def test_an_edit_keeps_the_draft(workshop: Workshop) -> None:
+    workshop.put("app/form/draft/document/data.xml", b"<d>unsaved</d>")
+    edit_in_place(workshop.file(DATA), EDITED)
+    assert workshop.check("--adopt", "--repair").status == 3
+    assert workshop.check().findings == []
+    assert workshop.get("app/form/draft/document/data.xml") == (200, b"<d>unsaved</d>")
+
+
+def test_what_is_taken_in_is_closed_to_others(workshop: Workshop) -> None:
+    """An editor has given it the permissions of its own user."""
+    replace(workshop.file(DATA), EDITED)
+    workshop.file(DATA).chmod(0o644)
+    workshop.check("--adopt")
+    assert workshop.file(DATA).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_deleted_document_is_restored_by_a_copy_from_the_history(workshop: Workshop) -> None:
+    """By hand, without its time; with its time it is what a copying tool has left behind."""
+    kept = workshop.history(DELETED)[0]
+    shutil.copyfile(kept, workshop.file(DELETED))
+    assert workshop.check("--repair", "--adopt").status == 3
+    assert workshop.get(DELETED) == (200, b"<d>gone</d>")
+
+
 def test_a_checkout_of_content_and_sidecar_together_is_only_a_matter_of_times(workshop: Workshop) -> None:
     """Git brings both back and keeps no times: the digest says that they belong together."""
     tag = workshop.head(DATA)["ETag"]
@@ -166,13 +191,13 @@ def test_nothing_is_taken_in_while_it_is_being_edited(workshop: Workshop, monkey
     calls = iter(range(1000))
 
     def restless(path: str) -> os.stat_result:
-        if str(path).endswith("/data.xml") and next(calls) % 2:
-            workshop.file(DATA).write_bytes(EDITED + b" " * 8)
+        if str(path).endswith("/data.xml"):
+            workshop.file(DATA).write_bytes(EDITED + b" " * next(calls))
         return original(path)
 
     monkeypatch.setattr("persistence.upkeep.adoption.os.lstat", restless)
     checked = workshop.check("--adopt")
     monkeypatch.undo()
     assert checked.status == 4
-    assert "is being edited" in checked.findings[0]["cause"]
+    assert "is being edited" in checked.findings[0]["said"]
     assert workshop.get(DATA)[0] == 200

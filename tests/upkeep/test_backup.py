@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
@@ -136,10 +137,56 @@ def test_damage_in_the_tree_is_said_and_saved_as_it_is(workshop: Workshop, tmp_p
     os.utime(workshop.file(DATA), ns=(status.st_mtime_ns,) * 2)
     done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
     assert done.exit_code == 4
-    (line,) = done.stdout.splitlines()
-    assert line.startswith(f"{DATA}: its digest is not sha256:")
+    lines = sorted(done.stdout.splitlines())
+    assert lines[0].startswith(f"{DATA}: its digest is not sha256:")
+    assert lines[1:] == [f"{DRAFT}.json: it cannot be read as a sidecar; it is saved as it is"]
     command("restore", str(tmp_path / "backups"), "--data", str(tmp_path / "restored"))
     assert tree(tmp_path / "restored") == tree(workshop.root)
+
+
+def test_what_is_not_saved_is_said(workshop: Workshop, tmp_path: Path) -> None:
+    """A backup must not look whole if it is not: missing contents, links, and what cannot be listed."""
+    workshop.file(DATA).unlink()
+    (tmp_path / "elsewhere").mkdir()
+    workshop.file("app/linked").symlink_to(tmp_path / "elsewhere")
+    done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
+    assert done.exit_code == 4
+    assert sorted(done.stdout.splitlines()) == [
+        f"{DATA}: its content is missing, or no file",
+        "app/linked: a symbolic link; the service follows it; it is not saved",
+    ]
+
+
+def test_a_directory_that_cannot_be_listed_is_said(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("app/form/data"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
+    assert done.exit_code == 4
+    assert done.stdout.startswith("app/form/data: the service may not use it")
+
+
+def test_a_backup_is_not_made_inside_another(workshop: Workshop, tmp_path: Path) -> None:
+    saved = backup(workshop, tmp_path / "backups")
+    done = command("backup", str(saved), "--data", str(workshop.root))
+    assert "is a backup itself" in str(done.exception)
+    assert "there is no data directory" in str(command("backup", str(tmp_path / "b"), "--data", "/nowhere").exception)
+
+
+def test_a_tree_that_was_only_started_is_empty(workshop: Workshop, tmp_path: Path) -> None:
+    """Somebody starts the service before restoring."""
+    saved = backup(workshop, tmp_path / "backups")
+    Workshop(tmp_path / "fresh").get(DATA)
+    gc.collect()  # the service has stopped
+    assert command("restore", str(saved), "--data", str(tmp_path / "fresh")).exit_code == 0
+    assert tree(tmp_path / "fresh") == tree(workshop.root)
 
 
 def test_interrupted_writes_are_saved_as_what_is_committed(workshop: Workshop, tmp_path: Path) -> None:

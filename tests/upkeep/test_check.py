@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.errors import StartupError
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from persistence.store import owner
 from tests.upkeep.workshop import (
     ATTACHMENT,
     DATA,
@@ -186,6 +187,7 @@ def take_access(workshop: Workshop) -> None:
 
 
 def open_access(workshop: Workshop) -> None:
+    workshop.root.chmod(0o755)
     workshop.file(DATA).chmod(0o646)
 
 
@@ -242,8 +244,8 @@ REPAIRED = (
     Case(leave_stray_content, "stray-file", f"{DOCUMENT}/.data.xml.", severity=LEFT),
     Case(leave_deleted_content, "unfinished-removal", DELETED, DELETED, (404, b""), severity=LEFT),
     Case(leave_copy_of_deleted_content, "unfinished-removal", DELETED, DELETED, (404, b""), severity=LEFT),
-    Case(keep_twice, "kept-twice", HISTORY, severity=LEFT),
-    Case(keep_sidecar_twice, "kept-twice", HISTORY, severity=LEFT),
+    Case(keep_twice, "kept-twice", HISTORY, severity="notice"),
+    Case(keep_sidecar_twice, "kept-twice", HISTORY, severity="notice"),
     Case(lose_everything_current, "orphaned-history", DATA, after=(404, b""), severity=LEFT),
     Case(lose_older_content, "revision-damaged", HISTORY),
     Case(garble_older_sidecar, "revision-damaged", HISTORY),
@@ -336,8 +338,7 @@ def test_a_version_is_not_guessed_by_a_repair(workshop: Workshop) -> None:
     checked = workshop.check("--repair")
     assert checked.status == 4
     assert checked.findings[0]["outcome"] == "failed"
-    assert "its form version is not known" in checked.findings[0]["cause"]
-    sidecar.unlink()
+    assert "nothing tells its form version" in checked.findings[0]["said"]
     assert workshop.check("--repair", "--adopt").status == 3
     assert workshop.get("app/form/data/alone/data.xml") == (200, NEW)
 
@@ -396,6 +397,7 @@ def test_any_name_can_be_shown(workshop: Workshop) -> None:
 
 
 def test_permissions_in_the_history_count_too(workshop: Workshop) -> None:
+    workshop.root.chmod(0o755)
     workshop.history(DATA)[0].chmod(0o644)
     workshop.file(HISTORY).chmod(0o755)
     assert [kind for kind, _ in workshop.check("--repair").kinds] == ["open-access"] * 2
@@ -430,7 +432,7 @@ def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
     workshop.file(f"{HISTORY}/notes.txt").write_text("notes")
     before = workshop.state()
     checked = workshop.check("--repair", "--adopt", "--deep")
-    assert {kind for kind, _ in checked.kinds} == {"foreign"}
+    assert {kind for kind, _ in checked.kinds} == {"foreign", "link"}
     assert {path for _, path in checked.kinds} == {
         *("README.md", "app/form/data/notes.txt", "app/form/form/latest", "app/form/form/01", "app/form/other"),
         *(f"{DOCUMENT}/sub", f"{DOCUMENT}/.hidden", f"{DOCUMENT}/data.xml~", f"{HISTORY}/notes.txt"),
@@ -453,6 +455,91 @@ def test_temporary_files_of_killed_workers_are_found_when_they_are_old(workshop:
     assert not spooled.exists()
     assert not old_links.exists()
     assert len(list(workshop.file(".spool").iterdir())) == 1
+
+
+def test_others_may_look_at_what_lies_in_a_closed_directory(workshop: Workshop) -> None:
+    """Editors and checkouts give every file a 644; with the root closed to others that lets nobody in."""
+    workshop.file(DATA).chmod(0o644)
+    assert workshop.check().findings == []
+
+
+def test_a_lost_content_says_what_became_of_it(workshop: Workshop) -> None:
+    lose_content(workshop)
+    lose_first_content(workshop)
+    said = {finding["path"]: finding["said"] for finding in workshop.check("--repair").findings}
+    assert said[DATA].startswith("went back to the revision of 2")
+    assert said[ATTACHMENT].startswith("nothing of it is left: it counts as never stored")
+
+
+def test_files_of_another_user_are_said_once_for_a_folder(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair cannot give them back: only root can."""
+    monkeypatch.setattr(owner, "of", lambda _: 65534)
+    checked = workshop.check()
+    assert {kind for kind, _ in checked.kinds} == {"wrong-owner"}
+    assert len(checked.kinds) == checked.summary["folders"]
+    assert "chown" in checked.findings[0]["does"]
+
+
+def test_a_repair_keeps_the_draft_that_was_there_before(workshop: Workshop) -> None:
+    """What a repair or an adoption makes is newer than the draft, but it has erased none."""
+    workshop.put("app/form/draft/document/data.xml", b"<d>unsaved</d>")
+    workshop.file(f"{DATA}.json").write_bytes(b"?")
+    workshop.file(DATA).unlink()
+    assert workshop.check("--repair").status == 3
+    assert workshop.get(DATA) == (404, b"")
+    assert workshop.check("--repair").findings == []
+    assert workshop.get("app/form/draft/document/data.xml") == (200, b"<d>unsaved</d>")
+
+
+def test_a_copy_with_the_time_of_another_revision_is_not_given_its_sidecar(workshop: Workshop) -> None:
+    """A copying tool reads the new content and sets the time it saw before: the digest decides."""
+    workshop.put(DATA, b"<d>one</d>")
+    older = workshop.history(DATA)[0]
+    workshop.put(DATA, b"<d>two</d>")
+    workshop.file(DATA).write_bytes(b"<d>6xx</d>")
+    os.utime(workshop.file(DATA), ns=(older.stat().st_mtime_ns,) * 2)
+    assert workshop.check("--repair").kinds == [("edited", DATA)]
+
+
+def test_what_is_no_tree_is_not_made_one(tmp_path: Path) -> None:
+    """Somebody named the wrong directory."""
+    (tmp_path / "letters/2026/data/x").mkdir(parents=True)
+    (tmp_path / "letters/2026/data/x/notes.json").write_text('{"mine": true}')
+    (tmp_path / "letters/2026/data/empty").mkdir()
+    workshop = Workshop(tmp_path)
+    before = workshop.state()
+    for flags in ((), ("--repair", "--adopt")):
+        done = CliRunner().invoke(commands, ["check", "--data", str(tmp_path), *flags])
+        assert "is no data directory" in str(done.exception)
+    assert workshop.state() == before
+    assert not (tmp_path / ".locks").exists()
+
+
+def test_a_json_file_put_there_by_hand_is_no_broken_sidecar(workshop: Workshop) -> None:
+    workshop.file(f"{DOCUMENT}/upload.json").write_text('{"any": "thing"}')
+    checked = workshop.check("--repair", "--adopt")
+    assert checked.kinds == [("foreign", f"{DOCUMENT}/upload.json")]
+    assert "upload%2Ejson" in checked.findings[0]["what"]
+
+
+def test_a_closed_directory_is_opened_again(workshop: Workshop) -> None:
+    """Also one on the way to the documents; what is in it is looked at by the next check."""
+    if os.geteuid() == 0:
+        pytest.skip("root may use every directory")
+    workshop.file("app/form").chmod(0)
+    assert workshop.check().kinds == [("no-access", "app/form")]
+    assert workshop.check("--repair").status == 3
+    assert workshop.check().findings == []
+
+
+def test_a_check_by_another_user_makes_no_lock_files(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be closed to the service."""
+    lose_content(workshop)
+    for lock in workshop.file(".locks").glob("??"):
+        lock.unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
+    assert workshop.check().status == 4
+    assert list(workshop.file(".locks").glob("??")) == []
 
 
 def test_a_path_limits_the_check(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

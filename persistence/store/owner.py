@@ -1,0 +1,37 @@
+"""Whose the tree is: files that another user makes in it would be closed to the service."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from persistence.errors import StartupError
+from persistence.store.layout import LAYOUT
+
+
+def of(root: str) -> int:
+    """The user as whom the service runs, by number: who wrote ``layout.json``, else whose the directory is."""
+    try:
+        return os.stat(f"{root}/{LAYOUT}").st_uid
+    except FileNotFoundError:
+        return os.stat(root).st_uid
+
+
+def name(user: int) -> str:
+    """The name of a user, else the number."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def require(root: str) -> None:
+    """Make sure that this process runs as the service's user.
+
+    Raises:
+        StartupError: it does not, and names the user.
+        OSError: the directory cannot be looked at.
+    """
+    if of(root) != os.geteuid():
+        user = name(of(root))
+        raise StartupError(f"{root} belongs to user {user}: run this as that user (sudo -u {user} ...)")

@@ -1,0 +1,24 @@
+"""A command that is killed, or that the disk refuses, leaves the state before or after; a second run completes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.upkeep import kills
+from tests.upkeep.rounds import Round, Scenario
+from tests.upkeep.scenarios import SCENARIOS, Inflict, directory
+from tests.upkeep.workshop import furnished
+
+_EVERY = 5
+
+
+@pytest.mark.parametrize(("scenario", "inflict"), SCENARIOS[::3], ids=[each.name for each, _ in SCENARIOS[::3]])
+def test_a_killed_command_leaves_nothing_half_done(tmp_path: Path, scenario: Scenario, inflict: Inflict) -> None:
+    """At every fifth call, of every third scenario; the long run takes all."""
+    pristine = furnished(tmp_path / "pristine").root
+    round_ = Round(directory(pristine, tmp_path, inflict), tmp_path, scenario)
+    outcomes = dict(round_.faults(kills.kill, every=_EVERY))
+    assert outcomes
+    assert {at: faults for at, faults in outcomes.items() if faults} == {}
