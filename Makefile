@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections check bench clean test-upkeep
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep check bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,9 +25,6 @@ test: install ## install and run the tests (under 5 minutes)
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
 
-test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call; repair random damage (15 min)
-	$(BIN)/python -m tests.upkeep
-
 test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
 	$(BIN)/python -m tests.crash
 
@@ -45,6 +42,9 @@ test-fuzz: install ## send 29,000 odd requests and documents, judged by docs/ope
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
 	$(BIN)/python -m tests.connections
+
+test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
+	$(BIN)/python -m tests.upkeep
 
 check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/ruff check .

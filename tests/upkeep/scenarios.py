@@ -83,7 +83,10 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
     (Scenario("adopt: drop", ADOPT), drop),
     (Scenario("backup: the first", BACKUP), nothing),
     (Scenario("backup: another", BACKUP), save_before),
-    (Scenario("restore", RESTORE, data="restored", checked="restored", step=5), save_before),
+    (
+        Scenario("restore", RESTORE, data="restored", checked="restored", step=5, refused="holds a tree already"),
+        save_before,
+    ),
     (Scenario("upgrade", ("upgrade",), step=20), age),
 )
 
