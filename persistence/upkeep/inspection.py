@@ -6,7 +6,6 @@ Without the folder's lock a writer at work looks like a crash; what counts is wh
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -14,10 +13,11 @@ from persistence.errors import DamagedError, MalformedXmlError
 from persistence.model.addresses import Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.store import owner, reading, writing
+from persistence.store import reading, writing
 from persistence.store import sidecars as sidecars_of
 from persistence.store.layout import HISTORY, Place
-from persistence.upkeep import listing
+from persistence.upkeep import access, listing
+from persistence.upkeep.access import Access
 from persistence.upkeep.adoption import read_through
 from persistence.upkeep.contents import Match, bears, compare, faults, is_whole
 from persistence.upkeep.findings import Finding, Kind
@@ -28,9 +28,6 @@ from persistence.upkeep.tree import Folder, Tree
 ABANDONED_AFTER = timedelta(days=7)
 """Attachments may wait this long for the first save of their document."""
 
-_FOR_OTHERS = 0o007
-_OWN_FILE = 0o600
-_OWN_DIRECTORY = 0o700
 _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 
 
@@ -40,37 +37,36 @@ class Inspector:
     def __init__(self, tree: Tree, *, deep: bool) -> None:
         self._tree = tree
         self._deep = deep
-        self._user = owner.of(tree.root)
-        self._is_open = bool(os.stat(tree.root).st_mode & stat.S_IXOTH)
+        self._access = Access(tree.root)
 
     def inspect(self, folder: Folder) -> list[Finding]:
         """Everything there is to say about a folder; one that has gone meanwhile has nothing to say."""
         try:
-            return _without_repetitions(folder, self._inspect(folder))
+            return access.without_repetitions(folder, self._inspect(folder))
         except FileNotFoundError:
             return []
         except PermissionError as error:
             path = str(error.filename or folder.path)
-            return list(self._access(path, _OWN_DIRECTORY)) or [_unreadable(path, "Permission denied")]
+            return list(self._access.to_directory(path)) or [_unreadable(path, "Permission denied")]
         except OSError as error:
             return [_unreadable(folder.path, str(error.strerror))]
 
     def _inspect(self, folder: Folder) -> Iterator[Finding]:
-        yield from self._access(folder.path, _OWN_DIRECTORY)
+        yield from self._access.to_directory(folder.path)
         found = listing.folder(folder.path)
         if found.is_empty:
             yield Finding(Kind.EMPTY_DIRECTORY, folder.path, "nothing is stored in it")
             return
         history = listing.history(folder.path) if found.has_history else History()
         yield from _strange(folder, found, history)
-        yield from self._access_to(folder.path, history)
+        yield from self._access.to_history(folder, history)
         if found.has_history and history.is_empty:
             yield Finding(Kind.EMPTY_DIRECTORY, f"{folder.path}/{HISTORY}", "there is no older revision in it")
         sidecars: dict[str, Sidecar] = {}
         for name in found.names:
             place = Place(folder.path, name)
             if name in found.sidecars:
-                yield from self._access(place.sidecar, _OWN_FILE)
+                yield from self._access.to_file(place.sidecar)
                 try:
                     sidecars[name] = _read(place)
                 except DamagedError as error:
@@ -108,7 +104,7 @@ class Inspector:
     ) -> Iterator[Finding]:
         is_there = place.name in found.contents
         if is_there:
-            yield from self._access(place.content, _OWN_FILE)
+            yield from self._access.to_file(place.content)
         if sidecar is None:
             if is_there:
                 yield _without_sidecar(place)
@@ -169,30 +165,6 @@ class Inspector:
             what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
             yield Finding(Kind.OUTDATED_DRAFT, folder.path, what)
 
-    def _access_to(self, path: str, history: History) -> Iterator[Finding]:
-        if history.revisions:
-            yield from self._access(f"{path}/{HISTORY}", _OWN_DIRECTORY)
-        for revision in history.revisions:
-            for name in (revision.place.sidecar, revision.place.content):
-                yield from self._access(name, _OWN_FILE)
-
-    def _access(self, path: str, needed: int) -> Iterator[Finding]:
-        """Whether the service's user, to whom the root belongs, may use a file or directory, and others may not."""
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            return
-        mode = stat.S_IMODE(status.st_mode)
-        if stat.S_ISLNK(status.st_mode):
-            return
-        if status.st_uid != self._user:
-            what = f"it belongs to {owner.name(status.st_uid)}, the data directory to {owner.name(self._user)}"
-            yield Finding(Kind.WRONG_OWNER, path, what)
-        elif mode & needed != needed:
-            yield Finding(Kind.NO_ACCESS, path, f"its permissions are {mode:o}: the service may not use it")
-        elif self._is_open and mode & _FOR_OTHERS:
-            yield Finding(Kind.OPEN_ACCESS, path, f"its permissions are {mode:o}: every user of the machine may use it")
-
 
 def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Finding]:
     """A definition has the version of its directory, an attachment that of its document."""
@@ -214,14 +186,6 @@ def _read(place: Place) -> Sidecar:
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar
-
-
-def _without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Finding]:
-    """Where the folder itself belongs to somebody else, so does everything in it: that is said once."""
-    found = list(findings)
-    if not any(finding.kind is Kind.WRONG_OWNER and finding.path == folder.path for finding in found):
-        return found
-    return [finding for finding in found if finding.kind is not Kind.WRONG_OWNER or finding.path == folder.path]
 
 
 def _damaged_sidecar(place: Place, error: DamagedError, found: Listing, history: History) -> Finding:
