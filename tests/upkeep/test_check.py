@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -579,6 +581,23 @@ def test_people_get_a_line_for_each_finding_and_a_summary(workshop: Workshop) ->
     done = run(workshop, "--repair")
     assert done.returncode == 3
     assert done.stdout.rstrip().endswith(": done")
+
+
+def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> None:
+    lose_content(workshop)
+    terminal, theirs = pty.openpty()
+    command = [sys.executable, "-m", "persistence.cli", "check", "--data", str(workshop.root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+        assert process.stdout is not None
+        assert process.stdout.read().startswith(f"damage: {DATA}: content-missing")
+    os.close(terminal)
+    assert b"checking" in shown
+    assert b"4/4" in shown
 
 
 @pytest.mark.parametrize(
