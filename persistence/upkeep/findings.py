@@ -34,6 +34,7 @@ class Kind(Enum):
         Remedy.REPAIR,
         "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision",
     )
+    SIDECAR_MISSING = ("sidecar-missing", Severity.DAMAGE, Remedy.REPAIR, "makes a new one from what is known")
     NOT_A_FILE = ("not-a-file", Severity.DAMAGE, Remedy.REPAIR, "moves it to .quarantine")
     CONTENT_MISSING = (
         "content-missing",
@@ -65,7 +66,7 @@ class Kind(Enum):
     STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
     KEPT_TWICE = ("kept-twice", Severity.NOTICE, Remedy.REPAIR, "removes the second name")
-    ORPHANED_HISTORY = ("orphaned-history", Severity.LEFTOVER, Remedy.REPAIR, "records the resource as deleted")
+    ORPHANED_HISTORY = ("orphaned-history", Severity.DAMAGE, Remedy.REPAIR, "goes back to the newest whole revision")
     ORPHANED_ATTACHMENT = ("orphaned-attachment", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     OUTDATED_DRAFT = ("outdated-draft", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     EMPTY_DIRECTORY = ("empty-directory", Severity.LEFTOVER, Remedy.REPAIR, "removes it")

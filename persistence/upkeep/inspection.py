@@ -106,7 +106,10 @@ class Inspector:
         if is_there:
             yield from self._access.to_file(place.content)
         if sidecar is None:
-            if is_there:
+            if is_there and history.of(place.name):
+                what = "there are older revisions, but no sidecar to the current content"
+                yield Finding(Kind.SIDECAR_MISSING, place.content, what, place)
+            elif is_there:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
             yield from self._buried(folder, place, history, is_there=is_there)

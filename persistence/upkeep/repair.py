@@ -41,6 +41,7 @@ class Repair:
         self._adoption = adoption
         self._of_folders: dict[Kind, Callable[[Folder, Finding, Place], str | None]] = {
             Kind.SIDECAR_UNREADABLE: self._sidecar_unreadable,
+            Kind.SIDECAR_MISSING: self._sidecar_missing,
             Kind.CONTENT_MISSING: self._content_missing,
             Kind.TORN_COPY: self._torn_copy,
             Kind.REVISION_DAMAGED: self._quarantine_both,
@@ -120,6 +121,18 @@ class Repair:
         self._adoption.adopt(folder, place, over=known, first=lambda: self._quarantine.keep(place.sidecar, finding))
         return f"made a new sidecar for the content, with form version {known.version}; the old one is in .quarantine"
 
+    def _sidecar_missing(self, folder: Folder, _finding: Finding, place: Place) -> str:
+        """Lost by a copying tool, say, that skips what is replaced under it."""
+        older = list(readable(listing.history(folder.path), place.name))
+        for _, sidecar in older:
+            if not sidecar.deleted and is_whole(place, sidecar):
+                mending.adopt(place, sidecar)
+                return f"it is the revision of {sidecar.modified}, whose sidecar is current again"
+        if not older:
+            raise DamagedError("no older revision can be read: move them away, and --adopt takes the content in")
+        self._adoption.adopt(folder, place, over=older[0][1])
+        return f"made a new sidecar from that of {older[0][1].modified}"
+
     def _known(self, folder: Folder, place: Place) -> Sidecar | None:
         """What is surely true of a resource whose sidecar is lost: of an older revision, or of another file of it."""
         older = next(readable(listing.history(folder.path), place.name), None)
@@ -152,6 +165,8 @@ class Repair:
         what somebody deleted must not come back.
         """
         newest = newest_whole(listing.history(folder.path), place.name, living=False)
+        if newest is None and not os.path.lexists(place.sidecar):
+            raise DamagedError("no older revision is whole")
         if newest is None:
             files.remove(place.sidecar)
             files.sync_directory(place.directory)
@@ -160,7 +175,7 @@ class Repair:
             self._entomb(place, newest[1])
             return f"recorded it as deleted; revisions up to {newest[1].modified} are in the history"
         mending.reinstate(place, newest[1], newest[0].place.content)
-        return f"went back to the revision of {newest[1].modified}; the lost one's sidecar is in .quarantine"
+        return f"went back to the revision of {newest[1].modified}"
 
     def _torn_copy(self, folder: Folder, finding: Finding, place: Place) -> None:
         for _, sidecar in readable(listing.history(folder.path), place.name):
@@ -187,10 +202,8 @@ class Repair:
         files.remove(revision.content)
         files.remove(revision.sidecar)
 
-    def _orphaned_history(self, folder: Folder, _finding: Finding, place: Place) -> None:
-        newest = next(readable(listing.history(folder.path), place.name), None)
-        if newest is not None:
-            self._entomb(place, newest[1])
+    def _orphaned_history(self, folder: Folder, _finding: Finding, place: Place) -> str:
+        return self._go_back(folder, place, to_living=True)
 
     def _entomb(self, place: Place, newest: Sidecar) -> None:
         grave = tombstone(newest, modified=next_after(newest.modified), modifier=None)

@@ -45,7 +45,7 @@ def chosen(source: str) -> str:
     if not found:
         raise StartupError(
             f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
-            "then 'persistence check --repair'"
+            "then 'persistence check --repair --adopt'"
         )
     return found[-1]
 

@@ -141,6 +141,15 @@ def lose_everything_current(workshop: Workshop) -> None:
     workshop.file(f"{DATA}.json").unlink()
 
 
+def lose_sidecar(workshop: Workshop) -> None:
+    workshop.file(f"{DATA}.json").unlink()
+
+
+def lose_sidecar_beside_an_older_content(workshop: Workshop) -> None:
+    shutil.copyfile(workshop.history(DATA)[0], workshop.file(DATA))
+    workshop.file(f"{DATA}.json").unlink()
+
+
 def lose_older_content(workshop: Workshop) -> None:
     workshop.history(DATA)[0].unlink()
 
@@ -248,7 +257,9 @@ REPAIRED = (
     Case(leave_copy_of_deleted_content, "unfinished-removal", DELETED, DELETED, (404, b""), severity=LEFT),
     Case(keep_twice, "kept-twice", HISTORY, severity="notice"),
     Case(keep_sidecar_twice, "kept-twice", HISTORY, severity="notice"),
-    Case(lose_everything_current, "orphaned-history", DATA, after=(404, b""), severity=LEFT),
+    Case(lose_everything_current, "orphaned-history", DATA, after=(200, OLD)),
+    Case(lose_sidecar, "sidecar-missing", DATA),
+    Case(lose_sidecar_beside_an_older_content, "sidecar-missing", DATA, after=(200, OLD)),
     Case(lose_older_content, "revision-damaged", HISTORY),
     Case(garble_older_sidecar, "revision-damaged", HISTORY),
     Case(lose_older_sidecar, "stray-file", HISTORY, severity=LEFT),
