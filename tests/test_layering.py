@@ -44,7 +44,6 @@ ONE_PLACE = {
     ("os", "makedirs"): {"store/files.py"},
     ("os", "rmdir"): {"store/files.py"},
     ("os", "fsync"): {"store/files.py"},
-    ("os", "sync"): {"store/files.py"},
     ("os", "utime"): {"store/files.py"},
     ("os", "chmod"): {"store/files.py"},
     ("os", "chown"): {"store/files.py"},

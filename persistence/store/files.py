@@ -5,6 +5,7 @@ Functions raise ``OSError``; the store's public methods translate it. Nothing he
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -17,6 +18,7 @@ DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
 _MOST_READ = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+_libc = ctypes.CDLL(None, use_errno=True)
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
 
@@ -241,9 +243,20 @@ def move_away(source: str, target: str) -> str:
     return free
 
 
-def sync_everything() -> None:
-    """Make everything durable that was written to any file system: for copies of many files."""
-    os.sync()
+@contextmanager
+def synced(directory: str) -> Iterator[None]:
+    """Make everything durable that a block writes to the file system of a directory: for copies of many files.
+
+    What could not be written since the block began is an ``OSError``, which ``os.sync`` would keep to itself.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)
 
 
 def rename(source: str, target: str) -> None:

@@ -71,19 +71,23 @@ class Backup:
         """
         with disk_errors(f"backup to {self._destination}"), self._exclusively():
             unfinished = f"{self.path}{PARTIAL}"
-            copies = Copies(unfinished, next(reversed(complete(self._destination)), None))
-            self.count = copies.count
-            self._save_layout(copies)
-            for item in self._tree.walk():
-                if isinstance(item, Folder):
-                    yield from map(self._shown, self._save(item, copies))
-                    self.folders += 1
-                    yield None
-                elif item.kind is not Kind.FOREIGN:
-                    yield self._shown(f"{item.path}: {item.what}; it is not saved")
-            copies.finish()
+            with files.synced(self._destination):
+                yield from self._fill(unfinished)
             files.rename(unfinished, self.path)
             files.sync_directory(self._destination)
+
+    def _fill(self, directory: str) -> Iterator[str | None]:
+        copies = Copies(directory, next(reversed(complete(self._destination)), None))
+        self.count = copies.count
+        self._save_layout(copies)
+        for item in self._tree.walk():
+            if isinstance(item, Folder):
+                yield from map(self._shown, self._save(item, copies))
+                self.folders += 1
+                yield None
+            elif item.kind is not Kind.FOREIGN:
+                yield self._shown(f"{item.path}: {item.what}; it is not saved")
+        copies.finish()
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
+from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.instants import next_after
@@ -86,14 +87,17 @@ class Restore:
                 with locks.alone(f"{self._root}/{SERVICE}", _BUSY):
                     self._begin(layout)
                     file.seek(0)
-                    for digest, path in sums.read(file):
-                        problem = self._one(path, digest) if path != LAYOUT else None
-                        if problem is not None:
-                            yield problem
-                        yield None
-                    yield from self._unlisted()
-                    files.sync_everything()
+                    with files.synced(self._root):
+                        yield from self._fill(file)
                     formats.write(f"{self._root}/{LAYOUT}", layout)
+
+    def _fill(self, listed: BinaryIO) -> Iterator[str | None]:
+        for digest, path in sums.read(listed):
+            problem = self._one(path, digest) if path != LAYOUT else None
+            if problem is not None:
+                yield problem
+            yield None
+        yield from self._unlisted()
 
     def _layout(self) -> LayoutFile:
         layout = formats.read(f"{self.source}/{LAYOUT}")

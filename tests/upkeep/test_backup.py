@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import hashlib
 import os
@@ -197,6 +198,22 @@ def test_interrupted_writes_are_saved_as_what_is_committed(workshop: Workshop, t
     assert (saved / DATA).read_bytes() == NEW
     assert not list((saved / DOCUMENT).glob(".[ds]*"))
     assert workshop.file(f"{DOCUMENT}/.data.xml.{content_id}").exists()
+
+
+def test_what_the_disk_could_not_write_later_on_is_no_backup(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel writes after the calls have returned; only syncing tells that it could not."""
+
+    class Failing:
+        def syncfs(self, _: int) -> int:
+            ctypes.set_errno(5)
+            return -1
+
+    monkeypatch.setattr(files, "_libc", Failing())
+    done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
+    assert "Input/output error" in str(done.exception)
+    assert list((tmp_path / "backups").glob("*Z")) == []
 
 
 def test_an_interrupted_backup_is_none_and_goes_with_the_next(workshop: Workshop, tmp_path: Path) -> None:
