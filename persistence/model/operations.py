@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+CREATE, READ, UPDATE, DELETE, LIST = OPERATIONS = ("create", "read", "update", "delete", "list")
+"""The names on the wire, in the order in which they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,9 +15,19 @@ class Operations:
 
     allowed: tuple[str, ...] | None
 
+    def allows(self, *any_of: str) -> bool:
+        """Whether one of the operations is allowed."""
+        return self.allowed is None or any(name in self.allowed for name in any_of)
+
     def __str__(self) -> str:
         return "*" if self.allowed is None else " ".join(self.allowed)
 
 
 UNRESTRICTED = Operations(None)
 """No permissions are defined: everything is allowed."""
+
+
+def in_order(names: Iterable[str]) -> Operations:
+    """Exactly the named operations."""
+    granted = frozenset(names)
+    return Operations(tuple(name for name in OPERATIONS if name in granted))

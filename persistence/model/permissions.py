@@ -1,0 +1,171 @@
+"""Permissions: who may do what, as pure functions of values (spec crud 6.2 to 6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from persistence.errors import BadRequestError
+from persistence.model.operations import CREATE, OPERATIONS, UNRESTRICTED, Operations, in_order
+from persistence.model.users import User
+
+
+class Condition(Enum):
+    """A condition of a permission, by its name in a form definition.
+
+    ``UNKNOWN`` stands for what this service does not know; like a token, which no request of this service bears, it
+    never holds.
+    """
+
+    AUTHENTICATED = "any-authenticated-user"
+    OWNER = "owner"
+    GROUP_MEMBER = "group-member"
+    TOKEN = "anyone-with-token"  # noqa: S105 - the name of an element
+    UNKNOWN = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserRole:
+    """The condition that the caller has one of the named roles."""
+
+    any_of: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Operations for those for whom all the conditions hold; without a condition, for anyone."""
+
+    operations: frozenset[str]
+    conditions: tuple[Condition | UserRole, ...] = ()
+
+
+Permissions = tuple[Permission, ...]
+"""Everyone gets the operations of all permissions that apply; of an empty tuple, nobody gets any."""
+
+
+def on_data(permissions: Permissions | None, user: User, owner: User) -> Operations:
+    """What a user may do with data that ``owner`` has created (spec crud 6.4, existing data)."""
+    if permissions is None:
+        return UNRESTRICTED
+    return in_order([*_granted(permissions, user, owner), *_granted_before(permissions, user)])
+
+
+def without_data(permissions: Permissions | None, user: User) -> Operations:
+    """What a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
+    if permissions is None:
+        return UNRESTRICTED
+    return in_order(_granted_before(permissions, user))
+
+
+def on_creation(permissions: Permissions | None, user: User) -> Operations:
+    """What a user may do with data that does not exist yet, and would be the user's own (spec crud 6.4)."""
+    if permissions is None:
+        return UNRESTRICTED
+    granted = set(_granted_before(permissions, user))
+    if CREATE in granted:
+        own = {Condition.OWNER} if user.name is not None else set()
+        if user.group is not None:
+            own.add(Condition.GROUP_MEMBER)
+        granted.update(_operations(each for each in permissions if own.intersection(each.conditions)))
+    return in_order(granted)
+
+
+def may_see(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
+    """Whether a search for data on which the user has one of the operations finds data of ``owner`` (spec search 1.8).
+
+    Not the same as having the operation: a permission for owners who also have a role counts for every owner.
+    """
+    asked = frozenset(any_of)
+    if without_data(permissions, user).allows(*asked):
+        return True
+    return any(_may_see(each, user, owner, asked) for each in permissions or ())
+
+
+def _may_see(permission: Permission, user: User, owner: User, asked: frozenset[str]) -> bool:
+    return not asked.isdisjoint(permission.operations) and any(
+        (condition in (Condition.OWNER, Condition.GROUP_MEMBER) or isinstance(condition, UserRole))
+        and _holds(condition, user, owner)
+        for condition in permission.conditions
+    )
+
+
+def _granted(permissions: Permissions, user: User, owner: User | None) -> Iterator[str]:
+    return _operations(each for each in permissions if all(_holds(one, user, owner) for one in each.conditions))
+
+
+def _granted_before(permissions: Permissions, user: User) -> Iterator[str]:
+    """The operations without data; to create, the user counts as the owner of what is to be created."""
+    yield from _granted(permissions, user, None)
+    if CREATE in _granted(permissions, user, user):
+        yield CREATE
+
+
+def _operations(permissions: Iterable[Permission]) -> Iterator[str]:
+    for permission in permissions:
+        yield from permission.operations
+
+
+def _holds(condition: Condition | UserRole, user: User, owner: User | None) -> bool:
+    if isinstance(condition, UserRole):
+        levels = owner.organization if owner is not None else ()
+        return any(
+            role.name in condition.any_of and (role.organization is None or role.organization in levels)
+            for role in user.roles
+        )
+    if condition is Condition.AUTHENTICATED:
+        return user.name is not None
+    if condition is Condition.OWNER:
+        return owner is not None and user.name is not None and user.name == owner.name
+    if condition is Condition.GROUP_MEMBER:
+        return owner is not None and user.group is not None and user.group == owner.group
+    return False
+
+
+_Operation = str
+_JSON_CONDITIONS: dict[str, tuple[Condition, ...]] = {
+    "anyone": (),
+    "anyone-with-token": (Condition.TOKEN,),
+    "any-authenticated-user": (Condition.AUTHENTICATED,),
+    "owner": (Condition.OWNER,),
+    "group-member": (Condition.GROUP_MEMBER,),
+}
+
+
+class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    anyone: list[_Operation] = []
+    anyone_with_token: list[_Operation] = []
+    any_authenticated_user: list[_Operation] = []
+    owner: list[_Operation] = []
+    group_member: list[_Operation] = []
+    roles: dict[str, list[_Operation]] = {}
+
+
+_decoder = msgspec.json.Decoder(_PermissionsJson)
+
+
+def from_json(text: str) -> Permissions:
+    """Read the JSON of the property; here ``list`` is not implied (spec crud 6.3).
+
+    Raises:
+        BadRequestError: it is not the JSON object of the specification, or names an unknown operation.
+    """
+    try:
+        raw = _decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise BadRequestError(f"malformed permissions: {error}") from error
+    found = [
+        Permission(_known(getattr(raw, name.replace("-", "_"))), conditions)
+        for name, conditions in _JSON_CONDITIONS.items()
+    ]
+    found += [Permission(_known(names), (UserRole(frozenset({role})),)) for role, names in raw.roles.items()]
+    return tuple(permission for permission in found if permission.operations)
+
+
+def _known(names: Iterable[str]) -> frozenset[str]:
+    operations = frozenset(names)
+    for name in operations - frozenset(OPERATIONS):
+        raise BadRequestError(f"malformed permissions: {name!r} is no operation; there are {', '.join(OPERATIONS)}")
+    return operations
