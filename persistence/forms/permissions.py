@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from urllib.parse import unquote
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.model.operations import LIST, OPERATIONS
@@ -22,8 +22,8 @@ def from_xml(text: str) -> Permissions:
         MalformedXmlError: it is not well-formed.
     """
     try:
-        root = ElementTree.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
-    except (ElementTree.ParseError, ValueError) as error:
+        root = ET.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
+    except (ET.ParseError, ValueError) as error:
         raise MalformedXmlError(f"the permissions cannot be read: {error}") from error
     return tuple(
         Permission(_operations(child), tuple(_condition(condition) for condition in child))
@@ -49,14 +49,14 @@ def check(text: str) -> None:
             )
 
 
-def _operations(permission: ElementTree.Element) -> frozenset[str]:
+def _operations(permission: ET.Element) -> frozenset[str]:
     named = set(permission.get("operations", "").split())
     if _NOT_LISTED in named:
         return frozenset(named - {_NOT_LISTED})
     return frozenset(named | {LIST})  # as it is in forms older than the operation
 
 
-def _condition(element: ElementTree.Element) -> Condition | UserRole:
+def _condition(element: ET.Element) -> Condition | UserRole:
     if element.tag == "user-role":
         return UserRole(frozenset(unquote(name) for name in element.get("any-of", "").split()))
     return _CONDITIONS.get(element.tag, Condition.UNKNOWN)
