@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.metadata import FormMetadata
 
 SCHEMA = 1
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
@@ -30,7 +31,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
-    ``deleted`` set, size 0 and no digest. ``singleton`` is what a definition says of its form (spec crud 4.12).
+    ``deleted`` set, size 0 and no digest. ``metadata`` is what a definition says of its form.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption.
     """
 
@@ -50,7 +51,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     modifier: str | None = None
     source: str | None = None
     client_hash: ClientHash | None = None
-    singleton: bool | None = None
+    metadata: FormMetadata | None = None
     deleted: bool = False
     adopted: bool = False
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import disk_errors
-from persistence.forms.definition import DefinitionReader
+from persistence.forms import permissions
+from persistence.forms.metadata import MetadataReader
 from persistence.forms.streaming import Streaming
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.metadata import FormMetadata
 from persistence.service import content_types
 from persistence.service.rules import Received
 from persistence.store.store import Store
@@ -24,6 +26,7 @@ def receiving(
     Raises:
         BadRequestError: the content type is no media type.
         MalformedXmlError: the address holds XML and the body is not.
+        BadRequestError: a definition has permissions that this service does not know.
         DiskError: the disk refused.
         PersistenceError: whatever ``chunks`` raises about the client.
     """
@@ -37,18 +40,21 @@ def receiving(
                 check.feed(chunk)
         if check is not None:
             check.finish()
+        metadata = metadata_of(check)
+        if metadata is not None and metadata.permissions is not None:
+            permissions.check(metadata.permissions)
         with disk_errors(doing):
             upload.flush()
-        yield upload, Received(upload.id, upload.size, upload.digest, kind, singleton_of(check))
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata)
 
 
 def check_for(address: Address) -> AbstractContextManager[Streaming | None]:
     """What checks a content while it streams by; nothing for an attachment."""
     if not address.is_main:
         return nullcontext()
-    return DefinitionReader() if isinstance(address, DefinitionAddress) else Streaming()
+    return MetadataReader() if isinstance(address, DefinitionAddress) else Streaming()
 
 
-def singleton_of(check: Streaming | None) -> bool | None:
-    """What a checked content says of its form; ``None`` where it says nothing, or is no definition."""
-    return check.is_singleton if isinstance(check, DefinitionReader) else None
+def metadata_of(check: Streaming | None) -> FormMetadata | None:
+    """What a checked content says of its form; ``None`` where it is no definition."""
+    return check.metadata if isinstance(check, MetadataReader) else None

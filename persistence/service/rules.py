@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
 from persistence.model.instants import next_after
+from persistence.model.metadata import FormMetadata
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.model.users import User
@@ -71,14 +72,14 @@ def check_precondition(precondition: Precondition, address: Address, *stored: Fo
 class Received:
     """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
 
-    ``singleton`` is what a form definition says of its form.
+    ``metadata`` is what a form definition says of its form.
     """
 
     id: str
     size: int
     digest: str
     content_type: str
-    singleton: bool | None = None
+    metadata: FormMetadata | None = None
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
@@ -106,7 +107,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
         modifier=put.user.name,
         source=put.source,
         client_hash=put.client_hash,
-        singleton=received.singleton,
+        metadata=received.metadata,
     )
 
 

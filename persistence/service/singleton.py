@@ -33,7 +33,8 @@ def only_one(store: Store, address: DocumentAddress, version: int, *, creates: b
 
 def _is_singleton(store: Store, form: Form, version: int) -> bool:
     definition = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-    return definition is not None and not definition.deleted and definition.singleton is True
+    metadata = definition.metadata if definition is not None else None
+    return metadata is not None and metadata.singleton is True
 
 
 def _has_document(store: Store, form: Form, version: int) -> bool:

@@ -174,9 +174,13 @@ class Layout:
             return Place(f"{self.versions(address.form)}/{address.version}", _file(address.name))
         return Place(self.document(address.form, address.collection, address.document), _file(address.name))
 
+    def application(self, app: str) -> str:
+        """The directory of an application."""
+        return f"{self.root}/{_directory(app)}"
+
     def form(self, form: Form) -> str:
         """The directory of a form."""
-        return f"{self.root}/{_directory(form.app)}/{_directory(form.name)}"
+        return f"{self.application(form.app)}/{_directory(form.name)}"
 
     def versions(self, form: Form) -> str:
         """The directory of the versions of a form's definition."""

@@ -115,6 +115,26 @@ def _read_guarded(place: Place, *, content: bool) -> Found | None:
     raise BusyError(f"{place.name} is being written too often to be read")
 
 
+Mark = tuple[tuple[int, int, int] | None, ...]
+"""Tells one state of a resource from every other: inode, modification time and size of its two files."""
+
+
+def mark(place: Place) -> Mark:
+    """The mark of what is there now; cheaper than reading it. Raises ``OSError``.
+
+    A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
+    """
+    return tuple(_mark(path) for path in (place.sidecar, place.content))
+
+
+def _mark(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def facts(place: Place, sidecar: Sidecar) -> Found:
     """The facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
 

@@ -15,7 +15,7 @@ from persistence.store import files, locks, reading, root, serving
 from persistence.store.directories import Directories
 from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH, Layout, is_escaped, unescape
 from persistence.store.locks import Locks
-from persistence.store.reading import Found
+from persistence.store.reading import Found, Mark
 from persistence.store.uploads import Upload, sweep
 from persistence.store.writing import Writer
 
@@ -67,6 +67,12 @@ class Store:
         with disk_errors(f"reading {address}"):
             return reading.read(place, content=content)
 
+    def mark(self, address: Address) -> Mark:
+        """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
+        place = self._layout.place(address)
+        with disk_errors(f"looking at {address}"):
+            return reading.mark(place)
+
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
         place = self._layout.place(address)
@@ -80,6 +86,12 @@ class Store:
                 current.file.close()
             return reading.read(place.revision(instant), content=content)
 
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """All forms, or those of one application, that have a directory, in no order."""
+        with disk_errors("listing the forms"):
+            for name in [app] if app is not None else _names(self._layout.root):
+                yield from (Form(name, form) for form in _names(self._layout.application(name)))
+
     def versions(self, form: Form) -> Iterator[int]:
         """The versions of a form that have a directory, highest first."""
         with disk_errors(f"listing the versions of {form}"):
@@ -91,14 +103,8 @@ class Store:
 
     def documents(self, form: Form) -> Iterator[str]:
         """The ids of the documents in ``data``, deleted ones too, in no order and without reading them all at once."""
-        with (
-            disk_errors(f"listing the documents of {form}"),
-            suppress(FileNotFoundError),
-            os.scandir(self._layout.documents(form, Collection.DATA)) as entries,
-        ):
-            for entry in entries:
-                if is_escaped(entry.name):
-                    yield unescape(entry.name)
+        with disk_errors(f"listing the documents of {form}"):
+            yield from _names(self._layout.documents(form, Collection.DATA))
 
     def upload(self) -> Upload:
         """Begin to receive a content; no lock is held meanwhile."""
@@ -143,3 +149,11 @@ class Store:
         """
         with disk_errors(f"data directory {self.root}"):
             return root.free_bytes(self.root)
+
+
+def _names(directory: str) -> Iterator[str]:
+    """The names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if is_escaped(entry.name):
+                yield unescape(entry.name)

@@ -17,10 +17,11 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.instants import next_after
+from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.service import content_types
 from persistence.service.documents import version_of_new
-from persistence.service.receiving import check_for, singleton_of
+from persistence.service.receiving import check_for, metadata_of
 from persistence.store import digests, files, mending, reading, writing
 from persistence.store.layout import Place
 from persistence.store.store import Store
@@ -40,7 +41,7 @@ class _Seen:
 
     size: int
     digest: str
-    singleton: bool | None
+    metadata: FormMetadata | None
 
 
 class Adoption:
@@ -125,7 +126,7 @@ class Adoption:
             group=over.group,
             organization=over.organization,
             source=over.source,
-            singleton=seen.singleton,
+            metadata=seen.metadata,
             adopted=True,
         )
 
@@ -153,4 +154,4 @@ def read_through(address: Address, path: str) -> _Seen:
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        return _Seen(size, digests.text(hashing.hexdigest()), singleton_of(check))
+        return _Seen(size, digests.text(hashing.hexdigest()), metadata_of(check))

@@ -1,0 +1,112 @@
+"""What the service keeps of a definition's metadata, read while it streams in (spec forms 6.2, spec search 4.3)."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape, quoteattr
+
+from persistence.errors import BadRequestError
+from persistence.forms.streaming import SEPARATOR, Streaming
+from persistence.model.metadata import FormMetadata
+
+XHTML = "http://www.w3.org/1999/xhtml"
+XFORMS = "http://www.w3.org/2002/xforms"
+_LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
+
+_PATH: tuple[tuple[str, str | None], ...] = (
+    (f"{XHTML}{SEPARATOR}html", None),
+    (f"{XHTML}{SEPARATOR}head", None),
+    (f"{XFORMS}{SEPARATOR}model", "fr-form-model"),
+    (f"{XFORMS}{SEPARATOR}instance", "fr-form-metadata"),
+    ("metadata", None),
+)
+"""The one place of the metadata: an element's name, and its id where it must have one."""
+
+_PERMISSIONS = "permissions"
+_WANTED = ("title", "available", "singleton", _PERMISSIONS)
+
+MOST_KEPT = 1 << 16
+"""Characters of titles and permissions together: they are kept beside every published version."""
+
+
+class MetadataReader(Streaming):
+    """Checks a definition, and collects what ``metadata`` then tells.
+
+    Raises, besides what ``Streaming`` does:
+        BadRequestError: titles and permissions are longer than anyone's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parser.CharacterDataHandler = self._text
+        self._matched = 0
+        self._item: str | None = None
+        self._language = ""
+        self._pieces: list[str] = []
+        self._kept = 0
+        self._titles: dict[str, str] = {}
+        self._said: dict[str, str] = {}
+
+    @property
+    def metadata(self) -> FormMetadata:
+        """What was found; of several elements of one name the first counts, of titles the last of each language."""
+        singleton = self._said.get("singleton")
+        return FormMetadata(
+            titles=self._titles,
+            available=self._said.get("available") != "false",
+            singleton=None if singleton is None else singleton == "true",
+            permissions=self._said.get(_PERMISSIONS),
+        )
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Follow the path to the metadata, and take down what is wanted below."""
+        super().start(name, attributes)
+        if self._item == _PERMISSIONS:
+            self._keep(_start_tag(name, attributes))
+        elif self._matched == len(_PATH):
+            if self.depth == len(_PATH) + 1 and name in _WANTED:
+                self._item = name
+                self._language = attributes.get(_LANGUAGE, "")
+                self._pieces = [_start_tag(name, attributes)] if name == _PERMISSIONS else []
+        elif self._matched == self.depth - 1:
+            wanted, identity = _PATH[self._matched]
+            if name == wanted and identity in (None, attributes.get("id")):
+                self._matched = self.depth
+
+    def end(self, name: str) -> None:
+        """Step back on that path, or close what is being taken down."""
+        if self._item == _PERMISSIONS:
+            self._keep(f"</{_local(name)}>")
+        if self._item is not None and self.depth == len(_PATH) + 1:
+            self._close(self._item, "".join(self._pieces))
+            self._item = None
+        self._matched = min(self._matched, self.depth - 1)
+        super().end(name)
+
+    def _close(self, item: str, text: str) -> None:
+        if item == "title":
+            self._titles[self._language] = " ".join(text.split())
+        else:
+            self._said.setdefault(item, text.strip())
+
+    def _text(self, text: str) -> None:
+        if self._item == _PERMISSIONS:
+            if not text.isspace():
+                self._keep(escape(text))
+        elif self._item is not None:
+            self._keep(text)
+
+    def _keep(self, piece: str) -> None:
+        self._kept += len(piece)
+        if self._kept > MOST_KEPT:
+            raise BadRequestError(f"titles and permissions of a form of more than {MOST_KEPT} characters")
+        self._pieces.append(piece)
+
+
+def _local(name: str) -> str:
+    return name.rpartition(SEPARATOR)[2]
+
+
+def _start_tag(name: str, attributes: dict[str, str]) -> str:
+    """A start tag without namespaces: attributes that are in one are left out."""
+    own = (f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key)
+    return f"<{_local(name)}{''.join(own)}>"

@@ -1,0 +1,27 @@
+"""A published version of a form definition, as far as others need to know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.model.addresses import Form
+from persistence.model.instants import Instant
+from persistence.model.metadata import FormMetadata
+from persistence.model.permissions import Permissions
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version that is published and not deleted.
+
+    ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last, by ``modifier`` where that is known.
+    ``permissions`` are those of the element in its metadata, ``None`` where it has none.
+    """
+
+    form: Form
+    version: int
+    created: Instant
+    modified: Instant
+    modifier: str | None
+    metadata: FormMetadata
+    permissions: Permissions | None
