@@ -102,6 +102,10 @@ class DiskFullError(DiskError):
     """No space, no quota or no inode left."""
 
 
+class ConfigurationError(PersistenceError):
+    """Properties that leave open what a request needs to know."""
+
+
 class StartupError(PersistenceError):
     """Settings or a data directory with which the service cannot start."""
 
@@ -121,6 +125,7 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (DiskFullError, 507),
     (DiskError, 500),
     (DamagedError, 500),
+    (ConfigurationError, 500),
 )
 """Error to status (spec crud 4.1 and 4.2). A read of a deleted resource is the dialect's to decide."""
 

@@ -13,14 +13,15 @@ ALLOWED = {
     "errors": set(),
     "model": {"errors"},
     "dialect": {"model"},
-    "settings": {"errors"},
+    "properties": {"model", "errors"},
+    "settings": {"properties", "dialect", "errors"},
     "store": {"model", "errors"},
     "forms": {"model", "errors"},
-    "service": {"store", "forms", "model", "dialect", "errors"},
-    "http": {"service", "store", "model", "dialect", "errors"},
-    "upkeep": {"service", "store", "model", "dialect", "errors"},
-    "app": {"http", "service", "store", "dialect", "settings", "errors"},
-    "cli": {"app", "upkeep", "dialect", "settings", "errors"},
+    "service": {"store", "forms", "properties", "model", "dialect", "errors"},
+    "http": {"service", "store", "properties", "model", "dialect", "errors"},
+    "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
+    "app": {"http", "service", "store", "properties", "dialect", "settings", "errors"},
+    "cli": {"app", "upkeep", "properties", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""
 

@@ -1,0 +1,154 @@
+"""The table of the properties there are: name, type, meaning, and what this version does with them.
+
+Names stand here without the dialect's prefix, and with a word in ``<>`` where every installation has its own token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from persistence.properties.lookup import ANY, Name
+
+Value = bool | int | str
+
+DATA_FORMATS = ("4.0.0", "4.8.0", "2019.1.0")
+"""The formats that form data at rest may have (spec crud 10.2)."""
+
+LARGEST = 2**31 - 1
+"""The largest integer of a property: sizes and lengths, which every database can take."""
+
+FORM, DATA = "form", "data"
+"""What a provider can be chosen for: definitions, and data."""
+
+RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
+"""Words that other properties have in the place of a provider's name (spec forms 5.2)."""
+
+_PROVIDER_NAME = re.compile(r"[^\s.*]+")
+
+
+class Kind(Enum):
+    """The type of a property's value, in the words of an error."""
+
+    BOOLEAN = "true or false"
+    INTEGER = f"an integer from 1 to {LARGEST}"
+    TEXT = "a string"
+    PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
+    FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
+    PERMISSIONS = "a string of JSON"
+
+
+class Effect(Enum):
+    """What this version does with a property.
+
+    ``ELSEWHERE`` would keep data at another place than here: to ignore it would be a lie about where data is.
+    """
+
+    ACTS = "in effect"
+    NONE = "without effect in this version"
+    ELSEWHERE = "this version stores everything itself and calls no other provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A property, or the family of those that differ in the tokens in ``<>``.
+
+    ``default`` holds where nothing stored matches or a string is blank; ``None`` is "not configured".
+    """
+
+    pattern: str
+    kind: Kind
+    meaning: str
+    default: Value | None = None
+    effect: Effect = Effect.NONE
+
+    @property
+    def places(self) -> Name:
+        """The tokens of the pattern."""
+        return tuple(self.pattern.split("."))
+
+    def fits(self, name: Name) -> bool:
+        """Whether a name, stored or asked for and without prefix, is of this family."""
+        places = self.places
+        return len(places) == len(name) and all(fits(place, token) for place, token in zip(places, name, strict=True))
+
+
+def fits(place: str, token: str) -> bool:
+    """Whether a token of a name can stand in a place of a pattern."""
+    if place == "<provider>":
+        return token == ANY or is_provider(token)
+    if place == "<form|data>":
+        return token in (ANY, FORM, DATA)
+    return token != "" if place.startswith("<") else token == place
+
+
+def is_provider(name: str) -> bool:
+    """Whether a provider can be called so."""
+    return _PROVIDER_NAME.fullmatch(name) is not None and name not in RESERVED
+
+
+def _acts(pattern: str, kind: Kind, meaning: str, default: Value | None = None) -> Known:
+    return Known(pattern, kind, meaning, default, Effect.ACTS)
+
+
+def _flag(pattern: str, meaning: str, *, default: bool = False) -> Known:
+    return Known(pattern, Kind.BOOLEAN, meaning, default)
+
+
+def _text(pattern: str, meaning: str) -> Known:
+    return Known(pattern, Kind.TEXT, meaning)
+
+
+def _elsewhere(pattern: str, meaning: str) -> Known:
+    return Known(pattern, Kind.TEXT, meaning, effect=Effect.ELSEWHERE)
+
+
+KNOWN: tuple[Known, ...] = (
+    _acts("persistence.provider.<app>.<form>.<form|data>", Kind.PROVIDER, "provider of a form's definitions or data"),
+    _acts("persistence.<provider>.autosave", Kind.BOOLEAN, "drafts can be stored", default=False),
+    _acts("persistence.<provider>.permissions", Kind.BOOLEAN, "user and group permissions hold", default=False),
+    _acts("persistence.<provider>.versioning", Kind.BOOLEAN, "definitions have versions", default=False),
+    _acts("persistence.<provider>.data-format-version", Kind.FORMAT, "format of form data at rest", "4.0.0"),
+    _acts("permissions.<app>.<form>", Kind.PERMISSIONS, "permissions where the definition has none of its own"),
+    _acts("detail.singleton.enabled.<app>.<form>", Kind.BOOLEAN, "the form has one document only", default=False),
+    _elsewhere("persistence.provider.<app>.<form>.<form|data>.attachments", "provider of a form's attachments"),
+    _elsewhere("persistence.<provider>.uri", "base address of a provider elsewhere"),
+    _flag("persistence.<provider>.active", "the provider is asked where all of them are", default=True),
+    _flag("persistence.<provider>.lease", "documents can be locked with LOCK and UNLOCK"),
+    _flag("persistence.<provider>.reindex", "the provider takes part in reindexing"),
+    _flag("persistence.<provider>.reencrypt", "the provider takes part in encrypting anew"),
+    _flag("persistence.<provider>.distinct", "distinct values can be asked for"),
+    _flag("persistence.<provider>.sort", "search can sort"),
+    _flag("persistence.<provider>.escape-non-ascii-characters", "form data is stored with character references"),
+    Known("persistence.<provider>.max-batch-size", Kind.INTEGER, "documents in a step of encrypting anew", 1000),
+    _text("persistence.<provider>.datasource", "database of a relational provider"),
+    _flag("persistence.<provider>.create-flat-view", "a relational provider makes a view for each form"),
+    _flag("persistence.<provider>.flat-view.prefixes-in-main-view-column-names", "columns of a view have prefixes"),
+    Known("persistence.<provider>.flat-view.max-identifier-length", Kind.INTEGER, "longest name of a view's column"),
+    _text("persistence.<provider>.base-path", "folder of a provider of attachments"),
+    _text("persistence.<provider>.directory", "the older name of base-path"),
+    _text("persistence.<provider>.s3-config", "configuration of a provider of attachments in S3"),
+    _text("persistence.<provider>.xmldb-uri", "address of an XML database"),
+    _text("persistence.<provider>.exist-uri", "the name of xmldb-uri in a real runtime"),
+    _text("persistence.attachments.filename.<app>.<form>", "expression for the names of attachments"),
+    _flag("persistence.proxy.form-definition-cache.enable", "what is known of definitions is cached", default=True),
+    _flag("persistence.proxy.disable-version-history.<app>.<form>", "no older revisions are kept"),
+)
+"""Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3."""
+
+SHIPPED: Mapping[str, Value] = {
+    "persistence.provider.*.*.*": "files",
+    "persistence.*.active": True,
+    "persistence.*.autosave": True,
+    "persistence.*.permissions": True,
+    "persistence.*.versioning": True,
+    "persistence.*.data-format-version": "4.0.0",
+}
+"""The entries that are there before the file's; one of the file under the same name takes its place."""
+
+
+def known(name: Name) -> Known | None:
+    """The property of a name without prefix, stored or asked for; ``None`` if there is no such property."""
+    return next((each for each in KNOWN if each.fits(name)), None)

@@ -1,0 +1,103 @@
+"""The search among stored names with wildcards: the most literal from the left wins (spec forms 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+ANY = "*"
+"""The token of a stored name that stands for every token."""
+
+Name = tuple[str, ...]
+"""The tokens of a name. An application or a form is one token, also where its own name has dots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A stored name, or the beginning of some, and what the search made of it."""
+
+    name: Name
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A search retold: who won, who else matched, and which branches were tried in vain before the winner's."""
+
+    winner: Reason | None
+    losers: tuple[Reason, ...]
+    left: tuple[Reason, ...]
+
+
+@dataclass(slots=True)
+class _Branch:
+    branches: dict[str, _Branch] = field(default_factory=dict)
+    is_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where a walk ended: at a stored name, or where nothing stored goes on."""
+
+    name: Name
+    is_match: bool
+
+
+class Names:
+    """Stored names, ready to be searched."""
+
+    def __init__(self, names: Iterable[Name]) -> None:
+        self._root = _Branch()
+        for name in names:
+            branch = self._root
+            for token in name:
+                branch = branch.branches.setdefault(token, _Branch())
+            branch.is_name = True
+
+    def find(self, asked: Name) -> Name | None:
+        """The stored name that wins for the one asked for, if any.
+
+        A stored name without wildcards needs no rule of its own: the walk tries the literal first in every place.
+        """
+        return next((end.name for end in _walk(self._root, (), asked) if end.is_match), None)
+
+    def explain(self, asked: Name) -> Explanation:
+        """The same search with its reasons."""
+        ends = list(_walk(self._root, (), asked))
+        matches = [end.name for end in ends if end.is_match]
+        until = next((at for at, end in enumerate(ends) if end.is_match), len(ends))
+        left = tuple(Reason(end.name, _why_left(end.name, asked)) for end in ends[:until])
+        if not matches:
+            return Explanation(None, (), left)
+        winner, *others = matches
+        losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
+        return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
+
+
+def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[_End]:
+    """Every way through the stored names, the most literal from the left first."""
+    if not rest:
+        yield _End(gone, branch.is_name)
+        return
+    tokens = [token for token in dict.fromkeys((rest[0], ANY)) if token in branch.branches]
+    if not tokens:
+        yield _End(gone, is_match=False)
+    for token in tokens:
+        yield from _walk(branch.branches[token], (*gone, token), rest[1:])
+
+
+def _why_won(winner: Name, asked: Name, others: list[Name]) -> str:
+    if winner == asked:
+        return "it is the name itself"
+    return "it is the most literal from the left" if others else "nothing else matches"
+
+
+def _why_lost(loser: Name, winner: Name) -> str:
+    place, literal = next((at, one) for at, (one, other) in enumerate(zip(winner, loser, strict=True)) if one != other)
+    return f"token {place + 1} is {ANY}, where the winner has {literal}"
+
+
+def _why_left(branch: Name, asked: Name) -> str:
+    if len(branch) == len(asked):
+        return "no name ends there"
+    return f"no name goes on there with {' or '.join(dict.fromkeys((asked[len(branch)], ANY)))}"

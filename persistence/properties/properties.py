@@ -1,0 +1,143 @@
+"""The properties in force: what they say of a form, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from persistence.errors import BadRequestError, ConfigurationError
+from persistence.model import permissions
+from persistence.model.addresses import Form
+from persistence.model.permissions import Permissions
+from persistence.properties.entries import Entry, from_file, shipped
+from persistence.properties.known import DATA, FORM, Effect, Kind, Known, Value, known
+from persistence.properties.lookup import ANY, Explanation, Name, Names
+from persistence.properties.nearest import unknown
+
+FORMS_KEPT = 8192
+"""For how many forms the answers are kept. Names come from requests: without a bound anybody could fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormProperties:
+    """What the properties say of a form.
+
+    Drafts, permissions and the format are asked of the provider of its data, versions of that of its definitions
+    (spec forms 5.3). ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
+    ``is_singleton`` is for a definition that does not say (spec forms 5.2).
+    """
+
+    has_drafts: bool
+    has_permissions: bool
+    has_versions: bool
+    data_format: str
+    permissions: Permissions | None
+    is_singleton: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a name: its value, the entry that wins, and the search retold.
+
+    ``value`` is ``None`` where nothing is configured and there is no default.
+    """
+
+    known: Known
+    value: Value | None
+    entry: Entry | None
+    explanation: Explanation
+
+
+class Properties:
+    """Built once at start, and never changed. ``entries`` are those in force, the file's first."""
+
+    def __init__(self, entries: tuple[Entry, ...], prefix: str) -> None:
+        self.entries = entries
+        self._prefix = prefix
+        self._prefix_tokens = tuple(prefix.split(".")[:-1])
+        self._by_name = {entry.name: entry for entry in entries}
+        self._names = Names(self._by_name)
+        self._permissions = {
+            entry.name: permissions.from_json(str(entry.value))
+            for entry in entries
+            if entry.known.kind is Kind.PERMISSIONS and not entry.is_blank
+        }
+        self._kept = lru_cache(FORMS_KEPT)(self._of)
+
+    @classmethod
+    def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
+        """The properties of a file's table, and the shipped ones that it does not replace; ``prefix`` is the dialect's.
+
+        Raises:
+            StartupError: a name is unknown or given twice, or a value is not of its type.
+        """
+        own = from_file(table, prefix, file)
+        replaced = {entry.name for entry in own}
+        return cls((*own, *(entry for entry in shipped(prefix) if entry.name not in replaced)), prefix)
+
+    @property
+    def without_effect(self) -> tuple[Entry, ...]:
+        """The file's entries that this version takes note of and does not act on."""
+        return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
+
+    def of(self, form: Form) -> FormProperties:
+        """What the properties say of a form.
+
+        Raises:
+            ConfigurationError: no provider is configured for its data or definitions (spec forms 5.2).
+        """
+        return self._kept(form)
+
+    def entry(self, name: Name) -> Entry:
+        """The entry in force of a stored name."""
+        return self._by_name[name]
+
+    def explain(self, name: str) -> Answer:
+        """The answer to a full name without wildcards, such as a person asks for.
+
+        Raises:
+            BadRequestError: there is no such property, or the name has a wildcard.
+        """
+        full = tuple(name.split("."))
+        if ANY in full:
+            raise BadRequestError(f"{name!r} has a wildcard: ask for one application and form, or for one provider")
+        tokens = full[len(self._prefix_tokens) :]
+        property_ = known(tokens) if name.startswith(self._prefix) else None
+        if property_ is None:
+            raise BadRequestError(f"{unknown(name, self._prefix)} (an application or form is one token: no dot in it)")
+        return Answer(property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full))
+
+    def _of(self, form: Form) -> FormProperties:
+        data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
+        granting = self._winner("permissions", form.app, form.name)
+        return FormProperties(
+            has_drafts=self._is_on("persistence", data, "autosave"),
+            has_permissions=self._is_on("persistence", data, "permissions"),
+            has_versions=self._is_on("persistence", definitions, "versioning"),
+            data_format=str(self._value("persistence", data, "data-format-version")),
+            permissions=None if granting is None else self._permissions.get(granting.name),
+            is_singleton=self._is_on("detail", "singleton", "enabled", form.app, form.name),
+        )
+
+    def _provider(self, form: Form, kind: str) -> str:
+        name = ("persistence", "provider", form.app, form.name, kind)
+        value = self._value(*name)
+        if value is None:
+            raise ConfigurationError(f"no provider is configured: {self._prefix}{'.'.join(name)} is blank")
+        return str(value)
+
+    def _is_on(self, *tokens: str) -> bool:
+        return self._value(*tokens) is True
+
+    def _value(self, *tokens: str) -> Value | None:
+        """The value of a name without prefix; a blank winner means the default, and ends the search (forms 5.1)."""
+        entry = self._winner(*tokens)
+        if entry is not None and not entry.is_blank:
+            return entry.value
+        property_ = known(tokens)
+        return None if property_ is None else property_.default
+
+    def _winner(self, *tokens: str) -> Entry | None:
+        winner = self._names.find((*self._prefix_tokens, *tokens))
+        return None if winner is None else self._by_name[winner]
