@@ -17,6 +17,7 @@ from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
 from persistence.http.responses import ResponseHeaders
+from persistence.properties.properties import Properties
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
 from persistence.settings import Settings
@@ -26,19 +27,22 @@ PUBLIC_PREFIX = "/fr/service/persistence"
 _GUNICORN_GIVES_UP = 4
 
 
-def create_app(settings: Settings | None = None) -> Flask:
+def create_app(settings: Settings | None = None, properties: Properties | None = None) -> Flask:
     """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
+
+    With settings and without properties, these are the shipped ones.
 
     Raises:
         StartupError: the data directory cannot be used.
         SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
     """
     if settings is not None:
-        return _wire(settings)
+        return _wire(settings, properties or Properties.load({}, DIALECTS[settings.dialect].property_prefix))
     try:
-        loaded = configuration.load().settings
-        warn_of(open_store(loaded).probe())
-        return _wire(loaded)
+        loaded = configuration.load()
+        warn_of_properties(loaded.properties)
+        warn_of(open_store(loaded.settings).probe())
+        return _wire(loaded.settings, loaded.properties)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -55,14 +59,20 @@ def warn_of(cause: str | None) -> None:
         sys.stderr.write(f"persistence: only reading for now: {cause}\n")
 
 
-def _wire(settings: Settings) -> Flask:
+def warn_of_properties(properties: Properties) -> None:
+    """Say which properties of the file are not acted on."""
+    for entry in properties.without_effect:
+        sys.stderr.write(f"persistence: the property {entry} has no effect in this version\n")
+
+
+def _wire(settings: Settings, properties: Properties) -> Flask:
     # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
     dialect = DIALECTS[settings.dialect]
     store = open_store(settings)
     crud = Crud(
         definitions=Definitions(store),
-        documents=Documents(store, dialect, data_format=settings.data_format_version),
+        documents=Documents(store, dialect, properties=properties),
         dialect=dialect,
         parser=RequestParser(dialect),
         headers=ResponseHeaders(header_names(dialect)),

@@ -1,17 +1,23 @@
-"""Settings: one frozen object from defaults < TOML file < environment < flags. Unknown names are errors."""
+"""Settings: one frozen object from defaults < TOML file < environment < flags. Unknown names are errors.
+
+The file holds the properties too: its tables, and its names with a dot.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
 
+from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
+from persistence.properties.nearest import general_names
+from persistence.properties.properties import Properties
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
@@ -33,7 +39,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     threads: _Positive = 8
     max_body: _Bytes = 1 << 30
     lock_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    data_format_version: Literal["4.0.0", "4.8.0", "2019.1.0"] = "4.0.0"
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"
@@ -47,7 +52,6 @@ MEANINGS: Mapping[str, str] = {
     "threads": "threads in each worker",
     "max_body": "largest accepted body, in bytes; larger ones are answered 413",
     "lock_timeout": "seconds a writer waits for another on the same document before it answers 503",
-    "data_format_version": "format of form data at rest, compared with the parameter data-format-version",
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
     "gunicorn": "gunicorn's own settings file, used where it exists",
@@ -56,10 +60,11 @@ MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """Settings in force, and for each name where its value came from."""
+    """Settings in force, for each name where its value came from, and the properties, which know their origin."""
 
     settings: Settings
     origins: Mapping[str, str]
+    properties: Properties
 
 
 def load(
@@ -73,19 +78,37 @@ def load(
         StartupError: a file cannot be read, a name is unknown, or a value is not acceptable.
     """
     variables = os.environ if environment is None else environment
-    values: dict[str, object] = {}
-    origins = dict.fromkeys(Settings.__struct_fields__, "default")
-    for origin, layer in (
-        _from_file(file or variables.get(_FILE_VARIABLE)),
+    named, content = _from_file(file or variables.get(_FILE_VARIABLE))
+    properties = {name: value for name, value in content.items() if _is_property(name, value)}
+    layers = (
+        (named, {name: value for name, value in content.items() if name not in properties}),
         ("environment", _from_environment(variables)),
         ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
-    ):
+    )
+    settings, origins, unknown = _merged(layers)
+    prefix = DIALECTS[settings.dialect].property_prefix
+    for name, origin in unknown.items():
+        raise StartupError(f"{origin}: {_unknown(name, prefix)}")
+    return Effective(settings, origins, Properties.load(properties, prefix, named))
+
+
+def _is_property(name: str, value: object) -> bool:
+    return "." in name or isinstance(value, dict)
+
+
+def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Settings, dict[str, str], dict[str, str]]:
+    """The settings, the origin of each, and the unknown names with theirs."""
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(Settings.__struct_fields__, "default")
+    unknown: dict[str, str] = {}
+    for origin, layer in layers:
         for name, value in layer.items():
-            if name not in origins:
-                raise StartupError(f"{origin}: {_unknown(name)}")
-            values[name] = _converted(name, value, origin)
-            origins[name] = origin
-    return Effective(Settings(**values), origins)  # type: ignore[arg-type]  # each was converted to its field's type
+            if name in origins:
+                values[name] = _converted(name, value, origin)
+                origins[name] = origin
+            else:
+                unknown.setdefault(name, origin)
+    return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
 
 
 def _from_file(path: str | None) -> tuple[str, dict[str, object]]:
@@ -97,7 +120,8 @@ def _from_file(path: str | None) -> tuple[str, dict[str, object]]:
         if path is None:
             return chosen, {}
         raise StartupError(f"the settings file {chosen} does not exist") from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # A text that is no TOML, lists too deep, a number too long: the library has no one error for them.
+    except (OSError, ValueError, RecursionError) as error:
         raise StartupError(f"the settings file {chosen} cannot be read: {error}") from error
 
 
@@ -120,6 +144,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
 
 
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, Settings.__struct_fields__, n=1, cutoff=0)
-    return f"unknown setting {name!r}; the nearest valid name is {near[0]!r}"
+def _unknown(name: str, prefix: str) -> str:
+    names = (*Settings.__struct_fields__, *general_names(prefix))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0)[0]
+    kind = "" if near in Settings.__struct_fields__ else ", a property of the file"
+    return f"unknown setting {name!r}; the nearest valid name is {near!r}{kind}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
+from persistence.model.addresses import Form
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]
@@ -39,6 +40,40 @@ def test_unknown_names_are_refused_with_the_nearest_valid_one(file: Path) -> Non
         load(environment={"PERSISTENCE_MAX_BODDY": "1"})
 
 
+def test_the_old_name_of_the_data_format_leads_to_the_property(file: Path) -> None:
+    file.write_text('data_format_version = "4.0.0"\n')
+    with pytest.raises(StartupError, match=r"'svc\.persistence\.\*\.data-format-version', a property of the file"):
+        load(str(file), environment={})
+    with pytest.raises(StartupError, match=r"environment: .* 'oxf\.fr\.persistence\.\*\.data-format-version'"):
+        load(environment={"PERSISTENCE_DATA_FORMAT_VERSION": "4.0.0", "PERSISTENCE_DIALECT": "orbeon"})
+
+
+def test_properties_stand_in_the_file_beside_the_settings(file: Path) -> None:
+    file.write_text(
+        '"svc.persistence.*.autosave" = false\nthreads = 3\n[svc.detail.singleton.enabled.hr]\nleave = true'
+    )
+    effective = load(str(file), environment={})
+    assert effective.settings.threads == 3
+    own = [(str(entry), entry.origin) for entry in effective.properties.entries if entry.file]
+    assert own == [
+        ("svc.persistence.*.autosave", str(file)),
+        ("svc.detail.singleton.enabled.hr.leave", str(file)),
+    ]
+    assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"), [({"dialect": "orbeon"}, {}), ({}, {"PERSISTENCE_DIALECT": "orbeon"})]
+)
+def test_the_dialect_in_force_decides_how_properties_begin(
+    file: Path, flags: dict[str, object], environment: dict[str, str]
+) -> None:
+    file.write_text('"oxf.fr.persistence.*.autosave" = false\n')
+    assert not load(str(file), flags, environment).properties.of(Form("hr", "leave")).has_drafts
+    with pytest.raises(StartupError, match=r"the nearest valid name is 'svc\.persistence\.\*\.autosave'"):
+        load(str(file), environment={})
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -51,6 +86,12 @@ def test_unknown_names_are_refused_with_the_nearest_valid_one(file: Path) -> Non
         "lock_timeout = -1",
         'accel_redirect = "protected"',
         "[table]\nx = 1",
+        "[bind]",
+        '"svc.persistence.*.autosave" = "false"',
+        '"svc.persistence.*.autosav" = false',
+        "svc = 1",
+        f"a = {'[' * 5000}",
+        f"workers = {'1' * 5000}",
         "not toml",
     ],
 )
@@ -79,3 +120,9 @@ def test_every_setting_has_a_meaning_and_the_example_names_them_all() -> None:
     example = load(str(PROJECT / "config/persistence.toml"), environment={})
     assert set(example.origins.values()) == {str(PROJECT / "config/persistence.toml")}
     assert example.settings == Settings()
+
+
+def test_the_properties_of_the_example_are_valid(file: Path) -> None:
+    lines = (PROJECT / "config/persistence.toml").read_text().splitlines()
+    file.write_text("\n".join(line.removeprefix("# ") for line in lines if line.startswith(("# svc", '# "svc'))))
+    assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 5

@@ -10,16 +10,18 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app, open_store, warn_of
+from persistence.app import create_app, open_store, warn_of, warn_of_properties
 from persistence.cli.options import settings_options
+from persistence.properties.properties import Properties
 from persistence.settings import Settings
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
     """gunicorn, told by settings instead of its own command line."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, properties: Properties) -> None:
         self._settings = settings
+        self._properties = properties
         super().__init__()
 
     def load_config(self) -> None:
@@ -42,7 +44,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
 
     def load(self) -> Flask:
         """The application, once in each worker."""
-        return create_app(self._settings)
+        return create_app(self._settings, self._properties)
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
@@ -54,6 +56,7 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 @settings_options
 def serve(file: str | None, **flags: object) -> None:
     """Serve forms over HTTP until stopped."""
-    settings = configuration.load(file, flags).settings
-    warn_of(open_store(settings).probe())  # once, not by every worker
-    Server(settings).run()
+    effective = configuration.load(file, flags)
+    warn_of_properties(effective.properties)
+    warn_of(open_store(effective.settings).probe())  # once, not by every worker
+    Server(effective.settings, effective.properties).run()

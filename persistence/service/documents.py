@@ -15,6 +15,7 @@ from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.operations import UNRESTRICTED
 from persistence.model.sidecar import Sidecar
+from persistence.properties.properties import Properties
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
@@ -47,18 +48,18 @@ class _Seen:
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``data_format`` is the format of data at rest. Methods raise the domain errors of ``persistence.errors``.
+    ``properties`` know the format of data at rest. Methods raise the domain errors of ``persistence.errors``.
     """
 
-    def __init__(self, store: Store, dialect: Dialect, *, data_format: str) -> None:
+    def __init__(self, store: Store, dialect: Dialect, *, properties: Properties) -> None:
         self._store = store
         self._dialect = dialect
-        self._data_format = data_format
+        self._properties = properties
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision with its headers, and its content open if asked for."""
         if get.content:
-            check_data_format(get.data_format, self._data_format)
+            check_data_format(get.data_format, self._properties.of(address.form).data_format)
         number = versions.number_only(get.version, "form data")
         if get.instant is None:
             found = self._store.read(address, content=get.content)
@@ -78,7 +79,7 @@ class Documents:
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
-        check_data_format(put.data_format, self._data_format)
+        check_data_format(put.data_format, self._properties.of(address.form).data_format)
         number = versions.number_only(put.version, "form data")
         if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")

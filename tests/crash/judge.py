@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from persistence.dialect import DIALECTS
+from persistence.dialect import SVC
 from persistence.errors import PersistenceError
 from persistence.model.addresses import (
     DATA_XML,
@@ -20,6 +20,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
+from persistence.properties.properties import Properties
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
 from persistence.service.requests import Put
@@ -69,7 +70,7 @@ class Judge:
     def __init__(self, root: Path) -> None:
         self._root = root
         store = Store(str(root), lock_timeout=1)
-        self._documents = Documents(store, DIALECTS["svc"], data_format="4.0.0")
+        self._documents = Documents(store, SVC, properties=Properties.load({}, SVC.property_prefix))
         self._definitions = Definitions(store)
         self._layout = Layout(str(root))
 
