@@ -1,4 +1,4 @@
-"""``persistence config``: the settings in force, and where each came from."""
+"""``persistence config``: the settings and properties in force, and where each came from."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ import click
 
 from persistence import settings
 from persistence.cli.options import settings_options
+from persistence.cli.property import property_, shown
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @settings_options
-def config(file: str | None, **flags: object) -> None:
-    """Print the effective settings and where each came from."""
+@click.pass_context
+def config(context: click.Context, /, file: str | None, **flags: object) -> None:
+    """Print the effective settings and properties, and where each came from."""
+    context.obj = {"file": file, **flags}
+    if context.invoked_subcommand is not None:
+        return
     effective = settings.load(file, flags)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         click.echo(f"{name} = {value!r}  # {origin}: {settings.MEANINGS[name]}")
+    for entry in effective.properties.entries:
+        meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
+        click.echo(f"{shown(str(entry))} = {shown(entry.value)}  # {entry.origin}: {meaning}")
+
+
+config.add_command(property_)

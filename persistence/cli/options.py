@@ -31,6 +31,11 @@ def tree_options(command: Command) -> Command:
     return _with(command, _DATA, _CONFIG, _DIALECT)
 
 
+def file_options(command: Command) -> Command:
+    """Add the options of what only asks for the names in the file; each overrides the setting of its name."""
+    return _with(command, _CONFIG, _DIALECT)
+
+
 def settings_of(options: Mapping[str, str | None]) -> Settings:
     """The settings in force with the options of ``tree_options``.
 

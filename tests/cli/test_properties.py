@@ -1,0 +1,107 @@
+"""``persistence config`` and ``persistence config property``: what is in force, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_commands import persistence
+
+OWN = "config/persistence.toml"
+FILE = """
+threads = 3
+"svc.persistence.*.autosave" = false
+"svc.persistence.*.lease" = true
+"svc.permissions.hr.*" = '{"anyone": ["create"]}'
+[svc.persistence.provider]
+"shop.*.form" = "a"
+"*.order.*" = "b"
+"*.*.data" = " "
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / OWN).write_text(FILE)
+    return tmp_path
+
+
+def test_config_prints_settings_then_the_files_properties_then_the_defaults(folder: Path) -> None:
+    lines = persistence("config", cwd=folder).stdout.splitlines()
+    named = [line.partition(" = ")[0] for line in lines]
+    assert f"threads = 3  # {OWN}: threads in each worker" in lines
+    assert named[named.index("gunicorn") + 1 :] == [
+        '"svc.persistence.*.autosave"',
+        '"svc.persistence.*.lease"',
+        '"svc.permissions.hr.*"',
+        '"svc.persistence.provider.shop.*.form"',
+        '"svc.persistence.provider.*.order.*"',
+        '"svc.persistence.provider.*.*.data"',
+        '"svc.persistence.provider.*.*.*"',
+        '"svc.persistence.*.active"',
+        '"svc.persistence.*.permissions"',
+        '"svc.persistence.*.versioning"',
+        '"svc.persistence.*.data-format-version"',
+    ]
+    assert f'"svc.persistence.*.autosave" = false  # {OWN}: drafts can be stored; in effect' in lines
+    assert '"svc.persistence.*.versioning" = true  # default: definitions have versions; in effect' in lines
+
+
+def test_a_property_is_explained(folder: Path) -> None:
+    done = persistence("config", "property", "svc.persistence.provider.shop.order.data", cwd=folder)
+    before_last = "token 5 is *, where the winner has order"
+    assert done.stdout.splitlines() == [
+        'svc.persistence.provider.shop.order.data = "b"',
+        "  provider of a form's definitions or data; in effect",
+        f'  wins svc.persistence.provider.*.order.* = "b" ({OWN}): it is the most literal from the left',
+        f'  loses svc.persistence.provider.*.*.data = " " ({OWN}): {before_last}',
+        f'  loses svc.persistence.provider.*.*.* = "files" (default): {before_last}',
+        "  left svc.persistence.provider.shop.*: no name goes on there with data or *",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "svc.persistence.provider.hr.leave.data",
+            [
+                "svc.persistence.provider.hr.leave.data is not configured",
+                "  the winner is blank, and the search does not go on: not configured",
+            ],
+        ),
+        ("svc.persistence.files.lease", ["svc.persistence.files.lease = true", "without effect in this version"]),
+        ("svc.persistence.files.sort", ["svc.persistence.files.sort = false", "  nothing matches: the default"]),
+        ("svc.permissions.hr.leave", ['= "{\\"anyone\\": [\\"create\\"]}"', "wins svc.permissions.hr.* = "]),
+        ("svc.permissions.a.b", ["svc.permissions.a.b is not configured", "left svc.permissions: no name goes on"]),
+    ],
+)
+def test_what_is_said_of_a_property(folder: Path, name: str, lines: list[str]) -> None:
+    done = persistence("config", "property", name, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    for line in lines:
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("svc.persistence.files.autosav", "the nearest valid name is 'svc.persistence.files.autosave'"),
+        ("svc.persistence.*.autosave", "has a wildcard"),
+    ],
+)
+def test_what_is_no_property_is_an_error_in_one_line(folder: Path, name: str, cause: str) -> None:
+    done = persistence("config", "property", name, cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert cause in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_file_and_dialect_can_be_named_before_or_after(folder: Path) -> None:
+    (folder / "other.toml").write_text('"oxf.fr.persistence.*.autosave" = false\n')
+    question = ("property", "oxf.fr.persistence.files.autosave")
+    options = ("--config", "other.toml", "--dialect", "orbeon")
+    before = persistence("config", *options, *question, cwd=folder)
+    after = persistence("config", *question, *options, cwd=folder)
+    assert before.stdout == after.stdout
+    assert after.stdout.startswith("oxf.fr.persistence.files.autosave = false\n")
