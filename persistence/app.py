@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from flask import Flask
 
 from persistence import settings as configuration
-from persistence.dialect import DIALECTS
+from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import PersistenceError
 from persistence.http import failures, health, logs
 from persistence.http.contents import Contents
@@ -17,13 +18,17 @@ from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
 from persistence.http.responses import ResponseHeaders
+from persistence.model.holders import PUBLIC_PREFIX
 from persistence.properties.properties import Properties
+from persistence.service.access import Access
+from persistence.service.catalog import Catalog
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.rights import Rights
+from persistence.service.singleton import Singletons
 from persistence.settings import Settings
 from persistence.store.store import Store
 
-PUBLIC_PREFIX = "/fr/service/persistence"
 _GUNICORN_GIVES_UP = 4
 
 
@@ -65,16 +70,37 @@ def warn_of_properties(properties: Properties) -> None:
         sys.stderr.write(f"persistence: the property {entry} has no effect in this version\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What answers requests."""
+
+    definitions: Definitions
+    documents: Documents
+
+
+def services_of(store: Store, dialect: Dialect, properties: Properties) -> Services:
+    """The services over one store."""
+    catalog = Catalog(store)
+    rights = Rights(catalog, properties)
+    singletons = Singletons(store, catalog, properties, rights)
+    return Services(
+        definitions=Definitions(store, properties),
+        documents=Documents(store, dialect, properties, Access(store, rights), singletons),
+    )
+
+
 def _wire(settings: Settings, properties: Properties) -> Flask:
     # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
     dialect = DIALECTS[settings.dialect]
     store = open_store(settings)
+    services = services_of(store, dialect, properties)
+    parser = RequestParser(dialect)
     crud = Crud(
-        definitions=Definitions(store),
-        documents=Documents(store, dialect, properties=properties),
+        definitions=services.definitions,
+        documents=services.documents,
         dialect=dialect,
-        parser=RequestParser(dialect),
+        parser=parser,
         headers=ResponseHeaders(header_names(dialect)),
         contents=Contents(store, settings.accel_redirect),
         max_body=settings.max_body,

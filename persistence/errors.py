@@ -54,6 +54,10 @@ class LengthRequiredError(PersistenceError):
     """A PUT that announces no body: neither a length nor chunks."""
 
 
+class ForbiddenError(PersistenceError):
+    """Something that this caller may not do, or that is switched off."""
+
+
 class ConflictError(PersistenceError):
     """A second document of a form that has only one."""
 
@@ -112,6 +116,7 @@ class StartupError(PersistenceError):
 
 STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (BadRequestError, 400),
+    (ForbiddenError, 403),
     (NotFoundError, 404),
     (ConflictError, 409),
     (DeletedError, 410),

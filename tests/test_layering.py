@@ -20,7 +20,7 @@ ALLOWED = {
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
     "http": {"service", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
-    "app": {"http", "service", "store", "properties", "dialect", "settings", "errors"},
+    "app": {"http", "service", "store", "properties", "model", "dialect", "settings", "errors"},
     "cli": {"app", "upkeep", "properties", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""

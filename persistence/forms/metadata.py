@@ -89,11 +89,8 @@ class MetadataReader(Streaming):
             self._said.setdefault(item, text.strip())
 
     def _text(self, text: str) -> None:
-        if self._item == _PERMISSIONS:
-            if not text.isspace():
-                self._keep(escape(text))
-        elif self._item is not None:
-            self._keep(text)
+        if self._item is not None:
+            self._keep(escape(text) if self._item == _PERMISSIONS else text)
 
     def _keep(self, piece: str) -> None:
         self._kept += len(piece)

@@ -9,6 +9,7 @@ from flask import Request
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, NotSupportedError
 from persistence.model import users, versions
+from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.preconditions import parse as parse_precondition
@@ -17,7 +18,6 @@ from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.service.requests import Delete, Get, Put
-from persistence.service.rules import DATA_FORMATS
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -31,14 +31,15 @@ class RequestParser:
 
     def get(self, request: Request) -> Get:
         """A GET or HEAD."""
-        is_get = request.method == "GET"
+        is_get, environ = request.method == "GET", request.environ
         if not request.query_string:
-            return Get(version=self._version(request.environ), content=is_get)
+            return Get(version=self._version(environ), content=is_get, user=self.user(request))
         self._refuse_purge(request)
         return Get(
-            version=self._version(request.environ),
+            version=self._version(environ),
             instant=_instant(request.args.get("last-modified-time")),
             content=is_get,
+            user=self.user(request),
             data_format=request.args.get("data-format-version"),
         )
 
@@ -50,7 +51,7 @@ class RequestParser:
             version=self._version(environ),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             data_format=request.args.get("data-format-version"),
-            user=self._user(environ),
+            user=self.user(request),
             content_type=environ.get("CONTENT_TYPE"),
             valid=_flag(request.args.get("valid"), "valid"),
             stage=short(self._own(environ, "WORKFLOW_STAGE"), "workflow stage"),
@@ -67,7 +68,7 @@ class RequestParser:
         return Delete(
             version=self._version(environ),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
-            user=self._user(environ),
+            user=self.user(request),
         )
 
     def check_migration(self, request: Request) -> None:
@@ -88,7 +89,14 @@ class RequestParser:
             environ.get(self._prefix + "FOR_DOCUMENT_ISDRAFT"),
         )
 
-    def _user(self, environ: WSGIEnvironment) -> User:
+    def version_to_publish(self, request: Request) -> VersionRequest:
+        """The version of a publication: the parameter, else the header (spec crud 8.3)."""
+        said = request.args.get("form-definition-version")
+        return versions.parse(said, None, None) if said else self._version(request.environ)
+
+    def user(self, request: Request) -> User:
+        """Who is calling, as the caller says (spec crud 6.1)."""
+        environ = request.environ
         credentials = self._own(environ, "CREDENTIALS")
         if credentials and credentials.strip():
             return users.parse_credentials(credentials)

@@ -68,6 +68,11 @@ def text(status: int, line: str, headers: Headers | None = None) -> Response:
     return BareResponse(body, status, fields)
 
 
+def xml(status: int, body: bytes) -> Response:
+    """An XML document."""
+    return BareResponse(body, status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+
+
 def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:
     """The answer to a request that is not served: one line that names the cause, which the log gets too."""
     environ[CAUSE] = one_line(cause)

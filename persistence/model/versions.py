@@ -75,6 +75,17 @@ def number_only(asked: VersionRequest, what: str) -> int | None:
     return asked.number
 
 
+def only_first(asked: VersionRequest) -> VersionRequest:
+    """What a request asks for where a form has one version only (spec crud 5.5).
+
+    Raises:
+        VersionError: it asks for another one, or for the next.
+    """
+    if asked.wants_next or asked.number not in (None, 1):
+        raise VersionError("versioning is switched off for this form: there is only version 1")
+    return asked if asked.for_document is not None else VersionRequest(number=1)
+
+
 def must_equal(asked: int | None, stored: int, what: object) -> None:
     """Compare the version of a request with the stored one (seed, Versioning 2).
 

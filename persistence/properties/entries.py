@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.properties.known import DATA_FORMATS, LARGEST, SHIPPED, Effect, Kind, Known, Value, is_provider, known
+from persistence.model.data_formats import DATA_FORMATS
+from persistence.properties.known import LARGEST, SHIPPED, Effect, Kind, Known, Value, is_provider, known
 from persistence.properties.lookup import Name
 from persistence.properties.nearest import unknown
 

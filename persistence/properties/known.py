@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from persistence.model.data_formats import DATA_FORMATS
 from persistence.properties.lookup import ANY, Name
 
 Value = bool | int | str
-
-DATA_FORMATS = ("4.0.0", "4.8.0", "2019.1.0")
-"""The formats that form data at rest may have (spec crud 10.2)."""
 
 LARGEST = 2**31 - 1
 """The largest integer of a property: sizes and lengths, which every database can take."""

@@ -47,10 +47,6 @@ class Catalog:
             self._known[key] = mark, published
         return published
 
-    def latest(self, form: Form) -> Published | None:
-        """The highest version of a form that is published and not deleted (spec crud 5.1)."""
-        return next(self.versions(form), None)
-
     def versions(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first."""
         found = (self.version(form, number) for number in self._store.versions(form))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from persistence.errors import DeletedError, NotFoundError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
+from persistence.properties.properties import Properties
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
-from persistence.service.rules import check_precondition, grave_of, living, must_live, next_revision
+from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
 from persistence.store.store import Store
+from persistence.store.uploads import Upload
+from persistence.store.writing import Writer
 
 
 def latest_version(store: Store, form: Form) -> int | None:
@@ -25,42 +29,55 @@ def latest_version(store: Store, form: Form) -> int | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file to publish, received and not yet stored; of a copy, one that is there already will do."""
+
+    name: str
+    put: Put
+    upload: Upload
+    received: Received
+    is_copy: bool = False
+
+
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, properties: Properties) -> None:
         self._store = store
+        self._properties = properties
 
     def read(self, form: Form, name: str, get: Get) -> Read:
         """One file of the version asked for, its content open if asked for."""
-        if get.version.for_document is not None:
-            version = self._version_of(form, get.version.for_document)
+        asked = self._asked(form, get.version)
+        if asked.for_document is not None:
+            version = self._version_of(form, asked.for_document)
         else:
-            version = versions.to_read(get.version, self._latest_if_needed(form, get.version))
+            version = versions.to_read(asked, self._latest_if_needed(form, asked))
         address = DefinitionAddress(form, version, name)
         return Read(address, must_live(self._store.read(address, content=get.content), address), None)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
-        address, _ = self._to_publish(form, name, put.version)
+        asked = self._asked(form, put.version)
+        version, _ = self._to_publish(form, asked)
+        address = DefinitionAddress(form, version, name)
         check_precondition(put.precondition, address, living(self._store.read(address, content=False)))
-        receipt = receiving(self._store, address, put.content_type, chunks)
-        with receipt as (upload, received), self._store.writing(address) as writer:
-            # Another publisher may have taken the number meanwhile.
-            address, replaces = self._to_publish(form, name, put.version)
-            own = writer.current(address)
-            check_precondition(put.precondition, address, living(own))
-            # Definitions have a last modifier, but no owner (spec crud 4.4).
-            sidecar = next_revision(put, received, address.version, over=own, owner=ANONYMOUS)
-            writer.commit(address, sidecar, upload, over=own)
-        return Written(address, sidecar, living(own) is None and not replaces, None)
+        with receiving(self._store, address, put.content_type, chunks) as (upload, received):
+            return self.publish(form, put.version, [Part(name, put, upload, received)])[0]
+
+    def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
+        """Store what was received as files of one version, in turn, while nobody else publishes the form."""
+        with self._store.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
+            version, replaces = self._to_publish(form, self._asked(form, asked))
+            return [_commit(writer, DefinitionAddress(form, version, part.name), part, replaces) for part in parts]
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
-        asked = delete.version
+        asked = self._asked(form, delete.version)
         with self._store.writing(DefinitionAddress(form, 1, name)) as writer:
             version = versions.to_read(asked, self._latest_if_needed(form, asked))
             address = DefinitionAddress(form, version, name)
@@ -70,11 +87,13 @@ class Definitions:
             writer.bury(address, grave, over=own)
         return Removed(address, version, grave, None)
 
-    def _to_publish(self, form: Form, name: str, asked: VersionRequest) -> tuple[DefinitionAddress, bool]:
-        """The address a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+    def _to_publish(self, form: Form, asked: VersionRequest) -> tuple[int, bool]:
+        """The version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
         latest = self._latest_if_needed(form, asked)
-        address = DefinitionAddress(form, versions.to_publish(asked, latest), name)
-        return address, latest is not None and not asked.wants_next
+        return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
+
+    def _asked(self, form: Form, version: VersionRequest) -> VersionRequest:
+        return version if self._properties.of(form).has_versions else versions.only_first(version)
 
     def _latest_if_needed(self, form: Form, asked: VersionRequest) -> int | None:
         return None if asked.number is not None else latest_version(self._store, form)
@@ -88,3 +107,14 @@ class Definitions:
         if sidecar.deleted:
             raise DeletedError(f"{address} was deleted")
         return sidecar.version
+
+
+def _commit(writer: Writer, address: DefinitionAddress, part: Part, replaces: bool) -> Written:  # noqa: FBT001
+    own = writer.current(address)
+    check_precondition(part.put.precondition, address, living(own))
+    if part.is_copy and own is not None and own.etag == own.sidecar.id and own.sidecar.digest == part.received.digest:
+        return Written(address, own.sidecar, created=False, operations=None)
+    # Definitions have a last modifier, but no owner (spec crud 4.4).
+    sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
+    writer.commit(address, sidecar, part.upload, over=own)
+    return Written(address, sidecar, created=living(own) is None and not replaces, operations=None)

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import DamagedError, VersionError
+from persistence.errors import DamagedError, ForbiddenError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.operations import UNRESTRICTED
+from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
+from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
+from persistence.service.access import Access
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
@@ -28,7 +30,7 @@ from persistence.service.rules import (
     must_live,
     next_revision,
 )
-from persistence.service.singleton import only_one
+from persistence.service.singleton import Singletons
 from persistence.store.reading import Found
 from persistence.store.store import Store
 from persistence.store.writing import Writer
@@ -48,19 +50,21 @@ class _Seen:
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``properties`` know the format of data at rest. Methods raise the domain errors of ``persistence.errors``.
+    Methods raise the domain errors of ``persistence.errors``.
     """
 
-    def __init__(self, store: Store, dialect: Dialect, *, properties: Properties) -> None:
+    def __init__(
+        self, store: Store, dialect: Dialect, properties: Properties, access: Access, singletons: Singletons
+    ) -> None:
         self._store = store
         self._dialect = dialect
         self._properties = properties
+        self._access = access
+        self._singletons = singletons
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision with its headers, and its content open if asked for."""
-        if get.content:
-            check_data_format(get.data_format, self._properties.of(address.form).data_format)
-        number = versions.number_only(get.version, "form data")
+        number = self._admitted(address, get.version, get.data_format if get.content else None)
         if get.instant is None:
             found = self._store.read(address, content=get.content)
         else:
@@ -68,37 +72,38 @@ class Documents:
         found = must_live(found, address)
         try:
             versions.must_equal(number, found.sidecar.version, address)
+            main = found
             if not address.is_main:
                 main = must_live(self._store.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
+            operations = self._access.to_read(address, main.sidecar, get.user)
         except Exception:
             if found.file is not None:
                 found.file.close()
             raise
-        return Read(address, found, UNRESTRICTED)
+        return Read(address, found, operations)
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
-        check_data_format(put.data_format, self._properties.of(address.form).data_format)
-        number = versions.number_only(put.version, "form data")
+        number = self._admitted(address, put.version, put.data_format)
         if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
         self._check(address, put, number, self._see(address, self._store.read(address, content=False)))
         receipt = receiving(self._store, address, put.content_type, chunks)
         with receipt as (upload, received), self._store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
-            self._check(address, put, number, seen)
-            version = number or self._version_of(address, seen)
+            version, operations = self._check(address, put, number, seen)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
-            with only_one(self._store, address, version, creates=living(seen.own) is None):
+            creates = living(seen.own) is None
+            with self._singletons.only_one(address, version, put.user, creates=creates):
                 writer.commit(address, sidecar, upload, over=seen.own)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
-        return Written(address, sidecar, living(seen.own) is None, UNRESTRICTED)
+        return Written(address, sidecar, creates, operations)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
-        number = versions.number_only(delete.version, "form data")
+        number = self._admitted(address, delete.version, None)
         with self._store.writing(address) as writer:
             current = writer.current(address)
             if current is not None and self._is_half_deleted(address, current.sidecar):
@@ -107,26 +112,26 @@ class Documents:
             main = None if address.is_main else self._store.read(address.main, content=False)
             check_precondition(delete.precondition, address, own, living(main))
             versions.must_equal(number, own.sidecar.version, address)
-            if not address.is_main:
-                must_live(main, address.main)
+            document = own if address.is_main else must_live(main, address.main)
+            operations = self._access.to_delete(address, document.sidecar, delete.user)
             grave = grave_of(own, delete.user)
             if not address.is_draft:
                 self._bury(writer, address, own, grave)
-                return Removed(address, own.sidecar.version, grave, UNRESTRICTED)
+                return Removed(address, own.sidecar.version, grave, operations)
             if address.is_main:
                 writer.discard_draft(address.form, address.document)
             else:
                 writer.forget(address, grave, over=own)
-            return Removed(address, own.sidecar.version, None, UNRESTRICTED)
+            return Removed(address, own.sidecar.version, None, operations)
 
     def delete_all(self, form: Form, delete: Delete) -> int:
-        """Delete all data of a form, or of one version of it; returns how many documents (spec crud 4.13).
+        """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
 
-        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
-        and the next call goes on. Drafts of documents that were never saved stay. A damaged document does not keep
-        the others from being deleted; it is reported when they are.
+        Returns how many documents that were. Every one is deleted for itself under its own lock, so a crash half-way
+        leaves the others as they were, and the next call goes on. Drafts of documents that were never saved stay. A
+        damaged document does not keep the others from being deleted; it is reported when they are.
         """
-        number = versions.number_only(delete.version, "deleting all data of a form")
+        number = self._number(form, delete.version, "deleting all data of a form")
         count = 0
         damage: DamagedError | None = None
         for document in self._store.documents(form):
@@ -148,6 +153,10 @@ class Documents:
                 return False
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
+                return False
+            try:
+                self._access.to_delete(address, own.sidecar, delete.user)
+            except ForbiddenError:
                 return False
             self._bury(writer, address, own, grave_of(own, delete.user))
             return True
@@ -174,17 +183,40 @@ class Documents:
         main = None if address.is_main else living(self._store.read(address.main, content=False))
         return _Seen(own, main)
 
-    def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> None:
-        """Refuse a PUT that does not fit what is stored (spec crud 4.2, PUT 3 and 4)."""
+    def _admitted(self, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int | None:
+        """The version number a request names, after what can be refused without looking at the document."""
+        configured = self._properties.of(address.form)
+        if address.is_draft and not configured.has_drafts:
+            name = f"{self._dialect.property_prefix}persistence.*.autosave"
+            raise ForbiddenError(f"drafts of {address.form} are switched off by the property {name}")
+        check_data_format(data_format, configured.data_format)
+        return self._number(address.form, asked, "form data")
+
+    def _number(self, form: Form, asked: VersionRequest, what: str) -> int | None:
+        number = versions.number_only(asked, what)
+        if not self._properties.of(form).has_versions:
+            versions.only_first(asked)
+        return number
+
+    def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> tuple[int, Operations]:
+        """The version to store and what the user may do; refuses what does not fit what is stored (4.2, PUT 3 to 5)."""
         own = living(seen.own)
         check_precondition(put.precondition, address, own, seen.main)
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)
         is_settled = own is not None and (address.is_main or seen.main is not None)
-        is_exempt = is_settled or number is not None or self._dialect.is_designer(address.form)
+        is_exempt = is_settled or number is not None or self._has_one_version(address.form)
         if self._dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
+        version = number or self._version_of(address, seen)
+        document = own if address.is_main else seen.main
+        if document is not None:
+            return version, self._access.to_update(address, document.sidecar, put.user)
+        return version, self._access.to_create(address, version, put.user)
+
+    def _has_one_version(self, form: Form) -> bool:
+        return self._dialect.is_designer(form) or not self._properties.of(form).has_versions
 
     def _version_of(self, address: DocumentAddress, seen: _Seen) -> int:
         """The version where a PUT names none: the stored one, else its document's, else that of a new document."""

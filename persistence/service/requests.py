@@ -18,6 +18,7 @@ class Get:
     version: VersionRequest = ABSENT
     instant: Instant | None = None
     content: bool = True
+    user: User = ANONYMOUS
     data_format: str | None = None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
+from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.instants import next_after
 from persistence.model.metadata import FormMetadata
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
@@ -14,7 +15,6 @@ from persistence.model.users import User
 from persistence.service.requests import Put
 from persistence.store.reading import Found
 
-DATA_FORMATS = ("4.0.0", "4.8.0", "2019.1.0")
 RAW = "raw"
 
 

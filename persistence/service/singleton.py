@@ -1,42 +1,60 @@
-"""Singleton forms: a form whose definition says so has one document (spec crud 4.12).
-
-What the definition says is kept in its sidecar when it is published, so that no definition is parsed on a PUT of data.
-"""
+"""Singleton forms: a form of which a user has one document (spec crud 4.12)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from persistence.errors import ConflictError
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.users import User
+from persistence.properties.properties import Properties
+from persistence.service.catalog import Catalog
+from persistence.service.rights import Rights
 from persistence.store.store import Store
 
 
-@contextmanager
-def only_one(store: Store, address: DocumentAddress, version: int, *, creates: bool) -> Iterator[None]:
-    """Let a PUT go on in the block, and nobody else create a document meanwhile if the form has only one.
+@dataclass(frozen=True, slots=True)
+class Singletons:
+    """Keeps second documents of singleton forms out."""
 
-    Replacing a document, attachments and drafts (spec crud 16, D17) are never refused.
+    store: Store
+    catalog: Catalog
+    properties: Properties
+    rights: Rights
 
-    Raises:
-        ConflictError: the form has its one document already.
-    """
-    if not (creates and address.is_main and not address.is_draft and _is_singleton(store, address.form, version)):
-        yield
-        return
-    with store.creating(address.form):
-        if _has_document(store, address.form, version):
-            raise ConflictError(f"{address.form} version {version} has only one document, and it exists already")
-        yield
+    @contextmanager
+    def only_one(self, address: DocumentAddress, version: int, user: User, *, creates: bool) -> Iterator[None]:
+        """Let a PUT go on in the block, and nobody else create a document meanwhile if the form has only one.
 
+        Replacing a document, attachments and drafts (spec crud 16, D17) are never refused. What counts are the
+        documents that the user would find: where everyone sees their own only, everyone has one.
 
-def _is_singleton(store: Store, form: Form, version: int) -> bool:
-    definition = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-    metadata = definition.metadata if definition is not None else None
-    return metadata is not None and metadata.singleton is True
+        Raises:
+            ConflictError: the user's one document is there already.
+        """
+        is_counted = creates and address.is_main and not address.is_draft
+        if not (is_counted and self._is_singleton(address.form, version)):
+            yield
+            return
+        with self.store.creating(address.form):
+            if self._has_document(address.form, version, user):
+                raise ConflictError(f"{address.form} version {version} has only one document, and it exists already")
+            yield
 
+    def _is_singleton(self, form: Form, version: int) -> bool:
+        published = self.catalog.version(form, version)
+        said = published.metadata.singleton if published is not None else None
+        return self.properties.of(form).is_singleton if said is None else said
 
-def _has_document(store: Store, form: Form, version: int) -> bool:
-    saved = (store.sidecar(DocumentAddress(form, Collection.DATA, name, DATA_XML)) for name in store.documents(form))
-    return any(sidecar is not None and not sidecar.deleted and sidecar.version == version for sidecar in saved)
+    def _has_document(self, form: Form, version: int, user: User) -> bool:
+        addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in self.store.documents(form))
+        saved = (self.store.sidecar(address) for address in addresses)
+        return any(
+            sidecar is not None
+            and not sidecar.deleted
+            and sidecar.version == version
+            and self.rights.may_see(form, sidecar, user)
+            for sidecar in saved
+        )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from persistence.app import services_of
 from persistence.dialect import SVC
 from persistence.errors import PersistenceError
 from persistence.model.addresses import (
@@ -21,8 +22,6 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.service.definitions import Definitions
-from persistence.service.documents import Documents
 from persistence.service.requests import Put
 from persistence.service.results import Written
 from persistence.store import reading
@@ -70,8 +69,8 @@ class Judge:
     def __init__(self, root: Path) -> None:
         self._root = root
         store = Store(str(root), lock_timeout=1)
-        self._documents = Documents(store, SVC, properties=Properties.load({}, SVC.property_prefix))
-        self._definitions = Definitions(store)
+        services = services_of(store, SVC, Properties.load({}, SVC.property_prefix))
+        self._documents, self._definitions = services.documents, services.definitions
         self._layout = Layout(str(root))
 
     def faults(self, state: State, change: Change, *, acknowledged: bool, killed: bool) -> list[str]:

@@ -7,10 +7,9 @@ import pytest
 from persistence.dialect import DIALECTS, ORBEON, SVC, Dialect
 from persistence.errors import StartupError
 from persistence.properties.entries import from_file
-from persistence.properties.known import DATA_FORMATS, KNOWN, SHIPPED, Effect, known
+from persistence.properties.known import KNOWN, SHIPPED, Effect, known
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
-from persistence.service import rules
 
 
 def entries(text: str, dialect: Dialect = SVC) -> dict[str, object]:
@@ -169,7 +168,3 @@ def test_the_shipped_entries_are_known_and_stand_where_the_seed_overrides_them()
     assert {name for name, each in properties.items() if each and each.effect is not Effect.ACTS} == {
         "persistence.*.active"
     }
-
-
-def test_the_formats_are_those_that_a_request_may_name() -> None:
-    assert DATA_FORMATS == rules.DATA_FORMATS

@@ -1,0 +1,80 @@
+"""Who may read, write and delete which resource of a document (spec crud 6.4, last table)."""
+
+from __future__ import annotations
+
+from persistence.errors import ForbiddenError
+from persistence.model import operations
+from persistence.model.addresses import Address, Collection, DocumentAddress
+from persistence.model.operations import Operations
+from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
+from persistence.service.rights import Rights
+from persistence.store.store import Store
+
+_READ = (operations.READ,)
+_CREATE = (operations.CREATE,)
+_CREATE_ATTACHMENT = (operations.CREATE, operations.UPDATE)
+_UPDATE = (operations.UPDATE,)
+_DELETE = (operations.DELETE,)
+_DELETE_ATTACHMENT = (operations.DELETE, operations.UPDATE)
+
+
+class Access:
+    """Lets requests go on or not; returns what else the user may do with the document.
+
+    ``document`` is the sidecar of the living ``data.xml`` in the same collection, whose owner counts for its
+    attachments too. Methods raise ``ForbiddenError``.
+    """
+
+    def __init__(self, store: Store, rights: Rights) -> None:
+        self._store = store
+        self._rights = rights
+
+    def to_read(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
+        """A GET or HEAD.
+
+        The draft of somebody else shows what the saved document holds: whoever may not read that may not read this.
+        """
+        allowed = self._rights.on_data(address.form, document, user)
+        _must_allow(allowed, _READ, address)
+        if address.is_draft and (user.name is None or user.name != document.creator):
+            saved = self._saved(address)
+            if saved is not None:
+                _must_allow(self._rights.on_data(address.form, saved, user), _READ, address)
+        return allowed
+
+    def to_update(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
+        """A PUT to a document that is there."""
+        return self._to(_UPDATE, address, document, user)
+
+    def to_create(self, address: DocumentAddress, version: int, user: User) -> Operations:
+        """A PUT to a document that is not there.
+
+        Whoever may update the saved document may also begin a draft of it (spec crud 16, D16).
+        """
+        allowed = self._rights.on_creation(address.form, version, user)
+        needed = _CREATE if address.is_main else _CREATE_ATTACHMENT
+        saved = self._saved(address) if address.is_draft and not allowed.allows(*needed) else None
+        if saved is not None:
+            return self._to(_UPDATE, address, saved, user)
+        _must_allow(allowed, needed, address)
+        return allowed
+
+    def to_delete(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
+        """A DELETE."""
+        return self._to(_DELETE if address.is_main else _DELETE_ATTACHMENT, address, document, user)
+
+    def _to(self, any_of: tuple[str, ...], address: DocumentAddress, document: Sidecar, user: User) -> Operations:
+        allowed = self._rights.on_data(address.form, document, user)
+        _must_allow(allowed, any_of, address)
+        return allowed
+
+    def _saved(self, draft: DocumentAddress) -> Sidecar | None:
+        """The saved document of a draft."""
+        saved = self._store.sidecar(draft.main.moved(Collection.DATA))
+        return None if saved is None or saved.deleted else saved
+
+
+def _must_allow(allowed: Operations, any_of: tuple[str, ...], address: Address) -> None:
+    if not allowed.allows(*any_of):
+        raise ForbiddenError(f"you may not {' or '.join(any_of)} {address}")

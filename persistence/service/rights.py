@@ -1,0 +1,66 @@
+"""Rights: which permissions hold for a form, and what they give a caller on its data (spec crud 6)."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from persistence.model import permissions
+from persistence.model.addresses import Form
+from persistence.model.operations import DELETE, READ, UPDATE, Operations
+from persistence.model.permissions import Permissions
+from persistence.model.published import Published
+from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
+from persistence.properties.properties import Properties
+from persistence.service.catalog import Catalog
+
+_SEARCHED = (READ, UPDATE, DELETE)
+"""Who has one of these sees a document in a search that does not say otherwise (spec search 1.1)."""
+
+
+class Rights:
+    """What callers may do. Methods raise ``DamagedError`` where the definition cannot be read: nobody is let in."""
+
+    def __init__(self, catalog: Catalog, properties: Properties) -> None:
+        self._catalog = catalog
+        self._properties = properties
+
+    def on_data(self, form: Form, document: Sidecar, user: User) -> Operations:
+        """What a user may do with a document; ``document`` is the sidecar of its ``data.xml``."""
+        return permissions.on_data(self._permissions(form, document.version), user, owner_of(document))
+
+    def on_creation(self, form: Form, version: int, user: User) -> Operations:
+        """What a user may do with a document that is not there yet."""
+        return permissions.on_creation(self._permissions(form, version), user)
+
+    def may_see(self, form: Form, document: Sidecar, user: User) -> bool:
+        """Whether a user's search would find a document."""
+        defined = self._permissions(form, document.version)
+        return permissions.may_see(defined, user, owner_of(document), _SEARCHED)
+
+    def of_version(self, published: Published) -> Permissions | None:
+        """The permissions of a published version: its own, else those of the property, else none are defined."""
+        return self._with_fallback(published.form, published)
+
+    def _permissions(self, form: Form, version: int) -> Permissions | None:
+        """The permissions for data of a version.
+
+        Where the version was deleted, they are those of the version that was published last (spec crud 5.2).
+        """
+        published = self._catalog.version(form, version)
+        if published is None:
+            published = max(self._catalog.versions(form), key=attrgetter("modified"), default=None)
+        return self._with_fallback(form, published)
+
+    def _with_fallback(self, form: Form, published: Published | None) -> Permissions | None:
+        configured = self._properties.of(form)
+        if not configured.has_permissions:
+            return None
+        if published is not None and published.permissions is not None:
+            return published.permissions
+        return configured.permissions
+
+
+def owner_of(document: Sidecar) -> User:
+    """The creator of a document, as far as permissions are concerned."""
+    return User(name=document.creator, group=document.group, organization=document.organization)

@@ -1,0 +1,290 @@
+"""Permissions over HTTP: spec crud 6, 4.2, 4.3, 15.5 and 15.6."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.service import Answer, Service, running
+
+ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
+<xf:model id="fr-form-model"><xf:instance id="fr-form-instance"><form/></xf:instance>
+<xf:instance id="fr-form-metadata"><metadata>{}</metadata></xf:instance></xf:model></xh:head></xh:html>"""
+OWNERS = '<permission operations="read update delete"><owner/></permission><permission operations="create -list"/>'
+LEA = {"Username": "lea", "Group": "staff"}
+BOB = {"Username": "bob", "Group": "staff"}
+ZOE = {"Username": "zoe"}
+V1 = {"Form_Definition_Version": 1}
+
+
+def definition(permissions: str | None) -> bytes:
+    return ENVELOPE.format("" if permissions is None else f"<permissions>{permissions}</permissions>").encode()
+
+
+def publish(service: Service, form: str, permissions: str | None, **own: object) -> Answer:
+    return service.put(f"{form}/form/form.xhtml", definition(permissions), **own)
+
+
+def operations(service: Service, answer: Answer) -> str | None:
+    return answer[service.prefix + "Operations"]
+
+
+def test_without_permissions_everything_is_allowed(service: Service, form: str) -> None:
+    """15.5, first step; and the header on every answer about data, on none about definitions."""
+    assert operations(service, publish(service, form, None)) is None
+    path = f"{form}/data/A/data.xml"
+    for answer in (service.put(path, **V1), service.put(path), service.get(path), service.head(path)):
+        assert operations(service, answer) == "*"
+    assert operations(service, service.get(f"{form}/form/form.xhtml")) is None
+    assert operations(service, service.delete(path)) == "*"
+
+
+def test_a_republish_counts_at_once(service: Service, form: str) -> None:
+    """15.5: anyone create and read; then anyone create only."""
+    path = f"{form}/data/A/data.xml"
+    publish(service, form, '<permission operations="create read -list"/>')
+    assert operations(service, service.put(path, **V1)) == "create read"
+    assert operations(service, service.get(path)) == "create read"
+    assert service.put(path).status == 403
+    publish(service, form, '<permission operations="create -list"/>')
+    refused = service.get(path)
+    assert (refused.status, operations(service, refused), refused.cause) == (
+        403,
+        None,
+        f"you may not read {form}/data/A/data.xml",
+    )
+    assert service.head(path).status == 403
+    publish(service, form, None)
+    assert operations(service, service.get(path)) == "*"
+
+
+def test_roles_are_a_ladder(service: Service, form: str) -> None:
+    """15.5: clerk reads, manager writes too, admin deletes too; afterwards it is gone for all."""
+    publish(
+        service,
+        form,
+        '<permission operations="read -list"><user-role any-of="clerk manager admin"/></permission>'
+        '<permission operations="create update -list"><user-role any-of="manager admin"/></permission>'
+        '<permission operations="delete -list"><user-role any-of="admin"/></permission>',
+    )
+    path = f"{form}/data/A/data.xml"
+    users = {role: {"Username": "u", "Roles": role} for role in ("clerk", "manager", "admin")}
+    assert service.put(path, **V1).status == service.put(path, **V1, **users["clerk"]).status == 403
+    assert service.get(path).status == 404  # whether it exists is no secret (4.2)
+    assert operations(service, service.put(path, **V1, **users["manager"])) == "create read update"
+    ladder = {"clerk": (200, 403, 403), "manager": (200, 204, 403), "admin": (200, 204, 204)}
+    for role, statuses in ladder.items():
+        user = users[role]
+        asked = service.get(path, **user), service.put(path, **user), service.delete(path, **user)
+        assert tuple(answer.status for answer in asked) == statuses, role
+    assert [service.delete(path, **user).status for user in ({}, *users.values())] == [410] * 4
+
+
+def test_owners_and_their_groups(service: Service, form: str) -> None:
+    """6.4: the creator owns, also after somebody else has saved."""
+    publish(service, form, f'{OWNERS}<permission operations="read update -list"><group-member/></permission>')
+    path = f"{form}/data/A/data.xml"
+    assert operations(service, service.put(path, **V1, **LEA)) == "create read update delete list"
+    assert operations(service, service.put(path, **BOB)) == "create read update"
+    assert operations(service, service.get(path, **LEA)) == "create read update delete list"
+    assert service.get(path, **ZOE).status == service.get(path).status == 403
+    assert service.delete(path, **BOB).status == 403
+    assert service.delete(path, **LEA).status == 204
+
+
+def test_attachments_are_their_documents(service: Service, form: str) -> None:
+    """15.6, 6.4: stored by an admin, the owner reads them; update is enough to store and delete."""
+    publish(service, form, f'{OWNERS}<permission operations="update -list"><user-role any-of="admin"/></permission>')
+    admin = {"Username": "ada", "Roles": "admin"}
+    assert service.put(f"{form}/data/A/early.bin", b"1", **V1, **LEA).status == 201
+    assert service.put(f"{form}/data/A/data.xml", **V1, **LEA).status == 201
+    assert service.put(f"{form}/data/A/scan.bin", b"1", **V1, **admin).status == 201
+    assert operations(service, service.get(f"{form}/data/A/scan.bin", **LEA)) == "create read update delete list"
+    assert service.get(f"{form}/data/A/scan.bin", **admin).status == 403
+    assert service.put(f"{form}/data/A/scan.bin", b"2", **ZOE).status == 403
+    assert service.delete(f"{form}/data/A/scan.bin", **ZOE).status == 403
+    assert service.delete(f"{form}/data/A/scan.bin", **admin).status == 204
+
+
+def test_attachments_before_their_document_need_create_or_update(service: Service, form: str) -> None:
+    """6.4: the runtime stores them first."""
+    for permissions, status in (("create", 201), ("update", 201), ("read delete list", 403)):
+        publish(service, form, f'<permission operations="{permissions}"/>')
+        assert service.put(f"{form}/data/{permissions[:4]}/a.bin", b"1", **V1).status == status, permissions
+
+
+def test_of_an_older_revision_its_own_owner_counts(service: Service, form: str) -> None:
+    """4.8: deleted, and stored anew by somebody else."""
+    publish(service, form, OWNERS)
+    path = f"{form}/data/A/data.xml"
+    first = service.put(path, **V1, **LEA)[service.prefix + "Last-Modified"]
+    service.delete(path, **LEA)
+    assert service.put(path, **V1, **BOB).status == 201
+    assert service.get(path, **LEA).status == 403
+    assert service.get(f"{path}?last-modified-time={first}", **LEA).status == 200
+    assert service.get(f"{path}?last-modified-time={first}", **BOB).status == 403
+
+
+def test_which_status_wins(service: Service, form: str) -> None:
+    """4.2: existence, If-Match and version come before permissions."""
+    publish(service, form, "")
+    path = f"{form}/data/A/data.xml"
+    assert service.get(path).status == service.delete(path).status == 404
+    assert service.put(path, **V1).status == 403
+    publish(service, form, None)
+    service.put(path, **V1)
+    publish(service, form, "")
+    wrong = {"Form_Definition_Version": 2}
+    for answer in (service.get(path, **wrong), service.put(path, **wrong), service.delete(path, **wrong)):
+        assert answer.status == 400
+    stale = {"If-Match": "0"}
+    assert service.put(path, headers=stale).status == service.delete(path, stale).status == 412
+    assert service.put(f"{path}?data-format-version=4.8.0").status == 400
+    assert service.put(path, b"<broken").status == 403
+
+
+def test_who_may_not_read_the_data_may_not_read_its_draft(service: Service, form: str) -> None:
+    """Drafts have owners of their own; that of somebody else shows what the saved document holds."""
+    publish(
+        service,
+        form,
+        f'{OWNERS}<permission operations="read -list"><group-member/></permission>'
+        '<permission operations="update -list"><user-role any-of="editor"/></permission>',
+    )
+    editor = {"Username": "eva", "Group": "press", "Roles": "editor"}
+    colleague = {"Username": "pit", "Group": "press"}
+    service.put(f"{form}/data/A/data.xml", **V1, **LEA)
+    assert service.put(f"{form}/draft/A/data.xml", **V1, **editor).status == 201
+    service.put(f"{form}/draft/A/scan.bin", b"1", **V1, **editor)
+    for name in ("data.xml", "scan.bin"):
+        statuses = [service.get(f"{form}/draft/A/{name}", **user).status for user in (editor, colleague, LEA, {})]
+        assert statuses == [200, 403, 403, 403], name
+    assert service.put(f"{form}/draft/N/data.xml", **V1, **LEA).status == 201
+    assert [service.get(f"{form}/draft/N/data.xml", **user).status for user in (LEA, BOB, colleague)] == [200, 200, 403]
+
+
+def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: str) -> None:
+    """16, D16: whoever may update may also begin a draft."""
+    publish(service, form, '<permission operations="read update -list"><owner/></permission>')
+    path = f"{form}/draft/A/data.xml"
+    assert service.put(path, **V1, **LEA).status == 403
+    publish(service, form, None)
+    service.put(f"{form}/data/A/data.xml", **V1, **LEA)
+    publish(service, form, '<permission operations="read update -list"><owner/></permission>')
+    assert service.put(f"{form}/draft/A/scan.bin", b"1", **V1, **LEA).status == 201
+    assert service.put(path, **V1, **BOB).status == 403
+    assert operations(service, service.put(path, **V1, **LEA)) == "read update"
+    assert service.delete(path, **LEA).status == 403
+
+
+def test_all_data_means_what_one_may_delete(service: Service, form: str) -> None:
+    """4.13: the others' stays."""
+    publish(service, form, OWNERS)
+    for name, user in (("A", LEA), ("B", BOB), ("C", LEA)):
+        service.put(f"{form}/data/{name}/data.xml", **V1, **user)
+    assert service.delete(f"{form}/data/", **V1, **LEA).status == 200
+    assert [service.get(f"{form}/data/{name}/data.xml", **BOB).status for name in "ABC"] == [
+        service.deleted,
+        200,
+        service.deleted,
+    ]
+
+
+def test_permissions_belong_to_the_version(service: Service, form: str) -> None:
+    """6.2; and 5.2: those of the version published last, where the document's own was deleted."""
+    publish(service, form, None, Form_Definition_Version=1)
+    publish(service, form, "", Form_Definition_Version=2)
+    path = f"{form}/data/A/data.xml"
+    assert service.put(path, **V1).status == 201
+    assert service.put(f"{form}/data/B/data.xml", Form_Definition_Version=2).status == 403
+    service.delete(f"{form}/form/form.xhtml", Form_Definition_Version=1)
+    assert service.get(path).status == 403
+    publish(service, form, '<permission operations="read"/>', Form_Definition_Version=3)
+    assert operations(service, service.get(path)) == "read list"
+    for version in (2, 3):
+        service.delete(f"{form}/form/form.xhtml", Form_Definition_Version=version)
+    assert operations(service, service.get(path)) == "*"
+
+
+def test_the_credentials_header_brings_roles(service: Service, form: str) -> None:
+    """6.1: names may be form-URL-encoded, and any language."""
+    publish(service, form, '<permission operations="create read"><user-role any-of="gr%C3%BCn%20rot"/></permission>')
+    path = f"{form}/data/A/data.xml"
+    for name in ("gr%C3%BCn+rot", "grün rot"):
+        credentials = f'{{"username":"zoë","roles":[{{"name":"{name}"}}]}}'.encode().decode("latin-1")
+        service.put(path, **V1, Credentials=credentials)
+        assert service.get(path, Credentials=credentials).status == 200
+    assert service.get(path, Username="zoë".encode().decode("latin-1"), Roles="x | gr\xc3\xbcn rot,y").status == 200
+    assert service.get(path, Roles="grün rot".encode().decode("latin-1")).status == 403  # nobody without a name
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"username":1}',
+        '{"username":"a","roles":["b"]}',
+        '{"username":"a","roles":[{"name":["b"]}]}',
+        '{"username":"a","groups":"b"}',
+        '{"username":"a","organizations":["b"]}',
+        '{"username":"a\\u0000"}',
+    ],
+)
+def test_malformed_credentials_are_refused(service: Service, form: str, credentials: str) -> None:
+    answer = service.get(f"{form}/data/A/data.xml", Credentials=credentials)
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        '<permission operations="*"/>',
+        '<permission operations="fly"/>',
+        '<permission operations="read"><x/></permission>',
+    ],
+)
+def test_permissions_that_mean_nothing_here_are_not_published(service: Service, form: str, permissions: str) -> None:
+    answer = publish(service, form, permissions)
+    assert (answer.status, "unknown" in answer.cause) == (400, True)
+    assert service.get(f"{form}/form/form.xhtml").status == 404
+
+
+def test_every_worker_knows_at_once(tmp_path: Path) -> None:
+    """A worker that has read the old permissions does not go on with them."""
+    with running(tmp_path, workers=3) as service, ThreadPoolExecutor(8) as pool:
+        service.put("a/f/data/A/data.xml", **V1)
+        for turn in range(6):
+            publish(service, "a/f", '<permission operations="read"/>' if turn % 2 else "")
+            answers = list(pool.map(lambda _: service.get("a/f/data/A/data.xml").status, range(24)))
+            assert answers == [200 if turn % 2 else 403] * 24
+
+
+def test_a_definition_edited_by_hand_counts_as_it_is(tmp_path: Path) -> None:
+    """Also one that can no longer be read: then nobody is let in."""
+    with running(tmp_path) as service:
+        publish(service, "a/f", '<permission operations="read create"/>')
+        service.put("a/f/data/A/data.xml", **V1)
+        file = service.data / "a/f/form/1/form.xhtml"
+        file.write_bytes(definition(""))
+        assert service.get("a/f/data/A/data.xml").status == 403
+        file.write_bytes(definition('<permission operations="read"><x/></permission>'))
+        assert service.get("a/f/data/A/data.xml").status == 403
+        file.write_bytes(b"<broken")
+        answer = service.get("a/f/data/A/data.xml")
+        assert (answer.status, "cannot be read" in answer.cause) == (500, True)
+        publish(service, "a/f", '<permission operations="read"/>')
+        assert service.get("a/f/data/A/data.xml").status == 200
+
+
+def test_permissions_are_found_without_help_of_the_sidecar(tmp_path: Path) -> None:
+    """Definitions published by a version of the service that kept nothing of their metadata."""
+    with running(tmp_path) as service:
+        publish(service, "a/f", '<permission operations="create"/>')
+        sidecar = service.data / "a/f/form/1/form.xhtml.json"
+        before, _, after = sidecar.read_text().partition(',\n  "metadata"')
+        assert after
+        sidecar.write_text(before + "\n}\n")
+        assert operations(service, service.put("a/f/data/A/data.xml", **V1)) == "create list"
+        assert service.get("a/f/data/A/data.xml").status == 403

@@ -1,0 +1,210 @@
+"""Permissions as tables: spec crud 6.2 to 6.5, spec search 1.8."""
+
+import pytest
+
+from persistence.errors import BadRequestError
+from persistence.forms.permissions import check, from_xml
+from persistence.model.permissions import Permissions, from_json, may_see, on_creation, on_data, without_data
+from persistence.model.users import ANONYMOUS, Role, User
+
+LEAVE = """<permissions>
+    <permission operations="create -list"/>
+    <permission operations="read update -list"><any-authenticated-user/></permission>
+    <permission operations="read update"><owner/></permission>
+    <permission operations="read"><group-member/></permission>
+    <permission operations="read"><anyone-with-token/></permission>
+    <permission operations="read update delete"><user-role any-of="hr-admin payroll%20clerk"/></permission>
+</permissions>"""
+LEA = User("lea", "staff")
+BOB = User("bob", "staff")
+ZOE = User("zoe")
+PARIS = User("pia", organization=("Corp", "France", "Paris"))
+
+
+def plain(name: str) -> User:
+    return User("ren", roles=(Role(name),))
+
+
+def bound(name: str, organization: str, *own: str) -> User:
+    return User("ren", roles=(Role(name, organization),), organization=own)
+
+
+def one(operations: str, conditions: str) -> Permissions:
+    return from_xml(f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>')
+
+
+@pytest.mark.parametrize(
+    ("user", "granted"),
+    [
+        (ANONYMOUS, "create"),
+        (LEA, "create read update list"),
+        (BOB, "create read update list"),
+        (ZOE, "create read update"),
+        (plain("hr-admin"), "create read update delete list"),
+        (plain("payroll clerk"), "create read update delete list"),
+    ],
+    ids=lambda value: str(getattr(value, "name", value)),
+)
+def test_the_worked_example(user: User, granted: str) -> None:
+    """6.5: a document owned by lea of group staff."""
+    assert str(on_data(from_xml(LEAVE), user, LEA)) == granted
+
+
+@pytest.mark.parametrize(
+    ("operations", "granted"),
+    [
+        ("read", "read list"),
+        ("read -list", "read"),
+        ("-list", ""),
+        ("", "list"),
+        ("list", "list"),
+        ("delete update read create", "create read update delete list"),
+        ("  read\n\tupdate ", "read update list"),
+        ("update", "update list"),
+        ("fly read", "read list"),
+    ],
+)
+def test_list_is_implied_and_nothing_else(operations: str, granted: str) -> None:
+    """6.2: unless -list is there; update does not imply read."""
+    assert str(on_data(one(operations, ""), ANONYMOUS, ANONYMOUS)) == granted
+
+
+CONDITIONS = [
+    # condition, user, owner, with data, without data
+    ("", ANONYMOUS, LEA, True, True),
+    ("<any-authenticated-user/>", ANONYMOUS, LEA, False, False),
+    ("<any-authenticated-user/>", ZOE, LEA, True, True),
+    ("<owner/>", LEA, LEA, True, False),
+    ("<owner/>", BOB, LEA, False, False),
+    ("<owner/>", ANONYMOUS, ANONYMOUS, False, False),
+    ("<group-member/>", BOB, LEA, True, False),
+    ("<group-member/>", ZOE, LEA, False, False),
+    ("<group-member/>", ZOE, User("a"), False, False),
+    ('<user-role any-of="clerk"/>', plain("clerk"), LEA, True, True),
+    ('<user-role any-of="clerk"/>', plain("Clerk"), LEA, False, False),
+    ('<user-role any-of="boss clerk"/>', plain("clerk"), LEA, True, True),
+    ('<user-role any-of=""/>', plain("clerk"), LEA, False, False),
+    ("<user-role/>", plain("clerk"), LEA, False, False),
+    ('<user-role any-of="gr%C3%BCn%20rot"/>', plain("grün rot"), LEA, True, True),
+    ('<user-role any-of="clerk"/>', bound("clerk", "France"), PARIS, True, False),
+    ('<user-role any-of="clerk"/>', bound("clerk", "Spain"), PARIS, False, False),
+    ('<user-role any-of="clerk"/>', bound("clerk", "France"), LEA, False, False),
+    ("<anyone-with-token/>", LEA, LEA, False, False),
+    ("<phase-of-the-moon/>", LEA, LEA, False, False),
+    ('<owner/><user-role any-of="clerk"/>', LEA, LEA, False, False),
+    ('<owner/><user-role any-of="clerk"/>', User("lea", roles=(Role("clerk"),)), LEA, True, False),
+]
+
+
+@pytest.mark.parametrize(("conditions", "user", "owner", "with_data", "without"), CONDITIONS)
+def test_conditions(conditions: str, user: User, owner: User, with_data: bool, without: bool) -> None:  # noqa: FBT001
+    """6.4: all conditions of a permission must hold; without data those on the owner fail."""
+    permissions = one("read", conditions)
+    assert on_data(permissions, user, owner).allows("read") is with_data
+    assert without_data(permissions, user).allows("read") is without
+
+
+@pytest.mark.parametrize(
+    ("conditions", "user", "granted"),
+    [
+        ("<owner/>", LEA, "create"),
+        ("<owner/>", ANONYMOUS, ""),
+        ("<group-member/>", LEA, "create"),
+        ("<group-member/>", ZOE, ""),
+        ('<user-role any-of="clerk"/>', bound("clerk", "Paris", "Corp", "Paris"), "create"),
+        ('<user-role any-of="clerk"/>', bound("clerk", "Rome", "Corp", "Paris"), ""),
+    ],
+)
+def test_to_create_the_user_counts_as_the_owner(conditions: str, user: User, granted: str) -> None:
+    """6.4, special case: for create only."""
+    assert str(without_data(one("create update", conditions), user)) == granted
+
+
+@pytest.mark.parametrize(
+    ("user", "granted"),
+    [(ANONYMOUS, "create"), (ZOE, "create read update list"), (LEA, "create read update list")],
+)
+def test_who_creates_will_own(user: User, granted: str) -> None:
+    """6.4: with create, the operations for owners and group members come on top."""
+    assert str(on_creation(from_xml(LEAVE), user)) == granted
+
+
+def test_who_may_not_create_gets_nothing_on_top() -> None:
+    assert str(on_creation(one("read update", "<owner/>"), LEA)) == ""
+
+
+def test_undefined_is_everything_and_empty_is_nothing() -> None:
+    """6.2: no element, against an empty one."""
+    assert str(on_data(None, ANONYMOUS, LEA)) == str(on_creation(None, ANONYMOUS)) == "*"
+    assert str(on_data(from_xml("<permissions/>"), LEA, LEA)) == ""
+    assert not on_data((), LEA, LEA).allows("read")
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "granted"),
+    [
+        ('{"anyone":["create"]}', ANONYMOUS, "create"),
+        ('{"owner":["read","update"]}', LEA, "read update"),
+        ('{"owner":["read"]}', BOB, ""),
+        ('{"group-member":["read"]}', BOB, "read"),
+        ('{"roles":{"hr-admin":["read","list"],"boss":["delete"]}}', plain("hr-admin"), "read list"),
+        ('{"any-authenticated-user":["read"]}', ZOE, "read"),
+        ('{"any-authenticated-user":["read"]}', ANONYMOUS, ""),
+        ('{"anyone-with-token":["read"]}', LEA, ""),
+        ("{}", LEA, ""),
+    ],
+)
+def test_json(text: str, user: User, granted: str) -> None:
+    """6.3: list is not implied here."""
+    assert str(on_data(from_json(text), user, LEA)) == granted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"everyone":["read"]}', '{"owner":"read"}', '{"owner":["fly"]}', '{"roles":["read"]}', "1" * 9999],
+)
+def test_json_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(BadRequestError, match="malformed permissions"):
+        from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("permission", "cause"),
+    [
+        ('<permission operations="*"/>', "unknown operation: '\\*'"),
+        ('<permission operations="read fly"/>', "unknown operation: 'fly'"),
+        ('<permission operations="read"><phase-of-the-moon/></permission>', "unknown condition"),
+    ],
+)
+def test_an_author_is_told_of_what_would_not_work(permission: str, cause: str) -> None:
+    with pytest.raises(BadRequestError, match=cause):
+        check(f"<permissions>{permission}</permissions>")
+
+
+def test_an_author_is_not_told_otherwise() -> None:
+    check(LEAVE)
+
+
+SEEN = [
+    # conditions of a read permission, user, owner, seen
+    ("", ANONYMOUS, LEA, True),
+    ("<owner/>", LEA, LEA, True),
+    ("<owner/>", BOB, LEA, False),
+    ("<group-member/>", BOB, LEA, True),
+    ('<user-role any-of="clerk"/>', plain("clerk"), LEA, True),
+    ('<user-role any-of="clerk"/>', bound("clerk", "Paris"), PARIS, True),
+    ('<user-role any-of="clerk"/>', bound("clerk", "Paris"), LEA, False),
+    ('<owner/><user-role any-of="clerk"/>', LEA, LEA, True),
+    ("<anyone-with-token/>", LEA, LEA, False),
+]
+
+
+@pytest.mark.parametrize(("conditions", "user", "owner", "seen"), SEEN)
+def test_what_a_search_finds(conditions: str, user: User, owner: User, seen: bool) -> None:  # noqa: FBT001
+    """Search 1.8: one row test that holds is enough."""
+    assert may_see(one("read", conditions), user, owner, ("read", "update", "delete")) is seen
+
+
+def test_who_may_only_create_finds_nothing() -> None:
+    assert not may_see(one("create", ""), LEA, LEA, ("read", "update", "delete"))
+    assert may_see(None, ANONYMOUS, LEA, ("read",))
