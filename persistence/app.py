@@ -11,19 +11,24 @@ from persistence import settings as configuration
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import PersistenceError
 from persistence.http import failures, health, logs
+from persistence.http.attachments import AttachmentLists
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
 from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
+from persistence.http.publish import Publish
 from persistence.http.responses import ResponseHeaders
 from persistence.model.holders import PUBLIC_PREFIX
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
+from persistence.service.attachments import Attachments
 from persistence.service.catalog import Catalog
+from persistence.service.controls import Controls
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.publishing import Publishing
 from persistence.service.rights import Rights
 from persistence.service.singleton import Singletons
 from persistence.settings import Settings
@@ -76,6 +81,8 @@ class Services:
 
     definitions: Definitions
     documents: Documents
+    publishing: Publishing
+    attachments: Attachments
 
 
 def services_of(store: Store, dialect: Dialect, properties: Properties) -> Services:
@@ -83,9 +90,13 @@ def services_of(store: Store, dialect: Dialect, properties: Properties) -> Servi
     catalog = Catalog(store)
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights)
+    definitions = Definitions(store, properties)
+    documents = Documents(store, dialect, properties, Access(store, rights), singletons)
     return Services(
-        definitions=Definitions(store, properties),
-        documents=Documents(store, dialect, properties, Access(store, rights), singletons),
+        definitions=definitions,
+        documents=documents,
+        publishing=Publishing(store, dialect, documents, definitions),
+        attachments=Attachments(documents, Controls(store), properties),
     )
 
 
@@ -110,6 +121,8 @@ def _wire(settings: Settings, properties: Properties) -> Flask:
     failures.register(app, dialect)
     app.register_blueprint(crud.blueprint("public", PUBLIC_PREFIX))
     app.register_blueprint(crud.blueprint("provider", ""))
+    app.register_blueprint(Publish(services.publishing, dialect, parser).blueprint())
+    app.register_blueprint(AttachmentLists(services.attachments, parser).blueprint())
     app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
     app.wsgi_app = RequestLog(CleanPaths(app.wsgi_app))  # type: ignore[method-assign]  # how Flask documents middleware
     return app

@@ -14,10 +14,11 @@ from persistence.dialect import Dialect
 from persistence.http import bodies
 from persistence.http.contents import Contents
 from persistence.http.parsing import RequestParser
-from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified
+from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.migrating import migrated, target_of
 from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
 
@@ -65,9 +66,8 @@ class Crud:
             return self._written(self.definitions.write(target, name, put, body))
         if request.method == "DELETE":
             return self._removed(self.definitions.delete(target, name, self.parser.delete(request)))
-        if request.method == "GET" and name == FORM_XHTML:
-            self.parser.check_migration(request)
-        return self._read(request, self.definitions.read(target, name, self.parser.get(request)))
+        data_format = _data_format(request) if name == FORM_XHTML else None
+        return self._read(request, self.definitions.read(target, name, self.parser.get(request)), data_format)
 
     def document(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
         """``/crud/$app/$form/$data-or-draft/$document/$filename``."""
@@ -79,25 +79,29 @@ class Crud:
             return self._written(self.documents.write(address, put, body))
         if request.method == "DELETE":
             return self._removed(self.documents.delete(address, self.parser.delete(request)))
-        if request.method == "GET" and address.is_main and self.dialect.is_designer(address.form):
-            self.parser.check_migration(request)
+        is_definition = address.is_main and self.dialect.is_designer(address.form)
+        data_format = _data_format(request) if is_definition else None
         word = request.args.get("nonrelevant") if request.query_string else None
         only_relevant = is_removed(word, address, self.dialect)
-        return self._read(request, self.documents.read(address, self.parser.get(request)), only_relevant=only_relevant)
+        read = self.documents.read(address, self.parser.get(request))
+        return self._read(request, read, data_format, only_relevant=only_relevant)
 
     def delete_all(self, app: str, form: str) -> Response:
         """``DELETE /crud/$app/$form/data/``."""
         self.documents.delete_all(Form(app, form), self.parser.delete(_request()))
         return empty(HTTPStatus.OK, [])
 
-    def _read(self, request: Request, read: Read, *, only_relevant: bool = False) -> Response:
+    def _read(self, request: Request, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:
         found, headers = read.found, self.headers.of_read(read)
         if is_not_modified(request.environ, read):
             if found.file is not None:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
-        if found.file is None:  # how long the relevant part is, only the transform would know
-            return head(headers if only_relevant else [*headers, ("Content-Length", str(found.size))])
+        if found.file is None:  # how long it is then, only the transform would know
+            is_changed = only_relevant or data_format is not None
+            return head(headers if is_changed else [*headers, ("Content-Length", str(found.size))])
+        if data_format is not None:
+            return whole(migrated(read, data_format), headers)
         if only_relevant:
             return self.contents.send_part(relevant_part(found.file, found.size), headers)
         return self.contents.send(request, read, headers)
@@ -108,6 +112,12 @@ class Crud:
 
     def _removed(self, removed: Removed) -> Response:
         return empty(HTTPStatus.NO_CONTENT, self.headers.of_removal(removed))
+
+
+def _data_format(request: Request) -> str | None:
+    """The format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
+    word = request.args.get("form-definition-format-version") if request.query_string else None
+    return target_of(word) if request.method == "GET" else word or None
 
 
 def _request() -> Request:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from flask import Request
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, NotSupportedError
+from persistence.errors import BadRequestError
 from persistence.model import users, versions
-from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.preconditions import parse as parse_precondition
@@ -70,17 +69,6 @@ class RequestParser:
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self.user(request),
         )
-
-    def check_migration(self, request: Request) -> None:
-        """Refuse a migration, rather than answer with a definition that was not migrated."""
-        target = request.args.get("form-definition-format-version") if request.query_string else None
-        if not target:
-            return
-        if target not in DATA_FORMATS:
-            raise BadRequestError(
-                f"form-definition-format-version must be one of {', '.join(DATA_FORMATS)}, not {target!r}"
-            )
-        raise NotSupportedError("form definitions are not migrated by this version of the service")
 
     def _version(self, environ: WSGIEnvironment) -> VersionRequest:
         return versions.parse(

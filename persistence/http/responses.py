@@ -68,9 +68,14 @@ def text(status: int, line: str, headers: Headers | None = None) -> Response:
     return BareResponse(body, status, fields)
 
 
-def xml(status: int, body: bytes) -> Response:
-    """An XML document."""
-    return BareResponse(body, status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+def whole(body: bytes, headers: Headers) -> Response:
+    """A body that was made for this answer."""
+    return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
+
+
+def xml(body: bytes) -> Response:
+    """An XML document that was made for this answer."""
+    return whole(body, [("Content-Type", "application/xml")])
 
 
 def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:

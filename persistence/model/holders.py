@@ -47,4 +47,5 @@ def parse(text: str) -> Held | None:
 
 def of_definition(form: Form, name: str) -> str:
     """The holder path of an attachment of a form definition."""
-    return f"{_CRUD}{quote(form.app)}/{quote(form.name)}/form/{quote(name)}"
+    app, form_name, file = (quote(part, safe="") for part in (form.app, form.name, name))
+    return f"{_CRUD}{app}/{form_name}/form/{file}"

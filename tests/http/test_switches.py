@@ -71,6 +71,13 @@ def test_no_versioning_means_version_1(switched: Service) -> None:
     assert switched.put("flat/f/data/A/data.xml").status == 201
     assert switched.put("flat/f/data/B/data.xml", Form_Definition_Version=2).status == 400
     assert switched.get("flat/f/form/form.xhtml", For_Document_Id="A").status == 200
+    answer = switched.raw(
+        "POST",
+        "/fr/service/publish?form-definition-version=next",
+        {},
+        DEFINITION.format("<application-name>flat</application-name><form-name>f</form-name>").encode(),
+    )
+    assert (answer.status, "only version 1" in answer.cause) == (400, True)
 
 
 def test_the_format_of_data_at_rest(switched: Service) -> None:

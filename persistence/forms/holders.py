@@ -1,0 +1,104 @@
+"""The attachments that form data names, found while it streams by (spec forms 6.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape, quoteattr
+
+from persistence.errors import BadRequestError
+from persistence.forms.relevance import FR, RELEVANT
+from persistence.forms.streaming import SEPARATOR, Streaming
+from persistence.model import holders
+from persistence.model.holders import Held
+
+ITEM = "_"
+"""The element around each file of a control that takes several."""
+
+LONGEST_PATH = 4096
+"""Characters of text after which it is no path any more."""
+MOST_HOLDERS = 100_000
+
+_FR = f"{FR}{SEPARATOR}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An element that names an attachment.
+
+    ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
+    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where it or an element around it is
+    marked as not relevant.
+    """
+
+    path: tuple[str, ...]
+    attributes: Mapping[str, str]
+    held: Held
+    text: str
+    is_relevant: bool
+
+
+class HolderReader(Streaming):
+    """Collects holders of attachments that ``is_wanted``.
+
+    Raises, besides what ``Streaming`` does:
+        BadRequestError: there are more than anyone has.
+    """
+
+    def __init__(self, is_wanted: Callable[[Held], bool]) -> None:
+        super().__init__()
+        self.parser.CharacterDataHandler = self._characters
+        self.holders: list[Holder] = []
+        self._is_wanted = is_wanted
+        self._path: list[str] = []
+        self._attributes: dict[str, str] = {}
+        self._irrelevant_from = 0
+        self._text: str | None = None
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """An element that may be a holder; the one around it is none."""
+        super().start(name, attributes)
+        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._attributes, self._text = attributes, ""
+        if not self._irrelevant_from and attributes.get(RELEVANT) == "false":
+            self._irrelevant_from = self.depth
+
+    def end(self, name: str) -> None:
+        """Take the element, if it is a holder."""
+        held = holders.parse(self._text) if self._text else None
+        if held is not None and self._is_wanted(held):
+            self._take(held)
+        self._path.pop()
+        self._text = None
+        if self._irrelevant_from == self.depth:
+            self._irrelevant_from = 0
+        super().end(name)
+
+    def _take(self, held: Held) -> None:
+        if len(self.holders) == MOST_HOLDERS:
+            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        own = {name.replace(_FR, "fr:"): value for name, value in self._attributes.items() if _is_copied(name)}
+        text = (self._text or "").strip()
+        self.holders.append(Holder(tuple(self._path[1:]), own, held, text, not self._irrelevant_from))
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None and len(self._text) <= LONGEST_PATH:
+            self._text += text
+
+
+def _is_copied(name: str) -> bool:
+    return name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
+
+
+def as_xml(attachments: Iterable[tuple[str, Holder]]) -> bytes:
+    """The list of attachments, each with the name of its control (spec crud 8.2)."""
+    lines = "".join(_as_xml(name, holder) for name, holder in attachments)
+    return f'<attachments xmlns:fr="{FR}">{lines}</attachments>'.encode()
+
+
+def _as_xml(name: str, holder: Holder) -> str:
+    attributes = {**holder.attributes, "name": name}
+    if not holder.is_relevant:
+        attributes["fr:relevant"] = "false"
+    said = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<attachment{said}>{escape(holder.text)}</attachment>"

@@ -1,0 +1,120 @@
+"""An unpublished definition on its way to being published: whose it is, what it names, and what is said in it then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from xml.sax.saxutils import escape
+
+from lxml import etree
+
+from persistence.errors import BadRequestError
+from persistence.forms.names import INSTANCE, MODEL, XH
+from persistence.forms.trees import Element, Tree, on_tree, serialized
+from persistence.model import holders
+from persistence.model.addresses import Form
+from persistence.model.holders import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a publication says in the metadata: whether the form is available for new data, and a comment or none."""
+
+    is_available: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A definition ready to be stored.
+
+    ``held`` are the attachments that are to be copied beside it, ``libraries`` the versions of the section template
+    libraries it was made with, by their names in the metadata.
+    """
+
+    form: Form
+    content: bytes
+    held: tuple[Held, ...]
+    libraries: dict[str, int]
+
+
+def prepare(data: bytes, announcement: Announcement, is_copied: Callable[[Form, Held], bool]) -> Prepared:
+    """Make a definition ready; ``is_copied`` tells which attachments go with the form it is told.
+
+    Raises:
+        BadRequestError: it does not say which form it is, or is too large.
+        MalformedXmlError: it is not well-formed.
+    """
+    return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
+
+
+def _prepare(tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, Held], bool]) -> Prepared:
+    metadata = _metadata(tree)
+    form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
+    held: dict[Held, None] = {}
+    for element, one in _holders(tree):
+        if is_copied(form, one):
+            held[one] = None
+            element.text = holders.of_definition(form, one.name)
+    _say(metadata, "available", None if announcement.is_available else "false")
+    _say(metadata, "version-comment", announcement.comment)
+    return Prepared(form, serialized(tree), tuple(held), _libraries(metadata))
+
+
+def _metadata(tree: Tree) -> Element:
+    """The element of the one path at which it counts (spec forms 6.2)."""
+    path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"
+    root = tree.getroot()
+    found = root.find(path) if root.tag == f"{XH}html" else None
+    if found is None:
+        raise BadRequestError("the definition has no metadata: nothing says which form it is")
+    return found
+
+
+def _required(metadata: Element, name: str) -> str:
+    text = (metadata.findtext(name) or "").strip()
+    if not text:
+        raise BadRequestError(f"the metadata of the definition has no {name}")
+    return text
+
+
+def _holders(tree: Tree) -> Iterator[tuple[Element, Held]]:
+    for element in tree.iter(etree.Element):
+        is_leaf = next(element.iterchildren(etree.Element), None) is None
+        held = holders.parse(element.text) if is_leaf and element.text else None
+        if held is not None:
+            yield element, held
+
+
+def _say(metadata: Element, name: str, text: str | None) -> None:
+    """Let the metadata have one element of this name with this text, or none."""
+    first, *others = metadata.findall(name) or [None]
+    if first is None and text is not None:
+        first = etree.SubElement(metadata, name)
+    if first is not None and text is None:
+        others.append(first)
+    elif first is not None:
+        first[:] = []
+        first.text = text
+    for other in others:
+        metadata.remove(other)
+
+
+_VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+def _libraries(metadata: Element) -> dict[str, int]:
+    versions = metadata.find("library-versions")
+    said = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
+    return {name: int(text) for name, text in said.items() if _VERSION.fullmatch(text)}
+
+
+def answer(form: Form, *, version: int, attachments: int) -> bytes:
+    """What a publication is answered with: the form, its version, and how many attachments were published with it."""
+    app, name = escape(form.app), escape(form.name)
+    return (
+        f"<response><app>{app}</app><form>{name}</form><published-attachments>{attachments}</published-attachments>"
+        f"<published-version>{version}</published-version></response>"
+    ).encode()

@@ -1,0 +1,75 @@
+"""Holders of attachments in form data: spec forms 6.7."""
+
+import pytest
+
+from persistence.forms.holders import HolderReader
+from persistence.model import holders
+from persistence.model.addresses import Collection, Form
+from persistence.model.holders import Held
+
+CRUD = "/fr/service/persistence/crud"
+FORM = Form("hr", "leave")
+NAMED = [
+    (f"{CRUD}/hr/leave/data/D/a.bin", Held(FORM, Collection.DATA, "D", "a.bin")),
+    (f"\n {CRUD}/hr/leave/draft/D/a.bin \n", Held(FORM, Collection.DRAFT, "D", "a.bin")),
+    (f"{CRUD}/hr/leave/form/a.bin", Held(FORM, None, "", "a.bin")),
+    (f"{CRUD}/h%20r/l%C3%A9/data/D/%C3%A4%20b.pdf?x=/y", Held(Form("h r", "lé"), Collection.DATA, "D", "ä b.pdf")),
+    (f"{CRUD}/hr/leave/data/D/data.xml", None),
+    (f"{CRUD}/hr/leave/data/D/data.xml?a=b", None),
+    (f"{CRUD}/hr/leave/form/form.xhtml", None),
+    (f"{CRUD}/hr/leave/data/D/", None),
+    (f"{CRUD}/hr/leave/data/D", None),
+    (f"{CRUD}/hr/leave/other/D/a.bin", None),
+    (f"{CRUD}/hr/leave/data/D/e/a.bin", None),
+    (f"x{CRUD}/hr/leave/data/D/a.bin", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "held"), NAMED)
+def test_what_a_text_names(text: str, held: Held | None) -> None:
+    assert holders.parse(text) == held
+
+
+def test_the_path_of_a_definitions_attachment_names_it() -> None:
+    form, name = Form("h r", "l/é"), "100% ä.pdf"
+    assert holders.parse(holders.of_definition(form, name)) == Held(form, None, "", name)
+
+
+def found(document: str) -> list[tuple[str, str, bool]]:
+    with HolderReader(lambda held: held.document == "D") as reader:
+        for byte in document.encode():
+            reader.feed(bytes([byte]))
+        reader.finish()
+        return [("/".join(holder.path), holder.held.name, holder.is_relevant) for holder in reader.holders]
+
+
+def path(name: str, document: str = "D") -> str:
+    return f"{CRUD}/hr/leave/data/{document}/{name}"
+
+
+FR = 'xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
+HOLDERS = [
+    (f"<form><s><c>{path('a')}</c></s></form>", [("s/c", "a", True)]),
+    (f"<form><s><c>\n  {path('a')}\n </c></s></form>", [("s/c", "a", True)]),
+    (f"<form><c><_>{path('a')}</_><_>{path('b')}</_></c></form>", [("c/_", "a", True), ("c/_", "b", True)]),
+    (f"<form><c><![CDATA[{path('a')}]]><!-- c --></c></form>", [("c", "a", True)]),
+    (f"<form><c>{path('a')}<d/></c><e f='{path('a')}'/></form>", []),
+    (f"<form><c>{path('a', 'other')}</c><d>no path</d><e/></form>", []),
+    (f"<form><c>{path('a')}</c>{path('b')}</form>", [("c", "a", True)]),
+    (f"<p:form xmlns:p='urn:p'><p:c>{path('a')}</p:c></p:form>", [("c", "a", True)]),
+    (
+        f"<form {FR}><c fr:relevant='false'>{path('a')}</c><s fr:relevant='false'><c>{path('b')}</c></s></form>",
+        [("c", "a", False), ("s/c", "b", False)],
+    ),
+    (
+        f"<form {FR}><c fr:relevant='false'/><c>{path('c')}</c><c fr:relevant='true'>{path('d')}</c></form>",
+        [("c", "c", True), ("c", "d", True)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), HOLDERS)
+def test_holders(document: str, expected: list[tuple[str, str, bool]]) -> None:
+    """An element without elements in it, whose text is a path below the document's own."""
+    assert found(document) == expected

@@ -1,0 +1,240 @@
+"""The publish interface over HTTP: spec crud 8.3, spec forms 6.7."""
+
+from http.client import RemoteDisconnected
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import pytest
+from lxml import etree
+
+from tests.http.dying import COMMITS
+from tests.service import PROVIDER, Answer, Service, running
+
+PROJECT = Path(__file__).parents[2]
+CRUD = "/fr/service/persistence/crud"
+NAMESPACES = {"xh": "http://www.w3.org/1999/xhtml", "xf": "http://www.w3.org/2002/xforms"}
+DEFINITION = """<?xml version="1.0" encoding="UTF-8"?><!-- before -->
+<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:component="urn:kept"><xh:head><xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form><image>{image}</image></form></xf:instance>
+<xf:instance id="fr-form-metadata"><metadata><application-name>{app}</application-name>
+<form-name>{form}</form-name><available>maybe</available>{more}</metadata></xf:instance>
+<xf:instance id="fr-form-attachments"><attachments>{files}</attachments></xf:instance>
+<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')" calculate="component:f('é')"/>
+</xf:model></xh:head></xh:html>"""
+
+
+def definition(form: str, *, image: str = "", files: str = "", more: str = "") -> bytes:
+    app, name = form.split("/")
+    return DEFINITION.format(app=app, form=name, image=image, files=files, more=more).encode()
+
+
+def post(service: Service, path: str, body: bytes = b"", **query: str) -> Answer:
+    return service.raw("POST", f"/fr/service/{path}?{urlencode(query)}", {}, body)
+
+
+def publish(service: Service, document: str, **query: str) -> Answer:
+    return post(service, f"{service.designer}/builder/publish/{document}", **query)
+
+
+def said(answer: Answer) -> tuple[str, ...]:
+    assert (answer.status, answer["Content-Type"]) == (200, "application/xml"), answer.body
+    return tuple(child.text or "" for child in etree.fromstring(answer.body))
+
+
+def metadata(service: Service, form: str, **own: object) -> dict[str, str]:
+    stored = service.get(f"{form}/form/form.xhtml", **own)
+    [found] = etree.fromstring(stored.body).xpath("//metadata", namespaces=NAMESPACES)
+    return {child.tag: child.text for child in found}
+
+
+@pytest.fixture
+def designed(service: Service, form: str) -> str:
+    """The id of an unpublished definition of the form, with three attachments, two of them under odd names."""
+    document = form.split("/", maxsplit=1)[0]
+    base = f"{service.designer}/builder/data/{document}"
+    names = ["0a1b.bin", "ä b.pdf", "100%.css"]
+    for name in names:
+        service.put(
+            f"{base}/{quote(name)}",
+            name.encode(),
+            {"Content-Type": "application/pdf"},
+            Hash_Algorithm="X",
+            Hash_Value=1,
+        )
+    image, *files = (f"\n {CRUD}/{base}/{quote(name)}?x=1 " for name in names)
+    elements = "".join(f'<f filename="f">{file}</f>' for file in files)
+    service.put(f"{base}/data.xml", definition(form, image=image, files=elements))
+    return document
+
+
+def test_from_the_designer(service: Service, form: str, designed: str) -> None:
+    """8.3: attachments copied, paths rewritten, everything else as it was, the source remembered."""
+    answer = publish(service, designed)
+    assert said(answer) == (*form.split("/"), "3", "1")
+    stored = service.get(f"{form}/form/form.xhtml")
+    assert (stored["Content-Type"], stored[service.prefix + "Document"]) == ("application/xhtml+xml", designed)
+    text = stored.body.decode()
+    for name in ("0a1b.bin", "ä b.pdf", "100%.css"):
+        assert f">{CRUD}/{form}/form/{quote(name)}<" in text
+        copy = service.get(f"{form}/form/{quote(name)}")
+        assert (copy.body.decode(), copy["Content-Type"]) == (name, "application/pdf")
+        assert copy[service.prefix + "Hash-Value"] == "1"
+    assert "builder" not in text
+    assert "<!-- before -->" in text
+    assert "calculate=\"component:f('é')\"" in text
+    assert 'xmlns:component="urn:kept"' in text
+    assert "available" not in metadata(service, form)
+
+
+def test_versions(service: Service, form: str, designed: str) -> None:
+    """8.3: absent, next and a number mean what they mean in the header, which counts as well."""
+    asked = [{}, {}, {"form-definition-version": "next"}, {"form-definition-version": "7"}, {}]
+    published = [said(publish(service, designed, **query))[3] for query in asked]
+    assert published == ["1", "1", "2", "7", "7"]
+    header = {service.prefix + "Form-Definition-Version": "3"}
+    answer = service.raw("POST", f"/fr/service/{service.designer}/builder/publish/{designed}", header)
+    assert said(answer)[3] == "3"
+    for version in (1, 2, 3, 7):
+        assert service.get(f"{form}/form/0a1b.bin", Form_Definition_Version=version).body == b"0a1b.bin"
+
+
+def test_what_is_said_in_the_metadata(service: Service, form: str, designed: str) -> None:
+    """8.3: not available, and a comment; and neither."""
+    said(publish(service, designed, available="false", **{"version-comment": " <b>é "}))
+    found = metadata(service, form)
+    assert (found["available"], found["version-comment"]) == ("false", "<b>é")
+    said(post(service, "publish", service.get(f"{form}/form/form.xhtml").body, **{"version-comment": " "}))
+    assert not {"available", "version-comment"} & metadata(service, form).keys()
+
+
+def test_from_a_body(service: Service, form: str) -> None:
+    """8.3: with the id of its source, or without."""
+    assert said(post(service, "publish", definition(form)))[2:] == ("0", "1")
+    assert service.get(f"{form}/form/form.xhtml")[service.prefix + "Document"] is None
+    assert said(post(service, "publish", definition(form), **{"document-id": "abc"}))[3] == "1"
+    assert service.get(f"{form}/form/form.xhtml")[service.prefix + "Document"] == "abc"
+
+
+def test_a_form_takes_its_own_attachments_into_its_next_version(service: Service, form: str) -> None:
+    """What was fetched, changed and is published again keeps its images; what is not there is let be."""
+    service.put(f"{form}/form/a.bin", b"one", Form_Definition_Version=1)
+    body = definition(form, image=f"{CRUD}/{form}/form/a.bin", files=f"<f>{CRUD}/{form}/form/gone.bin</f>")
+    assert said(post(service, "publish", body, **{"form-definition-version": "1"}))[2:] == ("1", "1")
+    assert said(post(service, "publish", body, **{"form-definition-version": "next"}))[2:] == ("1", "2")
+    assert service.get(f"{form}/form/a.bin", Form_Definition_Version=2).body == b"one"
+
+
+def test_section_templates_bring_their_attachments(service: Service, form: str) -> None:
+    """Forms 6.2: from the version of the library that the definition names, else the latest; none of other forms."""
+    app = form.split("/", maxsplit=1)[0]
+    library = f"{app}/library"
+    for version in (1, 2):
+        service.put(f"{library}/form/form.xhtml", definition(library), Form_Definition_Version=version)
+        service.put(f"{library}/form/l.bin", b"%d" % version, Form_Definition_Version=version)
+    other = f"{CRUD}/{app}/other/form/x.bin"
+    named = "<library-versions><app>1</app><_>x</_></library-versions>"
+    for more, content in ((named, b"1"), ("", b"2")):
+        body = definition(form, image=f"{CRUD}/{library}/form/l.bin", files=f"<f>{other}</f>", more=more)
+        assert said(post(service, "publish", body))[2] == "1"
+        assert service.get(f"{form}/form/l.bin").body == content
+    assert other in service.get(f"{form}/form/form.xhtml").body.decode()
+
+
+def test_publishing_again_changes_nothing_that_is_there(service: Service, form: str, designed: str) -> None:
+    """8.3, safe to repeat: an attachment that is there already stays, with its history."""
+    said(publish(service, designed))
+    before = service.get(f"{form}/form/0a1b.bin")["ETag"]
+    assert said(publish(service, designed))[2:] == ("3", "1")
+    assert service.get(f"{form}/form/0a1b.bin")["ETag"] == before
+
+
+def test_a_missing_attachment_keeps_a_form_from_being_published(service: Service, form: str, designed: str) -> None:
+    """And nothing is changed; when it is there again, the same request goes through."""
+    path = f"{service.designer}/builder/data/{designed}/0a1b.bin"
+    service.delete(path)
+    refused = publish(service, designed)
+    assert (refused.status, "0a1b.bin" in refused.cause) == (404, True)
+    assert service.get(f"{form}/form/form.xhtml").status == 404
+    assert service.get(f"{form}/form/{quote('ä b.pdf')}").status == 404
+    service.put(path, b"again")
+    assert said(publish(service, designed))[2:] == ("3", "1")
+
+
+def test_the_designers_own_sequence_publishes_as_well(service: Service, form: str, designed: str) -> None:
+    """Forms 6.7: attachments first, then the definition, all with next."""
+    for _ in range(2):
+        for name in ("0a1b.bin", "100%25.css"):
+            service.put(f"{form}/form/{name}", b"x", Form_Definition_Version="next")
+        last = service.put(
+            f"{form}/form/form.xhtml?document={designed}", definition(form), Form_Definition_Version="next"
+        )
+    assert last[service.prefix + "Form-Definition-Version"] == "2"
+    assert service.get(f"{form}/form/0a1b.bin", Form_Definition_Version=2).status == 200
+
+
+BAD = [
+    ("not XML", b"<a", 400, "not well-formed"),
+    ("nothing", b"", 400, "not well-formed"),
+    ("a DOCTYPE", b"<!DOCTYPE a><a/>", 400, "DOCTYPE"),
+    ("no metadata", b"<a/>", 400, "no metadata"),
+    ("no application", definition("/f"), 400, "application-name"),
+    ("no form", definition("a/ "), 400, "form-name"),
+    ("a name that is no name", definition("a/..b"), 400, "must not start with a dot"),
+    ("a long name", definition("a/" + "x" * 300), 400, "too long"),
+    (
+        "unknown permissions",
+        definition("a/b", more='<permissions><permission operations="*"/></permissions>'),
+        400,
+        "unknown",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "cause"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
+def test_what_cannot_be_published(service: Service, body: bytes, status: int, cause: str) -> None:
+    answer = post(service, "publish", body)
+    assert (answer.status, cause in answer.cause) == (status, True), answer.cause
+
+
+def test_other_bad_requests(service: Service, form: str) -> None:
+    assert publish(service, "nobody").status == 404
+    assert post(service, "publish", definition(form), **{"form-definition-version": "x"}).status == 400
+    assert post(service, "publish", definition(form), **{"remote-server-url": "http://127.0.0.1:9"}).status == 501
+    assert service.raw("GET", "/fr/service/publish").status == 405
+    assert service.raw("POST", "/fr/service/publish", {"Content-Length": str(17 << 20)}).status == 413
+
+
+def test_who_may_not_read_it_may_not_publish_it(tmp_path: Path) -> None:
+    """6: the designer's own storage may have permissions as well."""
+    settings = tmp_path / "persistence.toml"
+    settings.write_text('"svc.permissions.svc.builder" = \'{"owner": ["create", "read"]}\'\n')
+    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+        service.face = PROVIDER
+        service.put("svc/builder/data/D/data.xml", definition("a/f"), Username="lea")
+        path = "/fr/service/svc/builder/publish/D"
+        assert service.raw("POST", path, {"Svc-Username": "bob"}).status == 403
+        assert service.raw("POST", path, {"Svc-Username": "lea"}).status == 200
+
+
+@pytest.mark.parametrize("commits", range(3))
+def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_path: Path, commits: int) -> None:
+    """8.3, safe to repeat: until the last file is stored the version is not there; the next try takes its number."""
+    base = "svc/builder/data/D"
+    names = ("a.bin", "b.bin")
+    with running(tmp_path) as service:
+        service.put("a/f/form/form.xhtml", definition("a/f"))
+        for name in names:
+            service.put(f"{base}/{name}", name.encode())
+        files = "".join(f"<f>{CRUD}/{base}/{name}</f>" for name in names)
+        service.put(f"{base}/data.xml", definition("a/f", files=files))
+    dying = {COMMITS: str(commits), "PYTHONPATH": str(PROJECT)}
+    with running(tmp_path, module="tests.http.dying", env=dying) as service, pytest.raises(RemoteDisconnected):
+        publish(service, "D", **{"form-definition-version": "next"})
+    with running(tmp_path) as service:
+        assert service.get("a/f/form/form.xhtml", Form_Definition_Version=2).status == 404
+        assert service.get("a/f/form/form.xhtml")["Svc-Form-Definition-Version"] == "1"
+        assert said(publish(service, "D", **{"form-definition-version": "next"}))[2:] == ("2", "2")
+        for name in names:
+            assert service.get(f"a/f/form/{name}", Form_Definition_Version=2).body == name.encode()
+        assert service.leftovers() == []
