@@ -42,6 +42,14 @@ class TruncatedBodyError(BadRequestError):
     """A body that ended before its announced end."""
 
 
+class UnauthorizedError(PersistenceError):
+    """A caller whose key is missing or wrong."""
+
+
+class ForbiddenError(PersistenceError):
+    """Something that this caller may not do."""
+
+
 class NotFoundError(PersistenceError):
     """A resource that was never stored."""
 
@@ -116,6 +124,7 @@ class StartupError(PersistenceError):
 
 STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (BadRequestError, 400),
+    (UnauthorizedError, 401),
     (ForbiddenError, 403),
     (NotFoundError, 404),
     (ConflictError, 409),

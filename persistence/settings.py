@@ -16,6 +16,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
+from persistence.model import peers
 from persistence.properties.nearest import general_names
 from persistence.properties.properties import Properties
 
@@ -42,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"
+    trusted: tuple[str, ...] = ()
+    keys: str = "var/keys.json"
+    insecure: bool = False
 
 
 MEANINGS: Mapping[str, str] = {
@@ -55,6 +59,9 @@ MEANINGS: Mapping[str, str] = {
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
     "gunicorn": "gunicorn's own settings file, used where it exists",
+    "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
+    "keys": "file with the digests of the API keys; persistence key writes it",
+    "insecure": "whether everybody who reaches the service may call",
 }
 
 
@@ -137,11 +144,16 @@ _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def _converted(name: str, value: object, origin: str) -> object:
+    if _FIELDS[name] == tuple[str, ...] and origin == "environment":
+        value = [part.strip() for part in str(value).split(",") if part.strip()]
     try:
         # Only the environment has nothing but texts; a file that says workers = "2" is a mistake.
-        return msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
-    except msgspec.ValidationError as error:
+        converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
+        if name == "trusted":
+            peers.parse(converted)
+    except (msgspec.ValidationError, StartupError) as error:
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
+    return converted
 
 
 def _unknown(name: str, prefix: str) -> str:

@@ -14,13 +14,14 @@ ALLOWED = {
     "model": {"errors"},
     "dialect": {"model"},
     "properties": {"model", "errors"},
-    "settings": {"properties", "dialect", "errors"},
+    "settings": {"properties", "model", "dialect", "errors"},
     "store": {"model", "errors"},
     "forms": {"model", "errors"},
+    "keys": {"store", "model", "errors"},
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
-    "http": {"service", "store", "properties", "model", "dialect", "errors"},
+    "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
-    "app": {"http", "service", "store", "properties", "model", "dialect", "settings", "errors"},
+    "app": {"http", "service", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
     "cli": {"app", "upkeep", "properties", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""

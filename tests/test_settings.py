@@ -85,6 +85,9 @@ def test_the_dialect_in_force_decides_how_properties_begin(
         'workers = "2"',
         "lock_timeout = -1",
         'accel_redirect = "protected"',
+        'trusted = "127.0.0.1"',
+        'trusted = ["127.0.0.1", "10.0.0.1/8"]',
+        'insecure = "yes"',
         "[table]\nx = 1",
         "[bind]",
         '"svc.persistence.*.autosave" = "false"',
@@ -106,6 +109,13 @@ def test_values_that_are_not_acceptable_are_refused_in_one_line(file: Path, line
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "0.0.0.0:65535", "[::1]:8080", "localhost:80", "unix:/run/p.sock"])
 def test_addresses_to_serve_on(bind: str) -> None:
     assert load(flags={"bind": bind}, environment={}).settings.bind == bind
+
+
+@pytest.mark.parametrize("value", ["10.0.0.0/8,unix,::1", " 10.0.0.0/8 , unix, ::1,"])
+def test_a_list_in_the_environment_has_commas(file: Path, value: str) -> None:
+    file.write_text('trusted = ["10.0.0.0/8", "unix", "::1"]')
+    assert load(environment={"PERSISTENCE_TRUSTED": value}).settings == load(str(file), environment={}).settings
+    assert load(environment={"PERSISTENCE_TRUSTED": ""}).settings.trusted == ()
 
 
 def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,9 +103,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextmanager
-def written(path: str, data: bytes) -> Iterator[int]:
+def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
     """A new file at ``path`` with ``data``, open and not yet synced; whatever was there is replaced."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         write_all(descriptor, data)
         yield descriptor
@@ -124,10 +124,10 @@ def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: str, data: bytes) -> None:
+def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     """A small file of its own, whole and durable or as it was before."""
     fresh = f"{path}.{os.getpid()}"
-    with written(fresh, data) as descriptor:
+    with written(fresh, data, mode) as descriptor:
         sync(descriptor)
     os.rename(fresh, path)
     sync_directory(os.path.dirname(path))

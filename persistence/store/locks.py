@@ -51,9 +51,20 @@ def share(path: str) -> int:
     return descriptor
 
 
+def wait_for(descriptor: int, deadline: float) -> bool:
+    """Lock an open file as ``try_lock`` does; ``False`` if another still holds it at ``deadline`` (monotonic clock)."""
+    pause = _FIRST_PAUSE
+    while not try_lock(descriptor):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    return True
+
+
 @contextmanager
-def alone(path: str, otherwise: str) -> Iterator[None]:
-    """Have something alone for a block: nobody shares it meanwhile.
+def alone(path: str, otherwise: str, *, timeout: float = 0.0) -> Iterator[None]:
+    """Have something alone for a block: nobody shares it meanwhile. ``timeout`` in seconds is how long to wait.
 
     Raises:
         BusyError: somebody uses it; its text is what to say ``otherwise``.
@@ -61,7 +72,7 @@ def alone(path: str, otherwise: str) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not try_lock(descriptor):
+        if not wait_for(descriptor, time.monotonic() + timeout):
             raise BusyError(otherwise)
         yield
     finally:
@@ -96,20 +107,13 @@ class Locks:
             # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
             descriptor = os.open(f"{self._directory}/{number:02x}", self._flags, 0o640)
             try:
-                self._wait(descriptor, deadline)
+                if not wait_for(descriptor, deadline):
+                    raise self._busy()
                 yield
             finally:
                 os.close(descriptor)
         finally:
             self._threads[number].release()
-
-    def _wait(self, descriptor: int, deadline: float) -> None:
-        pause = _FIRST_PAUSE
-        while not try_lock(descriptor):
-            if time.monotonic() >= deadline:
-                raise self._busy()
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

@@ -32,6 +32,14 @@ def require(root: str) -> None:
         StartupError: it does not, and names the user.
         OSError: the directory cannot be looked at.
     """
-    if of(root) != os.geteuid():
-        user = name(of(root))
-        raise StartupError(f"{root} belongs to user {user}: run this as that user (sudo -u {user} ...)")
+    require_user(root, of(root))
+
+
+def require_user(path: str, user: int) -> None:
+    """Make sure that this process runs as ``user``, to whom ``path`` belongs.
+
+    Raises:
+        StartupError: it does not, and names the user.
+    """
+    if user != os.geteuid():
+        raise StartupError(f"{path} belongs to user {name(user)}: run this as that user (sudo -u {name(user)} ...)")

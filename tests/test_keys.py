@@ -1,0 +1,154 @@
+"""The file of the API keys: what it holds, who may change it, and how a change is seen."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BadRequestError, ConflictError, DamagedError, DiskError, NotFoundError, StartupError
+from persistence.keys import Keys, name_of
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "var/keys.json"
+
+
+@pytest.fixture
+def keys(file: Path) -> Keys:
+    return Keys(str(file), tree=str(file.parent / "data"))
+
+
+def test_without_a_file_there_are_no_keys(keys: Keys, file: Path) -> None:
+    assert keys.read() == ()
+    assert not file.parent.exists()
+
+
+def test_a_key_is_found_by_what_was_given_out_and_by_nothing_else(keys: Keys) -> None:
+    first, second = keys.add("runtime"), keys.add("batch")
+    known = keys.read()
+    assert [key.name for key in known] == ["runtime", "batch"]
+    assert (name_of(first, known), name_of(second, known)) == ("runtime", "batch")
+    for wrong in ("", first[:-1], first.upper() + " ", known[0].sha256, "runtime", "é"):
+        assert name_of(wrong, known) is None
+
+
+def test_only_a_digest_is_kept_and_only_the_owner_reads_it(keys: Keys, file: Path) -> None:
+    secret = keys.add("runtime")
+    assert len(bytes.fromhex(secret)) == 32
+    (entry,) = json.loads(file.read_bytes())["keys"]
+    assert entry.keys() == {"name", "sha256", "created"}
+    assert secret not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in file.parent.iterdir()) == ["keys.json", "keys.json.lock"]
+
+
+def test_a_removed_key_is_none(keys: Keys) -> None:
+    secret = keys.add("runtime")
+    keys.remove("runtime")
+    assert name_of(secret, keys.read()) is None
+    assert keys.read() == ()
+    with pytest.raises(NotFoundError, match="there is no key runtime"):
+        keys.remove("runtime")
+
+
+def test_a_name_is_given_once(keys: Keys) -> None:
+    keys.add("runtime")
+    with pytest.raises(ConflictError, match="there is a key runtime already"):
+        keys.add("runtime")
+
+
+@pytest.mark.parametrize("name", ["", "trusted", "a b", "a:b", "ä", "-a", "a\n", "x" * 65, "../x"])
+def test_a_name_fits_a_log_and_a_command_line(keys: Keys, file: Path, name: str) -> None:
+    with pytest.raises(BadRequestError, match="cannot be the name of a key"):
+        keys.add(name)
+    assert not file.exists()
+
+
+def test_there_may_be_a_thousand_keys(keys: Keys, file: Path) -> None:
+    """The file is read at once, and every key compared: neither may grow for ever."""
+    secret = keys.add("x" * 64)
+    (entry,) = json.loads(file.read_bytes())["keys"]
+    others = [entry | {"name": f"{number:064}", "sha256": f"{number:064x}"} for number in range(999)]
+    file.write_text(json.dumps({"format": 1, "keys": [*others, entry]}, indent=2))
+    assert name_of(secret, keys.read()) == "x" * 64
+    with pytest.raises(ConflictError, match="there are 1000 keys already"):
+        keys.add("one-more")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"format": 2, "keys": []}',
+        b'{"format": 1, "keys": [], "more": 1}',
+        b'{"format": 1, "keys": [{"name": "x", "sha256": "0", "created": "2025-03-04T05:06:07.089Z"}]}',
+        b'{"format": 1, "keys": [{"name": "x y", "sha256": "' + b"0" * 64 + b'", "created": ""}]}',
+        b'{"format": 1, "keys": [{"name": "x", "sha256": "' + b"0" * 64 + b'\\n", "created": ""}]}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+def test_a_file_in_doubt_is_never_one_without_keys(keys: Keys, file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    for change in (keys.read, lambda: keys.add("new"), lambda: keys.remove("x")):
+        with pytest.raises(DamagedError, match=r"keys\.json cannot be read"):
+            change()
+    assert file.read_bytes() == content
+
+
+def test_what_cannot_be_opened_is_an_error(file: Path) -> None:
+    file.mkdir(parents=True)
+    with pytest.raises(DiskError, match="Is a directory"):
+        Keys(str(file), tree=str(file)).read()
+    with pytest.raises(DiskError, match="Not a directory"):
+        Keys("/dev/null/keys.json", tree=str(file)).read()
+
+
+def test_a_change_is_seen_at_once_and_no_change_is_not_read_again(keys: Keys, file: Path) -> None:
+    other = Keys(str(file), tree=str(file.parent))
+    for number in range(20):
+        other.add(f"key-{number}")
+        assert len(keys.read()) == number + 1
+    time.sleep(2.1)  # until then a change might leave the same time
+    settled = keys.read()
+    assert keys.read() is settled
+    other.remove("key-0")
+    assert len(keys.read()) == 19
+    file.unlink()
+    assert keys.read() == ()
+
+
+def test_two_who_add_at_once_lose_nothing(file: Path) -> None:
+    script = "import sys; from persistence.keys import Keys; k = Keys(sys.argv[1], tree='/')\n"
+    script += "for n in range(10): k.add(f'{sys.argv[2]}-{n}')"
+    file.parent.mkdir()
+    file.write_text('{"format": 1, "keys": []}')
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(file), f"writer-{number}"]) for number in range(4)]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    names = {key.name for key in Keys(str(file), tree="/").read()}
+    assert names == {f"writer-{number}-{n}" for number in range(4) for n in range(10)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("whose", ["keys.json", "data", "data/layout.json"])
+def test_only_the_services_user_makes_keys(keys: Keys, file: Path, whose: str) -> None:
+    """A file that root makes would be closed to the service."""
+    path = file.parent / whose
+    if path.suffix:
+        path.parent.mkdir(parents=True)
+        path.write_text('{"format": 1, "keys": []}')
+    else:
+        path.mkdir(parents=True)
+    os.chown(path, 65534, -1)
+    with pytest.raises(StartupError, match="run this as that user"):
+        keys.add("runtime")
+    assert not (file.parent / "keys.json.lock").exists()
