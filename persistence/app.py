@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 from flask import Flask
 
 from persistence import settings as configuration
-from persistence.dialect import DIALECTS, Dialect
-from persistence.errors import PersistenceError
-from persistence.http import failures, health, logs
+from persistence.dialect import DIALECTS
+from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
+from persistence.http import callers, failures, health, logs
 from persistence.http.attachments import AttachmentLists
+from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
 from persistence.http.logs import RequestLog
@@ -20,39 +20,38 @@ from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
 from persistence.http.publish import Publish
 from persistence.http.responses import ResponseHeaders
+from persistence.keys import Keys
+from persistence.model import peers
 from persistence.model.holders import PUBLIC_PREFIX
 from persistence.properties.properties import Properties
-from persistence.service.access import Access
-from persistence.service.attachments import Attachments
-from persistence.service.catalog import Catalog
-from persistence.service.controls import Controls
-from persistence.service.definitions import Definitions
-from persistence.service.documents import Documents
-from persistence.service.publishing import Publishing
-from persistence.service.rights import Rights
-from persistence.service.singleton import Singletons
+from persistence.services import services_of
 from persistence.settings import Settings
 from persistence.store.store import Store
 
 _GUNICORN_GIVES_UP = 4
 
 
-def create_app(settings: Settings | None = None, properties: Properties | None = None) -> Flask:
+def create_app(
+    settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
+) -> Flask:
     """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
 
-    With settings and without properties, these are the shipped ones.
+    With settings and without properties, these are the shipped ones. ``policy`` is what ``policy_of`` said when the
+    service started, else what it says now.
 
     Raises:
-        StartupError: the data directory cannot be used.
+        StartupError: the data directory cannot be used, or nobody could call.
         SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
     """
     if settings is not None:
-        return _wire(settings, properties or Properties.load({}, DIALECTS[settings.dialect].property_prefix))
+        shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
+        return _wire(settings, properties or shipped, policy or policy_of(settings))
     try:
         loaded = configuration.load()
+        policy = policy_of(loaded.settings)
         warn_of_properties(loaded.properties)
         warn_of(open_store(loaded.settings).probe())
-        return _wire(loaded.settings, loaded.properties)
+        return _wire(loaded.settings, loaded.properties, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -61,6 +60,29 @@ def create_app(settings: Settings | None = None, properties: Properties | None =
 def open_store(settings: Settings) -> Store:
     """The store of the settings' data directory."""
     return Store(settings.data, lock_timeout=settings.lock_timeout)
+
+
+def open_keys(settings: Settings) -> Keys:
+    """The API keys of the settings."""
+    return Keys(settings.keys, tree=settings.data)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Who may call, by the settings and whether there are keys now.
+
+    Raises:
+        StartupError: nobody could, or the keys cannot be read.
+    """
+    try:
+        has_keys = not settings.insecure and bool(open_keys(settings).read())
+    except (DiskError, DamagedError) as error:
+        raise StartupError(str(error)) from error
+    return callers.policy(
+        peers.parse(settings.trusted),
+        insecure=settings.insecure,
+        on_loopback=peers.binds_loopback(settings.bind),
+        has_keys=has_keys,
+    )
 
 
 def warn_of(cause: str | None) -> None:
@@ -75,32 +97,7 @@ def warn_of_properties(properties: Properties) -> None:
         sys.stderr.write(f"persistence: the property {entry} has no effect in this version\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What answers requests."""
-
-    definitions: Definitions
-    documents: Documents
-    publishing: Publishing
-    attachments: Attachments
-
-
-def services_of(store: Store, dialect: Dialect, properties: Properties) -> Services:
-    """The services over one store."""
-    catalog = Catalog(store)
-    rights = Rights(catalog, properties)
-    singletons = Singletons(store, catalog, properties, rights)
-    definitions = Definitions(store, properties)
-    documents = Documents(store, dialect, properties, Access(store, rights), singletons)
-    return Services(
-        definitions=definitions,
-        documents=documents,
-        publishing=Publishing(store, dialect, documents, definitions),
-        attachments=Attachments(documents, Controls(store), properties),
-    )
-
-
-def _wire(settings: Settings, properties: Properties) -> Flask:
+def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
     dialect = DIALECTS[settings.dialect]
@@ -124,5 +121,6 @@ def _wire(settings: Settings, properties: Properties) -> Flask:
     app.register_blueprint(Publish(services.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(services.attachments, parser).blueprint())
     app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
-    app.wsgi_app = RequestLog(CleanPaths(app.wsgi_app))  # type: ignore[method-assign]  # how Flask documents middleware
+    admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
+    app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app

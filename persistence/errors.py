@@ -47,7 +47,7 @@ class UnauthorizedError(PersistenceError):
 
 
 class ForbiddenError(PersistenceError):
-    """Something that this caller may not do."""
+    """Something that this caller may not do, or that is switched off."""
 
 
 class NotFoundError(PersistenceError):
@@ -60,10 +60,6 @@ class DeletedError(PersistenceError):
 
 class LengthRequiredError(PersistenceError):
     """A PUT that announces no body: neither a length nor chunks."""
-
-
-class ForbiddenError(PersistenceError):
-    """Something that this caller may not do, or that is switched off."""
 
 
 class ConflictError(PersistenceError):

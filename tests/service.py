@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
 CONFIG = Path(__file__).parents[1] / "config"
 _READY = 30.0
-_LISTENING = re.compile(rb"Listening at: http://127\.0\.0\.1:(\d+)")
+_LISTENING = re.compile(rb"Listening at: (?:http://[^ ]+:(\d+)|unix:)")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class Answer:
 
 @dataclass
 class Service:
-    """A running service; requests go to ``face`` with headers named for ``prefix``."""
+    """A running service; requests go to ``face`` with headers named for ``prefix``, and from the address ``source``.
+
+    ``port`` is 0 of one that serves on a Unix socket.
+    """
 
     port: int
     data: Path
@@ -50,6 +53,7 @@ class Service:
     face: str = PROVIDER
     timeout: float = 30.0
     extra: dict[str, str] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def prefix(self) -> str:
@@ -78,7 +82,8 @@ class Service:
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """One request to any path of the server."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        source = (self.source, 0) if self.source else None
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout, source_address=source)
         try:
             connection.request(method, path, body=body, headers={**self.extra, **(headers or {})})
             response = connection.getresponse()
@@ -124,8 +129,10 @@ def running(
     command: str = "serve",
     module: str = "persistence.cli",
     log: Path | None = None,
+    bind: str = "127.0.0.1:0",
+    options: Sequence[str] = (),
 ) -> Iterator[Service]:
-    """A service with its data below ``directory``, for the length of a block.
+    """A service with its data below ``directory``, for the length of a block; ``options`` are more of the command's.
 
     ``command`` is ``serve`` for the service's own, or ``gunicorn`` for gunicorn's with the example configuration.
     ``module`` is what is run to ``serve``.
@@ -136,12 +143,12 @@ def running(
     environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
-        options = ("--bind", "127.0.0.1:0", "--data", str(data), "--dialect", dialect)
-        arguments = [sys.executable, "-m", module, "serve", *options, *size]
+        own = ("--bind", bind, "--data", str(data), "--dialect", dialect)
+        arguments = [sys.executable, "-m", module, "serve", *own, *size, *options]
     else:
         environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
-        options = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", "127.0.0.1:0")
-        arguments = [sys.executable, "-m", "gunicorn", *options, *size, "persistence.app:create_app()"]
+        own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
+        arguments = [sys.executable, "-m", "gunicorn", *own, *size, *options, "persistence.app:create_app()"]
     with log.open("wb") as output:
         process = subprocess.Popen(arguments, cwd=directory, env=environment, stderr=output, stdout=output)
     try:
@@ -161,7 +168,7 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
         text = log.read_bytes()
         listening = _LISTENING.search(text)
         if listening and b"Booting worker" in text:
-            return int(listening[1])
+            return int(listening[1] or 0)
         if process.poll() is not None:
             break
         time.sleep(0.02)

@@ -19,9 +19,10 @@ ALLOWED = {
     "forms": {"model", "errors"},
     "keys": {"store", "model", "errors"},
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
+    "services": {"service", "store", "properties", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
-    "app": {"http", "service", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
+    "app": {"http", "services", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
     "cli": {"app", "upkeep", "properties", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""

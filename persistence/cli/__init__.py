@@ -9,6 +9,7 @@ import click
 from persistence.cli.backup import backup, restore
 from persistence.cli.check import check
 from persistence.cli.config import config
+from persistence.cli.key import key
 from persistence.cli.serve import serve
 from persistence.cli.upgrade import upgrade
 from persistence.errors import PersistenceError
@@ -20,7 +21,7 @@ def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 
 
-for command in (serve, config, check, backup, restore, upgrade):
+for command in (serve, config, key, check, backup, restore, upgrade):
     commands.add_command(command)
 
 

@@ -19,11 +19,14 @@ _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file 
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
 _WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes.")
 _THREADS = click.option("--threads", type=int, metavar="N", help="Threads in each worker.")
+_INSECURE = click.option(
+    "--insecure", is_flag=True, flag_value=True, default=None, help="Let everybody call who reaches the service."
+)
 
 
 def settings_options(command: Command) -> Command:
     """Add the options of a server; each overrides the setting of its name."""
-    return _with(command, _BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS)
+    return _with(command, _BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
 
 
 def tree_options(command: Command) -> Command:
@@ -36,8 +39,13 @@ def file_options(command: Command) -> Command:
     return _with(command, _CONFIG, _DIALECT)
 
 
+def key_options(command: Command) -> Command:
+    """Add the options of what works on the keys; each overrides the setting of its name."""
+    return _with(command, _DATA, _CONFIG)
+
+
 def settings_of(options: Mapping[str, str | None]) -> Settings:
-    """The settings in force with the options of ``tree_options``.
+    """The settings in force with the options of ``tree_options`` or ``key_options``.
 
     Raises:
         StartupError: as ``settings.load``.

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 
 import click
 from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app, open_store, warn_of, warn_of_properties
+from persistence.app import create_app, open_store, policy_of, warn_of, warn_of_properties
 from persistence.cli.options import settings_options
-from persistence.properties.properties import Properties
 from persistence.settings import Settings
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
     """gunicorn, told by settings instead of its own command line."""
 
-    def __init__(self, settings: Settings, properties: Properties) -> None:
+    def __init__(self, settings: Settings, application: Callable[[], Flask]) -> None:
         self._settings = settings
-        self._properties = properties
+        self._application = application
         super().__init__()
 
     def load_config(self) -> None:
@@ -44,7 +45,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
 
     def load(self) -> Flask:
         """The application, once in each worker."""
-        return create_app(self._settings, self._properties)
+        return self._application()
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
@@ -57,6 +58,8 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 def serve(file: str | None, **flags: object) -> None:
     """Serve forms over HTTP until stopped."""
     effective = configuration.load(file, flags)
+    settings = effective.settings
+    policy = policy_of(settings)  # now, for a worker that starts anew must not decide otherwise
     warn_of_properties(effective.properties)
-    warn_of(open_store(effective.settings).probe())  # once, not by every worker
-    Server(effective.settings, effective.properties).run()
+    warn_of(open_store(settings).probe())  # once, not by every worker
+    Server(settings, partial(create_app, settings, effective.properties, policy)).run()

@@ -8,12 +8,14 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, DeletedError, PersistenceError, RangeError, status_of
+from persistence.errors import BusyError, DeletedError, PersistenceError, RangeError, UnauthorizedError, status_of
 from persistence.http import logs
 from persistence.http.logs import REQUEST_ID
 from persistence.http.responses import Headers, refusal
 
 _READS = ("GET", "HEAD")
+# The second is for clients that send a password only when they are asked for one (RFC 7235 2.1 allows several).
+_CHALLENGES = [("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="persistence", charset="UTF-8"')]
 
 
 def register(app: Flask, dialect: Dialect) -> None:
@@ -24,7 +26,7 @@ def register(app: Flask, dialect: Dialect) -> None:
         status = status_of(error)
         if isinstance(error, DeletedError) and request.method in _READS:
             status = dialect.deleted_read_status
-        return refusal(request.environ, status, str(error), _headers_of(error))
+        return refusal(request.environ, status, str(error), headers_of(error))
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> Response:
@@ -44,7 +46,10 @@ def register(app: Flask, dialect: Dialect) -> None:
         return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
 
 
-def _headers_of(error: PersistenceError) -> Headers:
+def headers_of(error: PersistenceError) -> Headers:
+    """What an error says in headers besides its line."""
+    if isinstance(error, UnauthorizedError):
+        return _CHALLENGES
     if isinstance(error, BusyError):
         return [("Retry-After", str(error.retry_after))]
     if isinstance(error, RangeError):

@@ -10,6 +10,9 @@ from persistence.errors import DiskError
 from persistence.http.responses import text
 from persistence.store.store import Store
 
+PATHS = ("/healthz", "/readyz")
+"""Where a supervisor asks; it has no key."""
+
 
 def blueprint(store: Store, *, min_free: int) -> Blueprint:
     """``/healthz`` and ``/readyz``; ``min_free`` is in bytes."""

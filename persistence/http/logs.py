@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 REQUEST_ID = "persistence.request_id"
 CAUSE = "persistence.cause"
-"""Environ keys: the id of a request, and the line with which it was refused."""
+CALLER = "persistence.caller"
+"""Environ keys: the id of a request, the line with which it was refused, and the name of its key, or ``trusted``."""
 
 _HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -80,6 +81,8 @@ class RequestLog:
             "bytes": next((int(value) for name, value in headers if name == "Content-Length"), None),
             "ms": round((time.perf_counter() - began) * 1000, 2),
         }
+        if name := environ.get(CALLER):
+            facts["caller"] = name
         if cause := environ.get(CAUSE):
             facts["cause"] = cause
         write("request", is_error=status.startswith("5"), **facts)

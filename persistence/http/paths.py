@@ -57,13 +57,18 @@ class CleanPaths:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Clean ``PATH_INFO``, or answer 400 with the reason."""
         try:
-            environ["PATH_INFO"] = clean(_sent_path(environ)).encode().decode("latin-1")
+            environ["PATH_INFO"] = clean(sent_path(environ)).encode().decode("latin-1")
         except ValueError as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 
 
-def _sent_path(environ: WSGIEnvironment) -> str:
+def sent_path(environ: WSGIEnvironment) -> str:
+    """The path as it was sent, percent-encoded, below where the application is mounted.
+
+    Raises:
+        ValueError: there is none, or it has a fragment.
+    """
     sent: str = next((environ[key] for key in _SENT if environ.get(key)), "")
     if "#" in sent:  # no part of a request (RFC 9112 3.2); a proxy in front may read the path as ending there
         raise ValueError("the path must not contain '#': it is %23 in a name, and a fragment is not sent")

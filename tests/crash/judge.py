@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from persistence.app import services_of
+from persistence.services import services_of
 from persistence.dialect import SVC
 from persistence.errors import PersistenceError
 from persistence.model.addresses import (

@@ -17,6 +17,7 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
+from persistence.http import callers, health
 from persistence.http.names import header_names
 from persistence.settings import Settings
 from tests.fuzz import interface
@@ -79,9 +80,20 @@ def test_every_documented_status_occurs_and_the_reverse() -> None:
 
 
 def test_every_header_of_requests_is_documented() -> None:
-    """The transfer coding is that of the body, not a parameter; OpenAPI does not let it be one."""
+    """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so."""
     said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
-    assert {name.removeprefix("svc-") for name in said} == asked_for() - {"transfer-encoding"}
+    assert {name.removeprefix("svc-") for name in said} == asked_for() - {"transfer-encoding", "authorization"}
+
+
+def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
+    """And is optional, but for health, which asks for nothing; other schemes are those of proxies in front."""
+    document = interface.read().document
+    schemes = document["components"]["securitySchemes"]
+    assert {scheme["scheme"] for scheme in schemes.values()} == set(callers.SCHEMES)
+    assert document["security"] == [{}, *({name: []} for name in schemes)]
+    asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
+    assert {path for path, own in asking.items() if own == []} == set(health.PATHS)
+    assert {rule.rule for rule in app.url_map.iter_rules() if "crud" not in rule.rule} == set(health.PATHS)
 
 
 def test_every_parameter_of_queries_is_documented() -> None:

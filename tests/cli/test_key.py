@@ -1,0 +1,79 @@
+"""``persistence key``, and the starts that are refused because nobody, or anybody, could call."""
+
+from pathlib import Path
+
+import pytest
+
+from persistence.keys import Keys, name_of
+from tests.cli.test_commands import PROJECT, gunicorn, persistence
+
+ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gunicorn may stumble and exit with 1
+
+
+def test_a_key_is_printed_once_and_alone(tmp_path: Path) -> None:
+    """So that it can be piped to where it is kept; what to do with it is said beside."""
+    done = persistence("key", "add", "runtime", cwd=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines()), len(done.stderr.splitlines())) == (0, 1, 1)
+    assert "Authorization: Bearer KEY" in done.stderr
+    secret = done.stdout.strip()
+    assert name_of(secret, Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()) == "runtime"
+    listed = persistence("key", "list", cwd=tmp_path).stdout
+    assert listed.startswith("runtime  20")
+    assert secret not in listed
+
+
+def test_a_removed_key_is_listed_no_more(tmp_path: Path) -> None:
+    persistence("key", "add", "runtime", cwd=tmp_path)
+    persistence("key", "add", "batch", cwd=tmp_path)
+    assert persistence("key", "remove", "runtime", cwd=tmp_path).returncode == 0
+    assert [line.split()[0] for line in persistence("key", "list", cwd=tmp_path).stdout.splitlines()] == ["batch"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "cause"),
+    [
+        (("add", "known"), 1, "persistence: there is a key known already: remove it first, or choose another name"),
+        (("remove", "unknown"), 1, "persistence: there is no key unknown"),
+        (("add", "a b"), 2, "Error: 'a b' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
+        (("add", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: tuple[str, ...], status: int, cause: str) -> None:
+    persistence("key", "add", "known", cwd=tmp_path)
+    done = persistence("key", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (status, "", cause)
+
+
+def test_the_file_of_the_settings_is_used(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('keys = "secrets/own.json"\n')
+    assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "secrets/own.json").exists()
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "nowhere.invalid:0", "unix:/nowhere/socket"])
+def test_a_service_that_nobody_could_call_does_not_start(tmp_path: Path, bind: str) -> None:
+    """One line that says the three ways out; under gunicorn's own command with the status at which it gives up."""
+    served = persistence("serve", "--bind", bind, cwd=tmp_path)
+    assert (served.returncode, len(served.stderr.splitlines())) == (1, 1)
+    plain = gunicorn("-b", "127.0.0.1:0", cwd=tmp_path, env={"PERSISTENCE_BIND": bind})
+    assert plain.returncode == 4
+    for output in (served.stderr, plain.stderr):
+        for way in ("persistence: bind is not a loopback address", "persistence key add", "trusted", "--insecure"):
+            assert way in output
+
+
+def test_keys_that_cannot_be_read_refuse_the_start(tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/keys.json").write_text("{")
+    served = persistence("serve", "--bind", "127.0.0.1:0", cwd=tmp_path)
+    assert (served.returncode, len(served.stderr.splitlines())) == (1, 1)
+    assert served.stderr.startswith("persistence: the API keys in keys.json cannot be read: ")
+    plain = gunicorn("-c", str(PROJECT / "config/gunicorn.conf.py"), "-b", "127.0.0.1:0", cwd=tmp_path, env=ONE)
+    assert plain.returncode == 4
+    assert "persistence: the API keys in keys.json cannot be read: " in plain.stderr
+
+
+def test_an_entry_of_trusted_that_means_nothing_refuses_the_start(tmp_path: Path) -> None:
+    done = persistence("serve", cwd=tmp_path, env={"PERSISTENCE_TRUSTED": "127.0.0.1,10.0.0.300"})
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "'10.0.0.300' does not appear to be" in done.stderr

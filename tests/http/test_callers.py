@@ -1,0 +1,231 @@
+"""Trusted callers and API keys on the wire: who gets in, who does not, and what the log says (spec crud 6.1, 4.1)."""
+
+import base64
+import http.client
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from persistence.keys import Keys
+from tests.nginx import NGINX, in_front_of
+from tests.service import Answer, Service, running
+
+PATH = "/crud/a/b/data/D/data.xml"
+TRUSTING = {"PERSISTENCE_TRUSTED": "10.1.2.3, 127.0.0.1"}
+
+
+def keys_of(directory: Path) -> Keys:
+    """The keys of a service that runs in a directory."""
+    return Keys(f"{directory}/var/keys.json", tree=f"{directory}/data")
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def basic(user: str, key: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{key}".encode()).decode()}
+
+
+def lines(service: Service) -> list[dict[str, object]]:
+    return [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+
+
+def over_unix(path: Path, target: str, *, own: str | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    """A GET through a Unix socket, from a socket that the client has called ``own``."""
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    if own is not None:
+        connection.sock.bind(own)
+    connection.sock.connect(str(path))
+    try:
+        connection.request("GET", target, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+def test_on_loopback_everybody_may_call_until_there_is_a_key(tmp_path: Path, command: str) -> None:
+    """The first try needs no key; the first key closes the service at once, in every worker."""
+    with running(tmp_path, workers=2, command=command) as service:
+        assert service.put("a/b/data/D/data.xml", headers=bearer("any"), Form_Definition_Version=1).status == 201
+        assert all("caller" not in line for line in lines(service))
+        secret = keys_of(tmp_path).add("runtime")
+        for _ in range(10):
+            refused = service.raw("GET", PATH)
+            assert (refused.status, refused.headers.get_all("WWW-Authenticate")) == (
+                401,
+                ["Bearer", 'Basic realm="persistence", charset="UTF-8"'],
+            )
+            assert service.raw("GET", PATH, bearer(secret)).status == 200
+        assert refused.cause == "this service asks for a key: Authorization: Bearer KEY, or KEY as the password"
+        assert refused["X-Request-Id"]
+        for headers in (basic("anybody", secret), basic("", secret), bearer(secret)):
+            assert service.raw("GET", PATH, headers).status == 200
+        for headers in (bearer("wrong"), basic("runtime", "wrong"), {"Authorization": "Basic !"}):
+            wrong = service.raw("GET", PATH, headers)
+            assert (wrong.status, wrong["WWW-Authenticate"]) == (401, "Bearer")
+            assert wrong.cause == "the key that was sent is not, or no longer, a key of this service"
+        keys_of(tmp_path).add("other")
+        keys_of(tmp_path).remove("runtime")
+        assert service.raw("GET", PATH, bearer(secret)).status == 401
+
+
+def test_the_log_names_the_caller_and_never_a_key(tmp_path: Path) -> None:
+    secret = keys_of(tmp_path).add("runtime")
+    password = basic("user", secret)
+    with running(tmp_path, env=TRUSTING) as service:
+        service.raw("GET", PATH, {"X-Request-Id": "key", **bearer(secret)})
+        service.raw("GET", PATH, {"X-Request-Id": "password", **password})
+        service.raw("GET", PATH, {"X-Request-Id": "trusted"})
+        service.raw("GET", PATH, {"X-Request-Id": "wrong", **bearer("secret-but-wrong")})
+        callers = {line["id"]: (line["status"], line.get("caller")) for line in lines(service)}
+        log = service.log.read_text()
+    assert callers == {
+        "key": (404, "runtime"),
+        "password": (404, "runtime"),
+        "trusted": (404, "trusted"),
+        "wrong": (401, None),
+    }
+    for text in (secret, password["Authorization"].removeprefix("Basic "), "secret-but-wrong", "Bearer "):
+        assert text not in log
+
+
+def test_a_trusted_address_needs_no_key_and_another_does(tmp_path: Path) -> None:
+    secret = keys_of(tmp_path).add("runtime")
+    with running(tmp_path, env=TRUSTING) as service:
+        stranger = replace(service, source="127.0.0.2")
+        assert service.raw("GET", PATH).status == 404
+        assert service.raw("GET", PATH, {"Authorization": "Negotiate YII="}).status == 404
+        assert service.raw("GET", PATH, bearer("wrong")).status == 401
+        assert stranger.raw("GET", PATH).status == 401
+        assert stranger.raw("GET", PATH, {"Authorization": "Negotiate YII="}).status == 401
+        assert stranger.raw("GET", PATH, bearer(secret)).status == 404
+        for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Remote-Addr", "REMOTE_ADDR"):
+            assert stranger.raw("GET", PATH, {name: "127.0.0.1"}).status == 401
+
+
+def test_keys_that_vanish_open_nothing(tmp_path: Path) -> None:
+    """Also on loopback, and also in a worker that starts anew: what is open was decided at the start."""
+    secret = keys_of(tmp_path).add("runtime")
+    with running(tmp_path) as service:
+        assert service.raw("GET", PATH, bearer(secret)).status == 404
+        (tmp_path / "var/keys.json").unlink()
+        closed = service.raw("GET", PATH, bearer(secret))
+        assert (closed.status, closed["WWW-Authenticate"]) == (403, None)
+        assert closed.cause == "this service is closed to 127.0.0.1"
+        (worker,) = service.workers()
+        os.kill(worker, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while service.workers() in ([], [worker]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert service.raw("GET", PATH).status == 403
+
+
+def test_an_untrusted_address_is_refused_where_there_are_no_keys(tmp_path: Path) -> None:
+    with running(tmp_path, env=TRUSTING) as service:
+        assert service.raw("GET", PATH, bearer("any")).status == 404
+        closed = replace(service, source="127.0.0.2").raw("GET", PATH, bearer("any"))
+        assert (closed.status, closed.cause) == (403, "this service is closed to 127.0.0.2")
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+@pytest.mark.parametrize(("trusted", "status"), [("unix", 404), ("127.0.0.1,0.0.0.0/0,::/0", 403)])
+def test_the_unix_socket_is_trusted_by_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, trusted: str, status: int
+) -> None:
+    """A client may call its own socket ``127.0.0.1``, and gunicorn says then that this is its address."""
+    path = tmp_path / "socket"
+    monkeypatch.chdir(tmp_path)
+    env = {"PERSISTENCE_TRUSTED": trusted, "PERSISTENCE_BIND": f"unix:{path}"}
+    with running(tmp_path, bind=f"unix:{path}", command=command, env=env):
+        assert over_unix(path, PATH).status == status
+        assert over_unix(path, PATH, own="127.0.0.1").status == status
+        assert over_unix(path, "/healthz").status == 200
+        secret = keys_of(tmp_path).add("runtime")
+        assert over_unix(path, PATH, headers=bearer(secret)).status == 404
+        assert over_unix(path, PATH, headers=bearer("wrong")).status == 401
+
+
+def test_what_gunicorn_itself_is_told_to_bind_opens_nothing(tmp_path: Path) -> None:
+    """The settings say loopback, gunicorn's own flag says otherwise: only loopback is let in."""
+    path = tmp_path / "socket"
+    with running(tmp_path, bind=f"unix:{path}", command="gunicorn"):
+        assert over_unix(path, PATH).status == 403
+
+
+def test_insecure_lets_everybody_in(tmp_path: Path) -> None:
+    """Whatever keys there are, and in whatever state."""
+    keys_of(tmp_path).add("runtime")
+    with running(tmp_path, bind="0.0.0.0:0", options=("--insecure",)) as service:
+        assert replace(service, source="127.0.0.2").raw("GET", PATH, bearer("wrong")).status == 404
+        (tmp_path / "var/keys.json").write_text("{")
+        assert service.raw("GET", PATH).status == 404
+        assert all("caller" not in line for line in lines(service))
+
+
+def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
+    """And a stranger does not learn which paths there are."""
+    keys_of(tmp_path).add("runtime")
+    with running(tmp_path) as service:
+        for path in ("/healthz", "/readyz", "/healthz?x=1"):
+            assert service.raw("GET", path).status == 200
+        for path in ("/", "/none", "/crud/../x", "/crud/%FF", "//healthz", "/healthz/", "/%68ealthz", "/healthz#x"):
+            assert service.raw("GET", path).status == 401
+        for method in ("HEAD", "PUT", "DELETE", "POST", "OPTIONS", "LOCK"):
+            assert service.raw(method, PATH).status == 401
+        assert service.raw("POST", "/healthz").status == 405
+
+
+def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
+    """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
+    secret = keys_of(tmp_path).add("runtime")
+    with running(tmp_path) as service:
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+        for body in (bytes(8 << 20), iter([bytes(1 << 20)] * 8)):
+            connection.request("PUT", PATH, body, {"Form-Definition-Version": "1"})
+            response = connection.getresponse()
+            assert (response.status, len(response.read().splitlines())) == (401, 1)
+            connection.request("GET", PATH, headers=bearer(secret))
+            response = connection.getresponse()
+            assert (response.status, response.read()) == (404, b"a/b/data/D/data.xml does not exist\n")
+        connection.close()
+        assert service.leftovers() == []
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+def test_nginx_hands_on_keys_and_refusals(tmp_path: Path) -> None:
+    secret = keys_of(tmp_path).add("runtime")
+    with running(tmp_path) as service, in_front_of(service, tmp_path / "nginx") as face:
+        for body in (b"<d/>", bytes(2 << 20)):
+            refused = face.raw("PUT", PATH, body=body)
+            assert (refused.status, refused["WWW-Authenticate"]) == (401, "Bearer")
+            assert refused.cause.startswith("this service asks for a key")
+            assert face.raw("GET", PATH, bearer(secret)).status == 404
+            assert face.raw("GET", PATH, basic("user", secret)).status == 404
+
+
+def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path) -> None:
+    """To everybody: the trusted, and whoever has a key; until they can be read again."""
+    secret = keys_of(tmp_path).add("runtime")
+    file = tmp_path / "var/keys.json"
+    good = file.read_bytes()
+    with running(tmp_path, env=TRUSTING) as service:
+        assert service.raw("GET", PATH).status == 404
+        file.write_bytes(good[:-10])
+        for headers in ({}, bearer(secret), bearer("wrong")):
+            answer = service.raw("GET", PATH, headers)
+            assert answer.status == 500
+            assert answer.cause.startswith("the API keys in keys.json cannot be read: ")
+        assert service.raw("GET", "/healthz").status == 200
+        file.write_bytes(good)
+        assert service.raw("GET", PATH, bearer(secret)).status == 404
