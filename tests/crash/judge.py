@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from persistence.services import services_of
 from persistence.dialect import SVC
 from persistence.errors import PersistenceError
 from persistence.model.addresses import (
@@ -24,6 +23,7 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.service.requests import Put
 from persistence.service.results import Written
+from persistence.services import services_of
 from persistence.store import reading
 from persistence.store.layout import Layout, Place
 from persistence.store.reading import Found
