@@ -10,7 +10,7 @@ from persistence.model.metadata import FormMetadata
 
 XHTML = "http://www.w3.org/1999/xhtml"
 XFORMS = "http://www.w3.org/2002/xforms"
-_LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
+LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
 
 _PATH: tuple[tuple[str, str | None], ...] = (
     (f"{XHTML}{SEPARATOR}html", None),
@@ -65,7 +65,7 @@ class MetadataReader(Streaming):
         elif self._matched == len(_PATH):
             if self.depth == len(_PATH) + 1 and name in _WANTED:
                 self._item = name
-                self._language = attributes.get(_LANGUAGE, "")
+                self._language = attributes.get(LANGUAGE, "")
                 self._pieces = [_start_tag(name, attributes)] if name == _PERMISSIONS else []
         elif self._matched == self.depth - 1:
             wanted, identity = _PATH[self._matched]

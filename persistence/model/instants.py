@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NewType
+
+from persistence.errors import BadRequestError
 
 Instant = NewType("Instant", str)
 """An ISO 8601 text such as ``2025-03-04T05:06:07.089Z``; instants compare and sort as texts."""
 
 _MILLISECOND = timedelta(milliseconds=1)
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]+))?)?"
+    r"(Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9]|[+-]14:00)?",
+    re.ASCII,
+)
+_END_OF_DAY = "24:00:00"
 
 
 def to_datetime(instant: Instant) -> datetime:
@@ -48,6 +59,32 @@ def parse(text: str) -> Instant:
     if moment.microsecond % 1000:
         raise ValueError("finer than a millisecond")
     return from_datetime(moment)
+
+
+def parse_time(text: str, what: str) -> datetime:
+    """A time as queries have it: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3).
+
+    Without an offset it is of the server's own zone, and a date is its midnight. ``what`` names it in the error.
+
+    Raises:
+        BadRequestError: it is neither.
+    """
+    found = _TIME.fullmatch(text)
+    if found is not None:
+        with suppress(ValueError, OverflowError):  # a day that is in no calendar, a year that Python does not count
+            return _moment(*found.groups(default="")).astimezone(UTC)
+    raise BadRequestError(f"{what} must be a time such as 2025-03-04T05:06:07.089Z, not {text!r}")
+
+
+def _moment(day: str, clock: str, fraction: str, zone: str) -> datetime:
+    is_end = clock == _END_OF_DAY and not fraction.strip("0")
+    whole = datetime.fromisoformat(f"{day}T{'00:00:00' if is_end or not clock else clock}{zone}")
+    return whole + timedelta(days=is_end, microseconds=int(fraction[:6].ljust(6, "0")))
+
+
+def shortest(instant: Instant) -> str:
+    """An instant without fraction digits where they are all zero (spec search 0.3)."""
+    return f"{instant[:19]}Z" if instant.endswith(".000Z") else instant
 
 
 @lru_cache(maxsize=1024)

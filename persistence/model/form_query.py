@@ -1,0 +1,88 @@
+"""What may be asked about published forms: which of them, in what order, and how many at a time (spec search 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+DEFAULT_LANGUAGE = "en"
+
+
+class Metadata(Enum):
+    """What forms are filtered and sorted by, by its name in requests."""
+
+    APPLICATION_NAME = "application-name"
+    FORM_NAME = "form-name"
+    FORM_VERSION = "form-version"
+    CREATED = "created"
+    LAST_MODIFIED = "last-modified"
+    LAST_MODIFIED_BY = "last-modified-by"
+    TITLE = "title"
+    AVAILABLE = "available"
+    OPERATIONS = "operations"
+
+
+class Match(Enum):
+    """How a filter compares, by its name in requests."""
+
+    EXACT = "exact"
+    SUBSTRING = "substring"
+    TOKEN = "token"  # noqa: S105 - a word of the interface
+    GTE = "gte"
+    GT = "gt"
+    LTE = "lte"
+    LT = "lt"
+
+
+Wanted = str | int | bool | datetime | tuple[str, ...]
+"""Texts are case-folded; times are aware; a tuple holds the words of ``operations``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition on a form; ``wanted`` is of the type of the metadata, and ``language`` that of a title.
+
+    An empty language stands for the first title, and so does one in which there is none.
+    """
+
+    metadata: Metadata
+    match: Match
+    wanted: Wanted
+    language: str = DEFAULT_LANGUAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """An order of forms; ``language`` as in ``Filter``."""
+
+    metadata: Metadata = Metadata.LAST_MODIFIED
+    is_descending: bool = True
+    language: str = DEFAULT_LANGUAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the list: the first page has number 1, and each has ``size`` forms."""
+
+    number: int = 1
+    size: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FormQuery:
+    """A request for form metadata.
+
+    ``app`` and ``form`` look up names exactly as they are; ``latest_only`` keeps the highest version of each form
+    before anything else is looked at (spec search 4.4). ``all_forms`` lists what is hidden, too, and ``ignore_admin``
+    hides from administrators what is hidden from others.
+    """
+
+    app: str | None = None
+    form: str | None = None
+    latest_only: bool = False
+    all_forms: bool = False
+    ignore_admin: bool = False
+    filters: tuple[Filter, ...] = ()
+    sort: Sort = Sort()
+    page: Page | None = None

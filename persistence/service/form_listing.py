@@ -1,0 +1,126 @@
+"""Which published forms a user sees, in what order, and what the user may do: decisions without I/O (spec search 4)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
+from persistence.model.instants import to_datetime
+from persistence.model.operations import OPERATIONS
+from persistence.model.permissions import Permissions, on_creation
+from persistence.model.published import Published
+from persistence.model.users import User
+
+ADMIN = "admin"
+LIBRARY = "library"
+"""The form name of section templates, which are no forms that anyone fills in."""
+
+_ANYTHING = "*"
+_COMPARE: Mapping[Match, Callable[[Any, Any], bool]] = {
+    Match.GTE: operator.ge,
+    Match.GT: operator.gt,
+    Match.LTE: operator.le,
+    Match.LT: operator.lt,
+    Match.EXACT: operator.eq,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A published version, and the words for what the user may do with it: ``admin`` is the first, if it is one."""
+
+    published: Published
+    operations: tuple[str, ...]
+
+
+def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -> tuple[str, ...]:
+    """What a user may do with a form whose permissions are known (spec search 4.5)."""
+    allowed = on_creation(permissions, user).allowed
+    words = (_ANYTHING,) if allowed is None else allowed
+    return (ADMIN, *words) if is_admin else words
+
+
+def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
+    """How many versions a query finds among those that were looked up, and the page of them that it asks for."""
+    found = [one for one in listed if _is_visible(one, query) and all(holds(each, one) for each in query.filters)]
+    found.sort(key=_place)
+    found.sort(key=lambda one: _sort_key(one, query.sort), reverse=query.sort.is_descending)
+    return len(found), found if query.page is None else found[_window(query.page)]
+
+
+def holds(condition: Filter, listed: Listed) -> bool:
+    """Whether a filter lets a version pass (spec search 4.2)."""
+    value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
+    if condition.match is Match.SUBSTRING:
+        return isinstance(value, str) and str(wanted) in value.casefold()
+    if condition.match is Match.TOKEN:
+        return isinstance(wanted, tuple) and _allow(listed.operations, wanted)
+    if value is None or isinstance(value, str):  # an absent text is as good as an empty one
+        return (value or "").casefold() == wanted
+    return _COMPARE[condition.match](value, wanted)
+
+
+def _allow(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    return all(word in words or (word in OPERATIONS and _ANYTHING in words) for word in wanted)
+
+
+def _is_visible(listed: Listed, query: FormQuery) -> bool:
+    """Spec search 4.4, step 3; to administer a form is not to use it."""
+    is_admin = ADMIN in listed.operations
+    if query.all_forms or (is_admin and not query.ignore_admin):
+        return True
+    published, used = listed.published, listed.operations[is_admin:]
+    return published.form.name != LIBRARY and bool(used) and published.metadata.available
+
+
+def _value(listed: Listed, metadata: Metadata, language: str) -> str | int | datetime | tuple[str, ...] | None:
+    published = listed.published
+    match metadata:
+        case Metadata.APPLICATION_NAME:
+            return published.form.app
+        case Metadata.FORM_NAME:
+            return published.form.name
+        case Metadata.FORM_VERSION:
+            return published.version
+        case Metadata.CREATED:
+            return to_datetime(published.created)
+        case Metadata.LAST_MODIFIED:
+            return to_datetime(published.modified)
+        case Metadata.LAST_MODIFIED_BY:
+            return published.modifier
+        case Metadata.TITLE:
+            return _title(published.metadata.titles, language)
+        case Metadata.AVAILABLE:
+            return published.metadata.available
+        case Metadata.OPERATIONS:
+            return listed.operations
+
+
+def _title(titles: Mapping[str, str], language: str) -> str | None:
+    """The title in a language, else the first."""
+    first = next(iter(titles.values()), None)
+    return titles.get(language, first) if language else first
+
+
+def _place(listed: Listed) -> tuple[str, str, int]:
+    """The order of versions between which the sort makes no difference."""
+    published = listed.published
+    return published.form.app, published.form.name, -published.version
+
+
+def _sort_key(listed: Listed, sort: Sort) -> tuple[bool, Any]:
+    """What is absent is lowest; texts are compared without regard to case."""
+    if sort.metadata is Metadata.LAST_MODIFIED:
+        return True, listed.published.modified  # instants sort as texts
+    value = _value(listed, sort.metadata, sort.language)
+    if isinstance(value, tuple):
+        value = " ".join(value)
+    return value is not None, value.casefold() if isinstance(value, str) else value
+
+
+def _window(page: Page) -> slice:
+    return slice((page.number - 1) * page.size, page.number * page.size)
