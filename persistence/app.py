@@ -14,6 +14,7 @@ from persistence.http.attachments import AttachmentLists
 from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
+from persistence.http.forms import Forms
 from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
@@ -102,7 +103,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     logs.configure()
     dialect = DIALECTS[settings.dialect]
     store = open_store(settings)
-    services = services_of(store, dialect, properties)
+    services = services_of(store, dialect, properties, settings.admin)
     parser = RequestParser(dialect)
     crud = Crud(
         definitions=services.definitions,
@@ -113,6 +114,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         contents=Contents(store, settings.accel_redirect),
         max_body=settings.max_body,
     )
+    forms = Forms(services.forms, parser)
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
@@ -120,6 +122,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     app.register_blueprint(crud.blueprint("provider", ""))
     app.register_blueprint(Publish(services.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(services.attachments, parser).blueprint())
+    app.register_blueprint(forms.blueprint("public-forms", PUBLIC_PREFIX))
+    app.register_blueprint(forms.blueprint("provider-forms", ""))
     app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
     admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
+from persistence.model.admins import Admin
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
 from persistence.service.attachments import Attachments
@@ -12,6 +14,7 @@ from persistence.service.catalog import Catalog
 from persistence.service.controls import Controls
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
 from persistence.service.rights import Rights
 from persistence.service.singleton import Singletons
@@ -26,10 +29,11 @@ class Services:
     documents: Documents
     publishing: Publishing
     attachments: Attachments
+    forms: PublishedForms
 
 
-def services_of(store: Store, dialect: Dialect, properties: Properties) -> Services:
-    """The services over a store, in one dialect."""
+def services_of(store: Store, dialect: Dialect, properties: Properties, admins: Iterable[Admin] = ()) -> Services:
+    """The services over a store, in one dialect; ``admins`` administer forms."""
     catalog = Catalog(store)
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights)
@@ -40,4 +44,5 @@ def services_of(store: Store, dialect: Dialect, properties: Properties) -> Servi
         documents=documents,
         publishing=Publishing(store, dialect, documents, definitions),
         attachments=Attachments(documents, Controls(store), properties),
+        forms=PublishedForms(catalog, admins, rights),
     )

@@ -17,6 +17,7 @@ import msgspec
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
 from persistence.model import peers
+from persistence.model.admins import Admin
 from persistence.properties.nearest import general_names
 from persistence.properties.properties import Properties
 
@@ -26,6 +27,7 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
+_FILE_ONLY = ("admin",)
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -46,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     trusted: tuple[str, ...] = ()
     keys: str = "var/keys.json"
     insecure: bool = False
+    admin: tuple[Admin, ...] = ()
 
 
 MEANINGS: Mapping[str, str] = {
@@ -62,6 +65,7 @@ MEANINGS: Mapping[str, str] = {
     "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
     "keys": "file with the digests of the API keys; persistence key writes it",
     "insecure": "whether everybody who reaches the service may call",
+    "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
 }
 
 
@@ -110,11 +114,13 @@ def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Setting
     unknown: dict[str, str] = {}
     for origin, layer in layers:
         for name, value in layer.items():
-            if name in origins:
-                values[name] = _converted(name, value, origin)
-                origins[name] = origin
-            else:
+            if name not in origins:
                 unknown.setdefault(name, origin)
+                continue
+            if name in _FILE_ONLY and origin == "environment":
+                raise StartupError(f"{origin}: {name} can only be set in the settings file")
+            values[name] = _converted(name, value, origin)
+            origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
 
 

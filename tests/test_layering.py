@@ -19,7 +19,7 @@ ALLOWED = {
     "forms": {"model", "errors"},
     "keys": {"store", "model", "errors"},
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
-    "services": {"service", "store", "properties", "dialect"},
+    "services": {"service", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
     "app": {"http", "services", "keys", "store", "properties", "model", "dialect", "settings", "errors"},

@@ -6,6 +6,7 @@ import pytest
 
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
+from persistence.model.admins import Admin
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]
@@ -116,6 +117,27 @@ def test_a_list_in_the_environment_has_commas(file: Path, value: str) -> None:
     file.write_text('trusted = ["10.0.0.0/8", "unix", "::1"]')
     assert load(environment={"PERSISTENCE_TRUSTED": value}).settings == load(str(file), environment={}).settings
     assert load(environment={"PERSISTENCE_TRUSTED": ""}).settings.trusted == ()
+
+
+def test_administrators_are_tables_of_the_file(file: Path) -> None:
+    """Spec search 4.4."""
+    file.write_text(
+        '[[admin]]\nrole = "chief"\napp = "*"\nform = "*"\n[[admin]]\nrole = "*"\napp = "hr"\nform = "leave"\n'
+    )
+    settings = load(str(file), environment={}).settings
+    assert settings.admin == (Admin("chief", "*", "*"), Admin("*", "hr", "leave"))
+
+
+@pytest.mark.parametrize("entry", ['role = "chief"', 'role = "a"\napp = "b"\nform = "c"\nforms = "d"', "role = 1"])
+def test_an_administrator_has_a_role_an_application_and_a_form(file: Path, entry: str) -> None:
+    file.write_text(f"[[admin]]\n{entry}\n")
+    with pytest.raises(StartupError, match="admin"):
+        load(str(file), environment={})
+
+
+def test_administrators_cannot_come_from_the_environment() -> None:
+    with pytest.raises(StartupError, match=r"environment: admin can only be set in the settings file"):
+        load(environment={"PERSISTENCE_ADMIN": "[]"})
 
 
 def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ what one of them has published, and what a person has edited.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from functools import lru_cache
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
@@ -33,36 +33,41 @@ class Catalog:
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
-        key = form, number
-        address = DefinitionAddress(form, number, FORM_XHTML)
-        mark = self._store.mark(address)
-        known = self._known.get(key)
-        if known is not None and known[0] == mark:
-            return known[1]
-        # Read after the mark was taken: what is newer than its mark is only read once more.
-        published = self._read(address)
-        if mark[0] is not None:  # names of forms that are not there come from requests, and there is no end of them
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = mark, published
-        return published
+        return self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
 
     def versions(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first."""
         found = (self.version(form, number) for number in self._store.versions(form))
         return (published for published in found if published is not None)
 
-    def forms(self, app: str | None = None) -> Iterator[Iterator[Published]]:
-        """The versions of every form, or of those of one application; without what is damaged."""
+    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[Published]]:
+        """The versions of every form, or of those of one application or one form name; without what is damaged."""
         for form in self._store.forms(app):
-            yield self._readable(form)
+            if name is None or form.name == name:
+                yield self.readable(form)
 
-    def _readable(self, form: Form) -> Iterator[Published]:
-        for number in self._store.versions(form):
-            with suppress(DamagedError):
-                published = self.version(form, number)
-                if published is not None:
-                    yield published
+    def readable(self, form: Form) -> Iterator[Published]:
+        """The versions of a form, highest first, without what is damaged."""
+        for number, mark in self._store.marks(form):
+            try:
+                published = self._marked(form, number, mark)
+            except DamagedError:
+                continue
+            if published is not None:
+                yield published
+
+    def _marked(self, form: Form, number: int, mark: Mark) -> Published | None:
+        """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
+        key = form, number
+        known = self._known.get(key)
+        if known is not None and known[0] == mark:
+            return known[1]
+        published = self._read(DefinitionAddress(form, number, FORM_XHTML))
+        if mark[0] is not None:  # names of forms that are not there come from requests, and there is no end of them
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = mark, published
+        return published
 
     def _read(self, address: DefinitionAddress) -> Published | None:
         found = self._store.read(address, content=False)
@@ -105,6 +110,10 @@ def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissi
     if metadata.permissions is None:
         return None
     try:
-        return permissions.from_xml(metadata.permissions)
+        return _from_xml(metadata.permissions)
     except BadRequestError as error:
         raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+_from_xml = lru_cache(maxsize=256)(permissions.from_xml)
+"""Many versions have the permissions of another: they share one value."""

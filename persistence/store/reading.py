@@ -124,7 +124,7 @@ def mark(place: Place) -> Mark:
 
     A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     """
-    return tuple(_mark(path) for path in (place.sidecar, place.content))
+    return _mark(place.sidecar), _mark(place.content)
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:

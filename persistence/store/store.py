@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from persistence.errors import disk_errors
-from persistence.model.addresses import Address, Collection, Form
+from persistence.model.addresses import FORM_XHTML, Address, Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import files, locks, reading, root, serving
 from persistence.store.directories import Directories
-from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH, Layout, is_escaped, unescape
+from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH, Layout, Place, is_escaped, unescape
 from persistence.store.locks import Locks
 from persistence.store.reading import Found, Mark
 from persistence.store.uploads import Upload, sweep
@@ -72,6 +72,13 @@ class Store:
         place = self._layout.place(address)
         with disk_errors(f"looking at {address}"):
             return reading.mark(place)
+
+    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+        directory = self._layout.versions(form)
+        with disk_errors(f"looking at the versions of {form}"):
+            for number in self.versions(form):
+                yield number, reading.mark(Place(f"{directory}/{number}", FORM_XHTML))
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""

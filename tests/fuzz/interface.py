@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import yaml
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.yaml"
-_METHODS = ("get", "head", "put", "delete")
+_METHODS = ("get", "head", "put", "post", "delete")
 _IN_FRONT = {"Date", "Server", "Connection", "Transfer-Encoding"}
 """Headers of the server, whatever the service answers."""
 

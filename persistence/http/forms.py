@@ -1,0 +1,76 @@
+"""The form metadata API: which forms are published (spec search 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, Request, Response, request
+from flask.blueprints import BlueprintSetupState
+
+from persistence.errors import BadRequestError
+from persistence.http import bodies
+from persistence.http.parsing import RequestParser
+from persistence.http.responses import BareResponse
+from persistence.model.form_query import Filter, FormQuery, Match, Metadata
+from persistence.model.instants import parse_time
+from persistence.service.published_forms import PublishedForms
+
+_LARGEST_QUERY = 1 << 20
+_PATHS = ("/form", "/form/<app>", "/form/<app>/<form>")
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The handlers of one face."""
+
+    published: PublishedForms
+    parser: RequestParser
+
+    def blueprint(self, name: str, prefix: str) -> Blueprint:
+        """The routes below ``prefix``."""
+        blueprint = Blueprint(name, __name__, url_prefix=prefix)
+        for path in _PATHS:
+            blueprint.add_url_rule(path, "forms", self.forms, methods=("GET", "POST"), provide_automatic_options=False)
+        blueprint.record(_without_head)
+        return blueprint
+
+    def forms(self, app: str | None = None, form: str | None = None) -> Response:
+        """``/form/$app/$form``; the query of a POST is in its body only."""
+        user = self.parser.user(request)
+        if request.method == "POST":
+            body = self.published.search(bodies.chunks(request.environ, _LARGEST_QUERY), user)
+        else:
+            body = self.published.find(_query(request, app, form), user)
+        return BareResponse(
+            body, HTTPStatus.OK, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+        )
+
+
+def _query(request: Request, app: str | None, form: str | None) -> FormQuery:
+    """The query of a GET (spec search 4.1)."""
+    since = request.args.get("modified-since")
+    later = Filter(Metadata.LAST_MODIFIED, Match.GT, parse_time(since, "modified-since")) if since is not None else None
+    return FormQuery(
+        app=app,
+        form=form,
+        latest_only=not _flag(request.args.get("all-versions"), "all-versions"),
+        all_forms=_flag(request.args.get("all-forms"), "all-forms"),
+        ignore_admin=_flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
+        filters=(later,) if later is not None else (),
+    )
+
+
+def _flag(value: str | None, name: str) -> bool:
+    if value is None:
+        return False
+    if value.lower() not in ("true", "false"):
+        raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
+    return value.lower() == "true"
+
+
+def _without_head(state: BlueprintSetupState) -> None:
+    """Take away the HEAD that werkzeug adds to every GET: there is none here (spec crud 2.1)."""
+    for rule in state.app.url_map.iter_rules(f"{state.blueprint.name}.forms"):
+        if rule.methods is not None:
+            rule.methods.discard("HEAD")

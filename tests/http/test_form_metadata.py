@@ -1,0 +1,398 @@
+"""The form metadata API over HTTP (spec search 4): its vectors M1 to M7, and what they leave open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.published import PERMISSIONS, Planter, definition
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+_ORDER = '<title xml:lang="en">Order</title><title xml:lang="de">Bestellung</title>'
+_LEAVE = f'<title xml:lang="en">Leave request</title>{PERMISSIONS}'
+_FILTER = "<search{}><filter metadata='{}' match='{}'{}>{}</filter></search>"
+_SECOND_PAGE = """<search all-forms="true">
+    <sort metadata="form-name" direction="asc"/><pagination page-number="2" page-size="2"/>
+  </search>"""
+
+LEAVE = f"""<form operations="create list">
+    <application-name>acme</application-name>
+    <form-name>leave</form-name>
+    <form-version>1</form-version>
+    <last-modified-time>2024-04-15T12:00:00Z</last-modified-time>
+    <last-modified-by>gus</last-modified-by>
+    <created>2024-04-15T12:00:00Z</created>
+    <title xml:lang="en">Leave request</title>
+    <available>true</available>
+    {PERMISSIONS}
+  </form>"""
+ORDER = """<form operations="*">
+    <application-name>acme</application-name><form-name>order</form-name><form-version>1</form-version>
+    <last-modified-time>2024-04-10T09:00:00.250Z</last-modified-time><last-modified-by>fay</last-modified-by>
+    <created>2024-04-01T09:00:00Z</created>
+    <title xml:lang="en">Order</title><title xml:lang="de">Bestellung</title><available>true</available>
+  </form>"""
+
+
+def plant(data: Path) -> None:
+    """The set-up of spec search 8.3."""
+    planter = Planter(data)
+    planter.publish("acme/order", 1, _ORDER, "2024-04-01T09:00:00.000Z", "fay")
+    planter.publish("acme/order", 1, _ORDER, "2024-04-10T09:00:00.250Z", "fay")
+    planter.publish("acme/order", 2, f"{_ORDER}<available>false</available>", "2024-04-20T09:00:00.000Z", "fay")
+    planter.publish("acme/leave", 1, _LEAVE, "2024-04-15T12:00:00.000Z", "gus")
+    planter.publish("acme/library", 1, '<title xml:lang="en">Library</title>', "2024-04-05T00:00:00.000Z")
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp(f"planted-{request.param}")
+    plant(directory / "data")
+    with running(directory, dialect=request.param) as service:
+        yield service
+
+
+@pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
+def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
+    planted.face = request.param
+    return planted
+
+
+@pytest.fixture(scope="module")
+def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The same forms, with an administrator of all of them and one of a single form."""
+    directory = tmp_path_factory.mktemp("administered")
+    plant(directory / "data")
+    settings = directory / "settings.toml"
+    settings.write_text(
+        '[[admin]]\nrole = "form-admin"\napp = "*"\nform = "*"\n'
+        '[[admin]]\nrole = "order-admin"\napp = "acme"\nform = "order"\n'
+    )
+    with running(directory, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+        yield service
+
+
+def get(service: Service, rest: str = "", **own: str) -> Answer:
+    headers = {service.prefix + name: value for name, value in own.items()}
+    return service.raw("GET", f"{service.face}/form{rest}", headers)
+
+
+def post(service: Service, body: str, **own: str) -> Answer:
+    headers = {service.prefix + name: value for name, value in own.items()}
+    return service.raw("POST", f"{service.face}/form", {**headers, "Content-Type": "application/xml"}, body.encode())
+
+
+def tree(answer: Answer) -> ET.Element:
+    return ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
+
+
+def listed(answer: Answer) -> list[str]:
+    """``form/version`` of each form in the answer, after the total where that is another number."""
+    assert answer.status == 200, answer.cause
+    root = tree(answer)
+    names = [f"{form.findtext('form-name')}/{form.findtext('form-version')}" for form in root]
+    total = root.attrib["search-total"]
+    return names if int(total) == len(names) else [total, *names]
+
+
+def operations(answer: Answer, name: str) -> str | None:
+    found = tree(answer).find(f"form[form-name='{name}']")
+    return None if found is None else found.attrib["operations"]
+
+
+def canonical(xml: str | bytes) -> str:
+    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
+
+
+def test_m1_the_latest_versions_that_one_may_use(acme: Service) -> None:
+    """Order's newest version is not available, so that it is missing altogether; the library is hidden."""
+    answer = get(acme)
+    assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
+    assert canonical(answer.body) == canonical(f'<forms search-total="1">{LEAVE}</forms>')
+    assert answer[f"{acme.prefix}Form-Definition-Version"] is None
+    assert answer[f"{acme.prefix}Operations"] is None
+
+
+def test_m2_all_versions(acme: Service) -> None:
+    answer = get(acme, "?all-versions=true")
+    assert canonical(answer.body) == canonical(f'<forms search-total="2">{LEAVE}{ORDER}</forms>')
+
+
+def test_m3_all_forms(acme: Service) -> None:
+    answer = get(acme, "?all-forms=true")
+    assert listed(answer) == ["order/2", "leave/1", "library/1"]
+    order, _, library = tree(answer)
+    assert (order.findtext("available"), order.attrib["operations"]) == ("false", "*")
+    assert library.find("last-modified-by") is None
+
+
+@pytest.mark.parametrize("path", ["/acme/order", "/none/none", "/none", "/acme/none"])
+def test_m4_nothing_found(acme: Service, path: str) -> None:
+    assert get(acme, path).body == b'<forms search-total="0"></forms>'
+
+
+@pytest.mark.parametrize(
+    ("since", "found"),
+    [
+        ("2024-04-15T12:00:00Z", ["order/2"]),
+        ("2024-04-15T11:59:59.999Z", ["order/2", "leave/1"]),
+        ("2024-04-15T14:00:00.000%2B02:00", ["order/2"]),
+        ("2024-04-15Z", ["order/2", "leave/1"]),
+        ("2024-05-01", []),
+    ],
+)
+def test_m5_modified_since_is_strictly_later(acme: Service, since: str, found: list[str]) -> None:
+    assert listed(get(acme, f"?all-versions=true&all-forms=true&modified-since={since}")) == found
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("<search/>", ["leave/1", "order/1"]),
+        (_FILTER.format("", "form-version", "exact", "", "latest"), ["leave/1"]),
+        (_FILTER.format("", "TITLE", "Substring", " xml:lang='de'", "bestell"), ["order/1"]),
+        (_FILTER.format("", "title", "exact", "", "ORDER"), ["order/1"]),
+        (_FILTER.format("", "application-name", "exact", "", "ACME"), []),
+        (_FILTER.format("", "application-name", "substring", "", "ACM"), ["leave/1", "order/1"]),
+        (_FILTER.format(" all-forms='true'", "form-version", "gt", "", "1"), ["order/2"]),
+        (_FILTER.format("", "operations", "token", "", "list create"), ["leave/1", "order/1"]),
+        (_FILTER.format("", "operations", "exact", "", "list create"), []),
+        (_FILTER.format("", "operations", "exact", "", "create list"), ["leave/1"]),
+        (_FILTER.format("", "operations", "token", "", "read"), ["order/1"]),
+        (_FILTER.format("", "operations", "token", "", "admin"), []),
+        (_SECOND_PAGE, ["4", "order/2", "order/1"]),
+        ("<search><sort metadata='last-modified-by' direction='desc'/></search>", ["leave/1", "order/1"]),
+    ],
+)
+def test_m6_queries(acme: Service, body: str, found: list[str]) -> None:
+    assert listed(post(acme, body)) == found
+
+
+def test_m6_operations_are_those_of_the_caller(acme: Service) -> None:
+    body = _FILTER.format("", "operations", "token", "", "read")
+    assert listed(post(acme, body, Username="ann")) == ["leave/1", "order/1"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _FILTER.format("", "title", "exct", "", "x"),
+        _FILTER.format("", "app-name", "exact", "", "x"),
+        "<search><sort metadata='title' direction='dsc'/></search>",
+        "<search><pagination page-size='0'/></search>",
+        "<search><pagination page-number='x'/></search>",
+        _FILTER.format("", "available", "substring", "", "true"),
+        "<search>",
+        "",
+        "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>",
+        "<search/><search/>",
+        "\x00",
+    ],
+)
+def test_m6_what_is_asked_wrongly_is_refused_with_the_reason(acme: Service, body: str) -> None:
+    answer = post(acme, body)
+    assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert answer.cause
+    assert "\n" not in answer.cause
+
+
+def test_m7_what_one_may_do(administered: Service) -> None:
+    assert operations(get(administered), "leave") == "create list"
+    assert operations(get(administered, Username="ann"), "leave") == "create read update list"
+    admin = {"Username": "ann", "Roles": "form-admin"}
+    answer = get(administered, **admin)
+    assert operations(answer, "leave") == "admin create read update list"
+    assert listed(answer) == ["order/2", "leave/1", "library/1"]
+    hidden = get(administered, "?ignore-admin-permissions=true", **admin)
+    assert listed(hidden) == ["leave/1"]
+    assert operations(hidden, "leave") == "admin create read update list"
+    assert listed(post(administered, "<search ignore-admin-permissions='true'/>", **admin)) == ["leave/1", "order/1"]
+    assert listed(get(administered, "?ignore-admin-permissions=true&all-forms=true", **admin)) == listed(answer)
+
+
+def test_an_administrator_of_one_form_is_none_of_others(administered: Service) -> None:
+    answer = get(administered, Username="bob", Roles="x,order-admin")
+    assert listed(answer) == ["order/2", "leave/1"]
+    assert (operations(answer, "order"), operations(answer, "leave")) == ("admin *", "create read update list")
+    body = _FILTER.format("", "operations", "token", "", "admin read")
+    assert listed(post(administered, body, Username="bob", Roles="order-admin")) == ["order/2", "order/1"]
+
+
+@pytest.mark.parametrize("name", ["all-versions", "all-forms", "ignore-admin-permissions"])
+@pytest.mark.parametrize("value", ["True", "FALSE", "false"])
+def test_truth_values_have_any_case(planted: Service, name: str, value: str) -> None:
+    assert get(planted, f"?{name}={value}").status == 200
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("all-versions=yes", "all-forms=1", "ignore-admin-permissions=", "all-forms=%FF", "all-versions"),
+        *("modified-since=", "modified-since=yesterday", "modified-since=2024-02-30", "modified-since=0000-01-01"),
+        *("modified-since=2024-04-15T12:00:00+02:00", "modified-since=2024-W01-1", "modified-since=2024-04-15T12"),
+    ],
+)
+def test_parameters_that_are_not_acceptable_are_refused(planted: Service, query: str) -> None:
+    """A plus sign in a query is a blank, which is why the offset above is no offset."""
+    answer = get(planted, f"?{query}")
+    assert (answer.status, query.partition("=")[0] in answer.cause) == (400, True)
+
+
+def test_a_post_is_asked_by_its_body_only(planted: Service) -> None:
+    """Spec search 4.2: path and parameters of a POST are ignored."""
+    path = "/form/none/.none?all-versions=maybe&modified-since=2030-01-01"
+    answer = planted.raw("POST", f"{planted.face}{path}", {"Content-Type": "text/plain"}, b"<any all-forms='yes'/>")
+    assert listed(answer) == ["leave/1", "order/1"]
+
+
+def test_a_name_that_no_form_can_have_is_no_forms(planted: Service) -> None:
+    """Spec search 4.1; below ``/form`` such a name is refused as in every path."""
+    for name in (".hidden", "a/b", "", "x" * 300):
+        assert listed(post(planted, _FILTER.format("", "application-name", "exact", "", name))) == []
+        assert listed(post(planted, _FILTER.format("", "form-name", "exact", "", name))) == []
+    assert get(planted, "/.hidden").status == 400
+    assert get(planted, f"/acme/{'x' * 300}").status == 400
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
+@pytest.mark.parametrize("path", ["/form", "/form/acme", "/form/acme/order"])
+def test_there_are_no_other_methods(planted: Service, method: str, path: str) -> None:
+    """Spec crud 2.1."""
+    answer = planted.raw(method, planted.face + path)
+    assert (answer.status, answer["Allow"]) == (405, "GET, POST")
+
+
+@pytest.mark.parametrize("path", ["/form/", "/form/acme/", "/form/acme/order/1", "/forms"])
+def test_there_are_no_other_paths(planted: Service, path: str) -> None:
+    assert planted.raw("GET", planted.face + path).status == 404
+
+
+def test_a_body_is_at_most_a_mebibyte(planted: Service) -> None:
+    def filled(size: int) -> str:
+        return f"<search>{' ' * (size - len('<search></search>'))}</search>"
+
+    assert post(planted, filled(1 << 20)).status == 200
+    assert post(planted, filled((1 << 20) + 1)).status == 413
+
+
+def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
+    assert get(planted, Credentials="{").status == 400
+    assert post(planted, "<search/>", Username="x" * 300).status == 400
+
+
+def publish(service: Service, form: str, metadata: str | bytes, **own: object) -> None:
+    body = metadata if isinstance(metadata, bytes) else definition(metadata)
+    assert service.put(f"{form}/form/form.xhtml", body, **own).status in (201, 204)
+
+
+def titles(answer: Answer) -> list[tuple[str | None, str | None]]:
+    return [
+        (title.get("{http://www.w3.org/XML/1998/namespace}lang"), title.text) for title in tree(answer).iter("title")
+    ]
+
+
+def test_publishing_changing_and_deleting_are_seen_by_every_worker_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, workers=2) as service:
+
+        def seen() -> set[tuple[str, ...]]:
+            return {(*listed(answer), *[str(text) for _, text in titles(answer)]) for answer in asked()}
+
+        def asked() -> Iterator[Answer]:
+            for _ in range(12):
+                yield get(service, "/hr")
+
+        assert seen() == {()}
+        for number in range(1, 6):
+            publish(service, "hr/leave", f"<title>{number}</title>")
+            assert seen() == {("leave/1", f"{number}")}
+        publish(service, "hr/leave", "<title>two</title>", Form_Definition_Version="next")
+        assert seen() == {("leave/2", "two")}
+        content = service.data / "hr/leave/form/2/form.xhtml"
+        content.write_bytes(definition("<title>by hand</title>"))
+        assert seen() == {("leave/2", "by hand")}
+        service.delete("hr/leave/form/form.xhtml")
+        assert seen() == {("leave/1", "5")}
+        service.delete("hr/leave/form/form.xhtml")
+        assert seen() == {()}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "children"),
+    [
+        (b"<form/>", "<available>true</available>"),
+        (definition(""), "<available>true</available>"),
+        (definition("<x:title xmlns:x='urn:x'>no</x:title>"), "<available>true</available>"),
+        (definition("").replace(b"<metadata>", b"<metadata xmlns='urn:x'><title>no</title>"),
+         "<available>true</available>"),
+        (definition("<available> false </available>"), "<available>false</available>"),
+        (definition("<title>plain</title>"), "<title>plain</title><available>true</available>"),
+        (
+            definition("<title xml:lang='en'>a</title><title> c\n c </title><title xml:lang='en'>d</title>"),
+            '<title xml:lang="en">d</title><title>c c</title><available>true</available>',
+        ),
+        (
+            definition("<title xml:lang='ja'>休暇 &lt;&amp;&gt; \U0001f600</title>"),
+            '<title xml:lang="ja">休暇 &lt;&amp;&gt; \U0001f600</title><available>true</available>',
+        ),
+        (definition("<permissions/><description>no</description>"),
+         "<available>true</available><permissions></permissions>"),
+    ],
+)  # fmt: skip
+def test_what_is_told_of_a_definition(svc: Service, form: str, metadata: bytes, children: str) -> None:
+    """Spec search 4.3: no-namespace children of the one ``metadata`` element; the rest is not returned."""
+    publish(svc, form, metadata)
+    body = get(svc, f"/{form}?all-forms=true").body.decode()
+    assert body.partition("</created>")[2] == f"{children}</form></forms>"
+
+
+def test_permissions_that_are_empty_let_nobody_in(svc: Service, form: str) -> None:
+    """Spec crud 6.2: present but empty is not undefined; the attribute is there, and empty."""
+    publish(svc, form, "<permissions/>")
+    assert listed(get(svc, f"/{form}")) == []
+    assert b'<form operations="">' in get(svc, f"/{form}?all-forms=true").body
+
+
+def test_names_in_paths_are_unicode(svc: Service, form: str) -> None:
+    app = form.partition("/")[0]
+    name = f"{app}/Bestellung für & <Ä>"
+    publish(svc, quote(name), "<title>ä</title>")
+    answer = get(svc, quote(f"/{name}"))
+    assert tree(answer).findtext("form/form-name") == "Bestellung für & <Ä>"
+    exact = _FILTER.format("", "form-name", "exact", "", "Bestellung für &amp; &lt;Ä>")
+    assert len(listed(post(svc, exact))) == 1
+
+
+def test_a_version_that_cannot_be_read_does_not_hide_the_others(svc: Service, form: str) -> None:
+    for number in (1, 2, 3):
+        publish(svc, form, f"<title>{number}</title>", Form_Definition_Version=number)
+    folder = svc.data / form / "form"
+    (folder / "2/form.xhtml.json").write_text("{")
+    (folder / "3/form.xhtml").unlink()
+    answer = get(svc, f"/{form}?all-versions=true")
+    assert (listed(answer), titles(answer)) == (["form/1"], [(None, "1")])
+    app = form.partition("/")[0]
+    assert listed(get(svc, f"/{app}")) == ["form/1"]
+
+
+def test_a_sidecar_edited_by_hand_makes_no_malformed_answer(svc: Service, form: str) -> None:
+    """What XML cannot hold is replaced, and what only a whole document may have is left out."""
+    publish(svc, form, "<title>t</title>")
+    file = svc.data / form / "form/1/form.xhtml.json"
+    sidecar = json.loads(file.read_text())
+    sidecar["modifier"] = "a\x01b\ufffe<c>"
+    sidecar["metadata"] = {
+        "titles": {'x"\x00<': "t\x0b]]>&"},
+        "permissions": "<?xml version='1.0'?><!DOCTYPE x><permissions><permission operations='read'/></permissions>",
+    }
+    file.write_text(json.dumps(sidecar))
+    answer = get(svc, f"/{form}")
+    root = tree(answer)
+    assert root.findtext("form/last-modified-by") == "a\ufffdb\ufffd<c>"
+    assert titles(answer) == [('x"\ufffd<', "t\ufffd]]>&")]
+    assert root.find("form/permissions/permission") is not None
+    assert root[0].attrib["operations"] == "read list"
