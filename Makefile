@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep check bench bench-upkeep clean
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep check bench bench-upkeep bench-forms clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: install ## print the speed of the service beside the least a server could
 
 bench-upkeep: install ## print how fast 100,000 documents are checked, backed up and restored, beside cp (3 min)
 	$(BIN)/python bench/upkeep.py
+
+bench-forms: install ## print how long the list of 500 to 10,000 published forms takes (1 min)
+	$(BIN)/python bench/forms.py
 
 clean: ## remove what make made; data under var/ stays
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
