@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from flask import Blueprint, Request, Response, request
 from flask.blueprints import BlueprintSetupState
@@ -11,7 +10,7 @@ from flask.blueprints import BlueprintSetupState
 from persistence.errors import BadRequestError
 from persistence.http import bodies
 from persistence.http.parsing import RequestParser
-from persistence.http.responses import BareResponse
+from persistence.http.responses import xml
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata
 from persistence.model.instants import parse_time
 from persistence.service.published_forms import PublishedForms
@@ -42,9 +41,7 @@ class Forms:
             body = self.published.search(bodies.chunks(request.environ, _LARGEST_QUERY), user)
         else:
             body = self.published.find(_query(request, app, form), user)
-        return BareResponse(
-            body, HTTPStatus.OK, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-        )
+        return xml(body)
 
 
 def _query(request: Request, app: str | None, form: str | None) -> FormQuery:
