@@ -31,6 +31,7 @@ ONLY_IN = {
     "flask": {"http", "app", "cli"},
     "werkzeug": {"http"},
     "xml": {"forms"},
+    "lxml": {"forms"},
     "gunicorn": {"cli"},
     "click": {"cli"},
     "structlog": {"http"},
@@ -54,6 +55,14 @@ ONE_PLACE = {
     ("shutil", "rmtree"): {"store/files.py"},
     ("fcntl", "flock"): {"store/locks.py"},
     ("os", "environ"): {"settings.py"},
+    ("etree", "XMLParser"): {"forms/trees.py"},
+    ("etree", "XMLPullParser"): {"forms/trees.py"},
+    ("etree", "XML"): {"forms/trees.py"},
+    ("etree", "fromstring"): {"forms/trees.py"},
+    ("etree", "fromstringlist"): {"forms/trees.py"},
+    ("etree", "parse"): {"forms/trees.py"},
+    ("etree", "iterparse"): {"forms/trees.py"},
+    ("etree", "tostring"): {"forms/trees.py"},
 }
 """Calls that have one home."""
 

@@ -90,15 +90,12 @@ def _holders(tree: Tree) -> Iterator[tuple[Element, Held]]:
 
 def _say(metadata: Element, name: str, text: str | None) -> None:
     """Let the metadata have one element of this name with this text, or none."""
-    first, *others = metadata.findall(name) or [None]
-    if first is None and text is not None:
-        first = etree.SubElement(metadata, name)
-    if first is not None and text is None:
-        others.append(first)
-    elif first is not None:
-        first[:] = []
-        first.text = text
-    for other in others:
+    found = metadata.findall(name)
+    if text is not None:
+        element = found.pop(0) if found else etree.SubElement(metadata, name)
+        element[:] = []
+        element.text = text
+    for other in found:
         metadata.remove(other)
 
 

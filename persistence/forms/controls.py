@@ -1,0 +1,181 @@
+"""The controls of a form, and where data of each format has their values (spec forms 4.1, 4.2; search 2.2, 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from lxml import etree
+
+from persistence.errors import BadRequestError
+from persistence.forms.containers import containers, default_iteration, template_uses
+from persistence.forms.names import BIND, FR, GRID, REPEAT, SECTION, classes, control_name, is_element_name
+from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, step_of
+from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.model.data_formats import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+
+MOST_STEPS = 400_000
+"""Names in the paths of all controls.
+
+A section template of many controls that many sections show would multiply without a bound.
+"""
+
+_CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
+_INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
+_ENCRYPTED = "fr-encrypt"
+_ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control: ``kind`` is the local name of its element, ``paths`` are names from the data root, by data format."""
+
+    name: str
+    kind: str
+    paths: Mapping[str, tuple[str, ...]]
+    is_indexed: bool
+    is_encrypted: bool
+
+
+def read_controls(stored: bytes) -> tuple[Control, ...]:
+    """The controls of a stored definition; none where it has no form model.
+
+    Raises:
+        BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
+        DamagedError: it is not well-formed XML.
+    """
+
+    def work(tree: Tree) -> tuple[Control, ...]:
+        definition = Definition.read(tree)
+        return () if definition is None else controls(definition)
+
+    return on_stored_tree(stored, work)
+
+
+def controls(definition: Definition) -> tuple[Control, ...]:
+    """The controls that have a bind to an element: the form's own in document order, then those of section templates.
+
+    Paths are the same whatever format the definition is in: what it has no element or bind for is added. A control
+    that appears twice under the same name and path is one, with the marks of both.
+
+    Raises:
+        BadRequestError: they are too many, or too deep (``MOST_STEPS``).
+    """
+    found: dict[tuple[str, tuple[str, ...]], Control] = {}
+    left = MOST_STEPS
+    for control in _all(definition):
+        left -= len(control.paths[V2019_1_0])
+        if left < 0:
+            raise BadRequestError("the form has too many controls, or too deeply nested ones")
+        key = control.name, control.paths[V2019_1_0]
+        same = found.get(key, control)
+        found[key] = replace(
+            same,
+            is_indexed=same.is_indexed or control.is_indexed,
+            is_encrypted=same.is_encrypted or control.is_encrypted,
+        )
+    return tuple(found.values())
+
+
+Step = tuple[str, str]
+"""An element name on a path, and the first data format that has this element."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A control of one part, with its steps from where the part's data begins."""
+
+    element: Element
+    name: str
+    steps: tuple[Step, ...]
+
+    def below(self, around: tuple[Step, ...]) -> Control:
+        """The control where the part's data begins at ``around``."""
+        steps = around + self.steps
+        marks = classes(self.element)
+        has_index = next(self.element.iterchildren("{*}index"), None) is not None
+        has_encrypt = next(self.element.iterchildren(f"{FR}encrypt"), None) is not None
+        return Control(
+            self.name,
+            etree.QName(self.element).localname,
+            {wanted: tuple(step for step, since in steps if _ORDER[since] <= at) for wanted, at in _ORDER.items()},
+            is_indexed=has_index or not marks.isdisjoint(_INDEXED),
+            is_encrypted=has_encrypt or _ENCRYPTED in marks,
+        )
+
+
+def _all(definition: Definition) -> Iterator[Control]:
+    own = _Steps(definition.main)
+    for found in own.controls():
+        yield found.below(())
+    listed: dict[int, list[_Found]] = {}
+    for use in template_uses(definition):
+        around = own.of(use.bind)
+        if around is None:
+            continue
+        if id(use.part) not in listed:
+            listed[id(use.part)] = list(_Steps(use.part).controls())
+        start = (*around, (use.iteration, V4_0_0)) if use.iteration else around
+        for found in listed[id(use.part)]:
+            yield found.below(start)
+
+
+class _Steps:
+    """The steps of the binds of one part: which of them are plain grids or iterations of repeated grids."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.since: dict[Element, str] = {}
+        self.unsaid: dict[Element, str] = {}
+        self.unbound: dict[Element, tuple[str, Element]] = {}
+        self.known: dict[Element | None, tuple[Step, ...] | None] = {}
+        for container in containers(part):
+            grid, name = container.element, container.name
+            if grid.tag == GRID and name and is_element_name(name) and not container.is_in_dialog:
+                self._add(grid, name, container.around)
+
+    def _add(self, grid: Element, name: str, around: tuple[str, ...]) -> None:
+        bind = self.part.bind(name)
+        if is_plain_grid(grid):
+            outer = self.part.bind(around[-1]) if around else self.part.top
+            if bind is not None:
+                self.since[bind] = V2019_1_0
+            elif outer is not None:
+                self.unbound[grid] = name, outer
+        elif bind is not None:
+            iteration = self.part.iterations.get(bind)
+            if iteration is not None:
+                self.since[iteration] = V4_8_0
+            elif is_legacy_repeat(grid):
+                self.unsaid[bind] = default_iteration(name)
+
+    def of(self, bind: Element) -> tuple[Step, ...] | None:
+        """The steps to what a bind is about; ``None`` where that is no element."""
+        for each in () if bind in self.known else self.part.lineage(bind):
+            if each not in self.known:
+                self.known[each] = self._continued(self.known.get(each.getparent(), ()), each)
+        return self.known[bind]
+
+    def _continued(self, around: tuple[Step, ...] | None, bind: Element) -> tuple[Step, ...] | None:
+        step = step_of(bind)
+        if around is None or step is None:
+            return None
+        own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
+        return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
+
+    def controls(self) -> Iterator[_Found]:
+        """The controls of the part that have a bind to an element, in document order."""
+        for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
+            name = None if element.tag in _CONTAINERS else control_name(element)
+            bind = self.part.bind_named_by(element) if name else None
+            steps = None if bind is None else self.of(bind)
+            if name and bind is not None and steps:
+                yield _Found(element, name, self._in_grid(element, bind, steps))
+
+    def _in_grid(self, control: Element, bind: Element, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The steps with that of the control's grid, where the grid is a plain one without a bind."""
+        around = next(control.iterancestors(GRID), None)
+        if around is None or around not in self.unbound:
+            return steps
+        name, outer = self.unbound[around]
+        return (*steps[:-1], (name, V2019_1_0), steps[-1]) if bind.getparent() is outer else steps

@@ -1,0 +1,86 @@
+"""Making and dissolving elements: never more of it than a bounded amount, and in linear time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from persistence.errors import BadRequestError
+from persistence.forms.trees import Element
+
+MOST = 32 << 20
+"""Characters that one migration may add to a definition.
+
+Without a bound, a section template of many grids that many sections show, or initial iterations inside one another,
+would multiply.
+"""
+
+_ELEMENT = 100
+"""What an element counts beside its name and content, in characters: its tags, and its weight in memory."""
+
+_MOVE = 16
+"""What it counts to move a node: grids inside grids move what they hold once for each level."""
+
+
+class Editor:
+    """Makes, renames and dissolves elements until it is too much; its methods raise ``BadRequestError`` then."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._left = most
+
+    def make(self, parent: Element, name: str, attributes: Mapping[str, str] | None = None) -> Element:
+        """An element that is to stand in the document of ``parent``; it is not put anywhere yet."""
+        made = dict(attributes or {})
+        self._count(_ELEMENT + len(name) + sum(len(key) + len(value) for key, value in made.items()))
+        return parent.makeelement(name, made)
+
+    def fill(self, element: Element, attributes: Mapping[str, str], text: str | None) -> None:
+        """Give a new element attributes and text."""
+        self._count(sum(len(key) + len(value) for key, value in attributes.items()) + len(text or ""))
+        for key, value in attributes.items():
+            element.set(key, value)
+        element.text = text
+
+    def rename(self, element: Element, name: str) -> None:
+        """Give an element another name, keeping what it has and holds."""
+        self._count(len(name))
+        element.tag = name
+
+    def dissolve(self, parent: Element, parts: Mapping[Element, Iterable[Element]]) -> None:
+        """Put in the place of each of some children of ``parent`` nodes from inside it.
+
+        Text beside the nodes goes with the child; text behind the child stays. All children at a time, because text
+        that is joined one piece after the other takes quadratic time.
+        """
+        before: Element | None = None
+        texts: list[str] = []
+        for child in list(parent):
+            if child not in parts:
+                _add_text(parent, before, texts)
+                before, texts = child, []
+                continue
+            nodes = list(parts[child])
+            self._count(_MOVE * len(nodes))
+            for node in nodes:
+                _add_text(parent, before, texts)
+                before, texts = node, []
+                node.tail = None
+                child.addprevious(node)
+            texts.append(child.tail or "")
+            parent.remove(child)
+        _add_text(parent, before, texts)
+
+    def _count(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise BadRequestError("the form definition cannot be migrated: its grids and repeats multiply too much")
+
+
+def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None:
+    """Add text behind a child, or at the beginning of the parent."""
+    text = "".join(texts)
+    if not text:
+        return
+    if before is None:
+        parent.text = (parent.text or "") + text
+    else:
+        before.tail = (before.tail or "") + text

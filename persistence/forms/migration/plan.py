@@ -1,0 +1,105 @@
+"""The lists of a form's repeated and plain grids that migration works through (spec forms 1.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from persistence.forms.containers import NestedControls, containers, default_iteration, template_uses
+from persistence.forms.migration.places import Place
+from persistence.forms.names import GRID, is_element_name
+from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, is_repeated
+from persistence.forms.trees import Element
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedGrid:
+    """An entry of list R: elements called ``name`` below ``parent``; their iterations are called ``iteration``.
+
+    ``is_wrapped`` is true of a legacy repeat whose bind says that it has been migrated from 4.0.0 already.
+    """
+
+    element: Element
+    bind: Element
+    parent: tuple[str, ...]
+    name: str
+    iteration: str
+    is_wrapped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlainGrid:
+    """An entry of list G: an element ``name`` in ``container`` for the controls ``content``.
+
+    It stands after ``after``, or first where that is ``None`` or absent. ``content`` has the place of each control.
+    """
+
+    element: Element
+    container: tuple[str, ...]
+    name: str
+    after: str | None
+    content: Mapping[str, int]
+
+
+def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
+    """List R of one part: the repeated grids that have a bind, in document order."""
+    for container in containers(part):
+        grid, name = container.element, container.name
+        if grid.tag != GRID or container.is_in_dialog or name is None or not is_repeated(grid):
+            continue
+        bind = part.bind(name)
+        path = None if bind is None else part.path(bind)
+        is_legacy, found = is_legacy_repeat(grid), part.iteration_name(grid)
+        iteration = default_iteration(name) if is_legacy else found
+        if bind is not None and path and iteration and is_element_name(iteration):
+            yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_legacy and found == iteration)
+
+
+def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:
+    """List G of one part: the grids that do not repeat and have a name, in document order.
+
+    Raises:
+        BadRequestError: grids are nested so that the list would be far longer than the form.
+    """
+    before: dict[Element | None, str | None] = {}
+    for container in containers(part):
+        grid, parent = container.element, container.element.getparent()
+        after, before[parent] = before.get(parent), container.name
+        if is_plain_grid(grid) and not container.is_in_dialog and is_element_name(container.name):
+            content = {name: place for place, name in enumerate(dict.fromkeys(controls.of(grid)))}
+            yield PlainGrid(grid, container.around, container.name or "", after, content)
+
+
+Entry = TypeVar("Entry", RepeatedGrid, PlainGrid)
+
+
+def plan_repeats(definition: Definition) -> Place[RepeatedGrid]:
+    """Where in the data there are repeated grids, in the main document and its section templates."""
+    return _plan(definition, repeated_grids, lambda entry: entry.parent)
+
+
+def plan_grids(definition: Definition) -> Place[PlainGrid]:
+    """Where in the data there are plain grids, in the main document and its section templates."""
+    controls = NestedControls()
+    return _plan(definition, lambda part: plain_grids(part, controls), lambda entry: entry.container)
+
+
+def _plan(
+    definition: Definition, entries: Callable[[Part], Iterable[Entry]], where: Callable[[Entry], tuple[str, ...]]
+) -> Place[Entry]:
+    plan = _placed(entries(definition.main), where)
+    overlays: dict[int, Place[Entry]] = {}
+    for use in template_uses(definition):
+        if id(use.part) not in overlays:
+            overlays[id(use.part)] = _placed(entries(use.part), where)
+        place = plan.at(use.path)
+        place.overlay = place.overlay or overlays[id(use.part)]
+    return plan
+
+
+def _placed(entries: Iterable[Entry], where: Callable[[Entry], tuple[str, ...]]) -> Place[Entry]:
+    plan: Place[Entry] = Place()
+    for entry in entries:
+        plan.at(where(entry)).tasks.setdefault(entry.name, entry)
+    return plan

@@ -1,0 +1,149 @@
+"""The templates of repeats, made anew from the binds (spec forms 1.8)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from persistence.forms.containers import containers
+from persistence.forms.migration.editing import Editor
+from persistence.forms.migration.places import Place, visits
+from persistence.forms.names import BIND, FB, FR, GRID, INSTANCE, is_element_name
+from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_repeated, reference
+from persistence.forms.trees import Element
+from persistence.model.data_formats import V4_0_0
+
+_TEMPLATE = "-template"
+_INITIALLY = f"{FB}initial-iterations"
+_CHECKBOX = f"{FR}checkbox-input"
+_FILE = ("filename", "mediatype", "size")
+_SHAPES: Mapping[str, tuple[str, ...]] = {
+    f"{FR}attachment": (*_FILE, "hash-algorithm", "hash-value"),
+    f"{FR}image-attachment": _FILE,
+    f"{FR}video-attachment": _FILE,
+    f"{FR}image": _FILE[:2],
+    f"{FR}video": _FILE[:2],
+}
+"""Attributes of the empty holders of attachments and images."""
+
+
+def regenerate(definition: Definition, target: str, editor: Editor) -> None:
+    """Make the content of each template of a repeat anew, in the format that binds and data have by now.
+
+    An instance whose id only looks like a template's, with no repeat of its name, is left alone.
+    """
+    builder = _Builder(definition.main, _counts(definition, target), editor)
+    for instance in definition.model.iterchildren(INSTANCE):
+        name = instance.get("id", "")
+        bind = (
+            _template_bind(definition.main, name.removesuffix(_TEMPLATE), target) if name.endswith(_TEMPLATE) else None
+        )
+        if bind is not None:
+            builder.fill(instance, bind)
+
+
+def _template_bind(main: Part, name: str, target: str) -> Element | None:
+    """The bind of the root of a repeat's template: that of its iterations; in 4.0.0 of the repeated grid itself."""
+    repeat = main.control(name)
+    if repeat is None or not is_repeated(repeat):
+        return None
+    if target == V4_0_0 and repeat.tag == GRID and is_legacy_repeat(repeat):
+        return main.bind(name)
+    return main.bind(main.iteration_name(repeat) or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    main: Part
+    counts: Mapping[Element, int]
+    editor: Editor
+
+    def fill(self, instance: Element, bind: Element) -> None:
+        """Replace an instance's elements by one that has what the binds inside ``bind`` say."""
+        name = bind.get("name")
+        if not is_element_name(name):
+            return
+        previous = _previous(instance)
+        root = self.editor.make(instance, name or "")
+        ahead = [(bind.iterchildren(BIND), root)]
+        while ahead:
+            inside, parent = ahead[-1]
+            inner = next(inside, None)
+            if inner is None:
+                ahead.pop()
+            else:
+                ahead += [(inner.iterchildren(BIND), made) for made in self._made(inner, parent, previous)]
+        for child in list(instance.iterchildren("*")):
+            instance.remove(child)
+        instance.insert(0, root)
+
+    def _made(self, bind: Element, parent: Element, previous: Mapping[str, Element]) -> list[Element]:
+        """Put into a parent what one bind is about, as often as it is to be there."""
+        about, name = reference(bind), bind.get("name")
+        if about.startswith("@") and is_element_name(about[1:]):
+            self.editor.fill(parent, {about[1:]: ""}, parent.text)
+        if about.startswith("@") or about == "." or not is_element_name(name):
+            return []
+        made = [self.editor.make(parent, name or "") for _ in range(self.counts.get(bind, 1))]
+        parent.extend(made)
+        if next(bind.iterchildren(BIND), None) is None:
+            for element in made:
+                self.editor.fill(element, *self._content(element.tag, previous.get(element.tag)))
+        return made
+
+    def _content(self, name: str, previous: Element | None) -> tuple[Mapping[str, str], str | None]:
+        """Attributes and text of a leaf: those it had, else those that its kind of control begins with."""
+        if previous is not None:
+            had = {str(key): str(value) for key, value in previous.items()}
+            return had, previous.text if next(previous.iterchildren("*"), None) is None else None
+        control = self.main.control(name)
+        if control is None or control.get("multiple") == "true":
+            return {}, None
+        return dict.fromkeys(_SHAPES.get(control.tag, ()), ""), "false" if control.tag == _CHECKBOX else None
+
+
+def _previous(instance: Element) -> dict[str, Element]:
+    """What is in an instance by name; of equal names the first."""
+    found: dict[str, Element] = {}
+    for element in instance.iterdescendants("*"):
+        found.setdefault(element.tag, element)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The bind of which there are as many as children in the first place; with ``name``, children of that name."""
+
+    bind: Element
+    name: str | None
+
+
+def _counts(definition: Definition, target: str) -> dict[Element, int]:
+    """How often the binds of repeats occur that begin with the iterations that the data has first."""
+    found: dict[Element, int] = {}
+    seen: set[int] = set()
+    if definition.data is None:
+        return found
+    for place, counted in visits(definition.data, _to_count(definition.main, target)):
+        if id(counted) not in seen:
+            seen.add(id(counted))
+            tags = Counter(child.tag for child in place.iterchildren("*"))
+            found |= {each.bind: tags[each.name] if each.name else tags.total() for each in counted.values()}
+    return found
+
+
+def _to_count(main: Part, target: str) -> Place[_Counted]:
+    plan: Place[_Counted] = Place()
+    for container in containers(main):
+        repeat, name = container.element, container.name or ""
+        bind = main.bind(name)
+        path = None if bind is None else main.path(bind)
+        inner = _template_bind(main, name, target)
+        if repeat.get(_INITIALLY) != "first" or bind is None or inner is None or not path:
+            continue
+        if inner is bind:
+            plan.at(path[:-1]).tasks[name] = _Counted(bind, path[-1])
+        else:
+            plan.at(path).tasks[name] = _Counted(inner, None)
+    return plan

@@ -1,0 +1,226 @@
+"""The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
+
+What is recognised as what is spec forms 1.4. Nothing here changes the tree, and what is looked up by id is indexed
+once: whoever changes binds or ids makes a new ``Part``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from lxml import etree
+
+from persistence.forms import names
+from persistence.forms.names import BIND, FR, GRID, INSTANCE, MODEL, REPEAT, XBL, XF, XH
+from persistence.forms.trees import Element, Tree
+
+MODEL_ID = "fr-form-model"
+DATA_ID = "fr-form-instance"
+METADATA_ID = "fr-form-metadata"
+BINDS_ID = "fr-form-binds"
+
+_VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
+_COUNTS = ("min", "max", "minOccurs", "maxOccurs")
+
+
+def is_content_repeat(container: Element) -> bool:
+    """Whether a section or grid repeats, as it is written since 4.8."""
+    return container.get("repeat") == "content"
+
+
+def is_repeated(container: Element) -> bool:
+    """Whether a section or grid repeats, in the current or the legacy way: a count suffices, even an empty one."""
+    return container.get("repeat") in {"content", "true"} or any(container.get(name) is not None for name in _COUNTS)
+
+
+def is_legacy_repeat(container: Element) -> bool:
+    """Whether a section or grid repeats in the legacy way."""
+    return is_repeated(container) and not is_content_repeat(container)
+
+
+def is_plain_grid(container: Element) -> bool:
+    """Whether this is a grid that does not repeat."""
+    return container.tag == GRID and not is_repeated(container)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The main document or one section template: names are unique within one, and resolved within one."""
+
+    body: Element | None
+    top: Element | None
+    binds: Mapping[str, Element]
+    """The binds under the top bind, it included, by id; of equal ids the first."""
+
+    views: Mapping[str, Element]
+    """The elements under the body by id; of equal ids the first."""
+
+    iterations: Mapping[Element, Element]
+    """For each bind the first one inside it that is not a control's: if the bind is a repeat's, that of its iterations.
+
+    A legacy repeat has the binds of its controls there and nothing else.
+    """
+
+    @classmethod
+    def of(cls, model: Element | None, body: Element | None) -> Part:
+        """Index a model and a body."""
+        tops = () if model is None else model.iterchildren(BIND)
+        top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
+        binds = () if top is None else tuple(top.iter(BIND))
+        views = _by_id(() if body is None else body.iterdescendants("*"))
+        return cls(body, top, _by_id(binds), views, _iterations(binds, views))
+
+    def bind(self, name: str) -> Element | None:
+        """The bind of a name."""
+        return self.binds.get(f"{name}-bind")
+
+    def control(self, name: str) -> Element | None:
+        """The control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
+        return _control(self.views, name)
+
+    def bind_named_by(self, view: Element) -> Element | None:
+        """The bind that the ``bind`` attribute of a control, grid or section names."""
+        return self.binds.get(view.get("bind", ""))
+
+    def lineage(self, bind: Element) -> list[Element]:
+        """The bind and the binds around it, outermost first, without the top bind."""
+        found = []
+        above: Element | None = bind
+        while above is not None and above.tag == BIND and above is not self.top:
+            found.append(above)
+            above = above.getparent()
+        return found[::-1]
+
+    def path(self, bind: Element) -> tuple[str, ...] | None:
+        """The element names that lead from the data root to what a bind is about; ``None`` if that is no element."""
+        steps = [step_of(each) for each in self.lineage(bind)]
+        return None if None in steps else tuple(step for step in steps if step)
+
+    def iteration_name(self, container: Element) -> str | None:
+        """The name of the iterations of a repeated section or grid, as its bind has it."""
+        bind = self.bind_named_by(container) if is_repeated(container) else None
+        iteration = None if bind is None else self.iterations.get(bind)
+        return None if iteration is None else iteration.get("name")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A form definition.
+
+    ``data`` is the root of its inline data; ``templates`` are by the name of what stands for them.
+    """
+
+    model: Element
+    data: Element | None
+    main: Part
+    templates: Mapping[str, Part]
+
+    @classmethod
+    def read(cls, tree: Tree) -> Definition | None:
+        """The definition in a document; ``None`` where it has no form model or no form instance."""
+        root = tree.getroot()
+        heads = root.iterchildren(f"{XH}head") if root.tag == f"{XH}html" else ()
+        models = (model for head in heads for model in head.iterchildren(MODEL))
+        model = next((model for model in models if model.get("id") == MODEL_ID), None)
+        instance = None if model is None else instance_of(model, DATA_ID)
+        if model is None or instance is None:
+            return None
+        data = next(instance.iterchildren("*"), None)
+        return cls(model, data, Part.of(model, _body(root)), dict(_templates(root)))
+
+    def reread(self) -> Definition:
+        """The same definition after its model or body has been changed."""
+        return replace(self, main=Part.of(self.model, self.main.body))
+
+    def template(self, section: Element) -> Part | None:
+        """The section template that a section uses, where it is inlined."""
+        used = (child.tag for child in section.iterchildren("*") if names.is_template_use(child))
+        return next((self.templates[tag] for tag in used if tag in self.templates), None)
+
+
+def instance_of(model: Element, identifier: str) -> Element | None:
+    """The instance of a model with an id."""
+    return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
+
+
+def reference(bind: Element) -> str:
+    """What a bind is about, seen from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
+    return bind.get("ref", bind.get("nodeset", ".")).strip()
+
+
+def step_of(bind: Element) -> str | None:
+    """The element name that a bind adds to its path: empty where it adds none, ``None`` where it leads elsewhere."""
+    leads = reference(bind)
+    return "" if leads == "." else leads if names.is_element_name(leads) else None
+
+
+def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
+    found: dict[str, Element] = {}
+    for element in elements:
+        identifier = element.get("id")
+        if identifier is not None:
+            found.setdefault(identifier, element)
+    return found
+
+
+def _control(views: Mapping[str, Element], name: str) -> Element | None:
+    found = (views.get(f"{name}-{suffix}") for suffix in _VIEW_SUFFIXES)
+    return next((element for element in found if element is not None), None)
+
+
+def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[Element, Element]:
+    found: dict[Element, Element] = {}
+    for bind in binds:
+        above = bind.getparent()
+        if above is not None and _control(views, bind.get("name", "")) is None:
+            found.setdefault(above, bind)
+    return found
+
+
+def _body(root: Element) -> Element | None:
+    """The body of the form, or the group that stands for it in a designer's working copy."""
+    groups = []
+    for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
+        if candidate.tag != f"{FR}body":
+            groups.append(candidate)
+            continue
+        parent = candidate.getparent()
+        if parent is None or parent.tag not in {GRID, REPEAT}:
+            return candidate
+    return next((group for group in groups if "fb-body" in {group.get("id"), *names.classes(group)}), None)
+
+
+def _templates(root: Element) -> Iterator[tuple[str, Part]]:
+    """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict."""
+    found = []
+    for binding, used_as in _bindings(root):
+        if used_as is not None and "fr-section-component" in names.classes(binding):
+            implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
+            model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
+            found.append((used_as, Part.of(model, next(binding.iterchildren(f"{XBL}template"), None))))
+    return reversed(found)
+
+
+_QUALIFIED = re.compile(r"([^|\s]+)\|([^|\s]+)")
+
+
+def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
+    """Each binding with the name of the elements it is for.
+
+    Declarations of namespaces are followed by hand: lxml would collect all that are in scope anew for each binding.
+    """
+    scope: dict[str, list[str]] = {}
+    opened: list[str] = []
+    for event, subject in etree.iterwalk(root, events=("start-ns", "end-ns", "start")):
+        if event == "start-ns":
+            prefix, uri = subject
+            scope.setdefault(prefix, []).append(uri)
+            opened.append(prefix)
+        elif event == "end-ns":
+            scope[opened.pop()].pop()
+        elif subject.tag == f"{XBL}binding":
+            first = _QUALIFIED.fullmatch(subject.get("element", "").partition(",")[0].strip())
+            uris = scope.get(first[1]) if first else None
+            yield subject, f"{{{uris[-1]}}}{first[2]}" if first and uris else None

@@ -1,0 +1,72 @@
+"""The one place where a whole document becomes a tree, and a tree a document.
+
+lxml keeps the names of all documents that a thread has parsed in one dictionary of that thread, which is never emptied.
+So each tree lives in a thread of its own and the dictionary dies with it. What leaves the thread must be plain values:
+an element would keep everything alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from lxml import etree
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, one_line
+from persistence.forms.streaming import Streaming
+
+Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
+Tree = etree._ElementTree  # noqa: SLF001 - likewise
+
+LARGEST = 16 << 20
+"""Bytes in a document that is made a tree, which takes about ten times as much memory."""
+
+T = TypeVar("T")
+
+
+def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
+    """What ``work`` makes of the tree of a document; its exceptions pass through.
+
+    ``work`` runs in another thread, and neither its result nor its exceptions may hold elements.
+
+    Raises:
+        BadRequestError: the document has more than ``LARGEST`` bytes.
+        MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
+    """
+    if len(data) > LARGEST:
+        raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST} are not taken apart")
+    with Streaming() as limits:
+        limits.feed(data)
+        limits.finish()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
+        return thread.submit(lambda: work(_parse(data))).result()
+
+
+def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
+    """The same for a stored document.
+
+    Raises:
+        BadRequestError: the document has more than ``LARGEST`` bytes.
+        DamagedError: it is not what can have been stored: not well-formed XML within the limits.
+    """
+    try:
+        return on_tree(data, work)
+    except MalformedXmlError as error:
+        raise DamagedError(f"the stored XML cannot be parsed: {error}") from error
+
+
+def serialized(tree: Tree) -> bytes:
+    """The document: UTF-8 with an XML declaration, not indented, with what stands before and after the root."""
+    return etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
+
+
+def _parse(data: bytes) -> Tree:
+    """Parse without fetching, expanding or dropping anything; ``huge_tree``, as ``Streaming`` has set the limits."""
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=True, strip_cdata=False, collect_ids=False
+    )
+    try:
+        return etree.ElementTree(etree.fromstring(data, parser))
+    except etree.XMLSyntaxError as error:  # two parsers need not agree, on encodings above all
+        raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
