@@ -12,11 +12,25 @@ from tests.service import running
 README = Path(__file__).parents[1] / "README.md"
 
 
-def tour() -> str:
-    """The shell lines of the tour."""
-    text = README.read_text()
-    section = text.partition("## A five-minute tour")[2].partition("\n## ")[0]
+def shell(heading: str) -> str:
+    """The shell lines below a heading."""
+    section = README.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
+
+
+def run(script: str, directory: Path, port: int) -> str:
+    """What lines of the README print, with the service and the files of a test."""
+    script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("/tmp/", f"{directory}/")
+    script = script.replace('cd "$(git rev-parse --show-toplevel)"', f"cd {directory}")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def statuses(output: str) -> list[str]:
+    return re.findall(r"^HTTP/1.1 (\d+)", output, re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the tour uses curl, which is not installed")
@@ -24,16 +38,19 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         (tmp_path / "var").mkdir()
         (tmp_path / "var/data").symlink_to(service.data)
-        script = tour().replace("127.0.0.1:8080", f"127.0.0.1:{service.port}").replace("/tmp/", f"{tmp_path}/")
-        script = script.replace('cd "$(git rev-parse --show-toplevel)"', f"cd {tmp_path}")
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=60, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    statuses = re.findall(r"^HTTP/1.1 (\d+)", done.stdout, re.MULTILINE)
-    assert statuses == ["201", "201", "201", "201", "204", "412", "200", "200", "404", "204"]
-    assert "same bytes" in done.stdout
-    assert "var/data/hr/leave/form/1/form.xhtml.json" in done.stdout
-    assert "< <form><name>Lea</name><scan/></form>" in done.stdout
-    assert '"creator": "lea"' in done.stdout
-    assert '"modifier": "bob"' in done.stdout
+        output = run(shell("A five-minute tour"), tmp_path, service.port)
+    assert statuses(output) == ["201", "201", "201", "201", "204", "412", "200", "200", "404", "204"]
+    assert "same bytes" in output
+    assert "var/data/hr/leave/form/1/form.xhtml.json" in output
+    assert "< <form><name>Lea</name><scan/></form>" in output
+    assert '"creator": "lea"' in output
+    assert '"modifier": "bob"' in output
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the example uses curl, which is not installed")
+def test_the_example_of_permissions_works_literally(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        output = run(shell("The interface"), tmp_path, service.port)
+    assert statuses(output) == ["200", "201", "200", "403"]
+    assert "<published-version>1</published-version>" in output
+    assert output.count("Svc-Operations: create read update list") == 2

@@ -98,7 +98,7 @@ def test_what_has_no_form_model_comes_back_as_it_is(service: Service, form: str)
 
 def test_five_mebibytes(service: Service, form: str) -> None:
     """Large definitions are stored, listed and migrated."""
-    filling = b"".join(b"<!-- %064d --><p>%064d</p>" % (at, at) for at in range(36_000))
+    filling = b"".join(b"<!-- %064d --><p>%064d</p>" % (at, at) for at in range(40_000))
     body = DEFINITION.replace(b"</fr:view>", b"<filling>" + filling + b"</filling></fr:view>")
     assert len(body) > 5 << 20
     path = f"{form}/form/form.xhtml"
