@@ -131,9 +131,14 @@ class CallersOnly:
         return self._app(environ, start_response)
 
     def _admit(self, environ: WSGIEnvironment) -> None:
-        if self._policy.opens is Opens.ALWAYS or _is_health(environ):
+        if self._policy.opens is Opens.ALWAYS:
             return
-        name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+        try:
+            name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+        except PersistenceError:
+            if _is_health(environ):
+                return
+            raise
         if name is not None:
             environ[CALLER] = name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -47,29 +47,32 @@ Permissions = tuple[Permission, ...]
 
 
 def on_data(permissions: Permissions | None, user: User, owner: User) -> Operations:
-    """What a user may do with data that ``owner`` has created (spec crud 6.4, existing data)."""
+    """What a user may do with data that ``owner`` has created (spec crud 6.4, existing data).
+
+    What is granted without looking at the data is granted here as well, so it is not looked for again.
+    """
     if permissions is None:
         return UNRESTRICTED
-    return in_order([*_granted(permissions, user, owner), *_granted_before(permissions, user)])
+    return in_order(_with_create(permissions, user, _granted(permissions, user, owner)))
 
 
 def without_data(permissions: Permissions | None, user: User) -> Operations:
     """What a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
     if permissions is None:
         return UNRESTRICTED
-    return in_order(_granted_before(permissions, user))
+    return in_order(_with_create(permissions, user, _granted(permissions, user, None)))
 
 
 def on_creation(permissions: Permissions | None, user: User) -> Operations:
     """What a user may do with data that does not exist yet, and would be the user's own (spec crud 6.4)."""
     if permissions is None:
         return UNRESTRICTED
-    granted = set(_granted_before(permissions, user))
+    granted = _with_create(permissions, user, _granted(permissions, user, None))
     if CREATE in granted:
         own = {Condition.OWNER} if user.name is not None else set()
         if user.group is not None:
             own.add(Condition.GROUP_MEMBER)
-        granted.update(_operations(each for each in permissions if own.intersection(each.conditions)))
+        granted = granted.union(*(each.operations for each in permissions if own.intersection(each.conditions)))
     return in_order(granted)
 
 
@@ -92,20 +95,20 @@ def _may_see(permission: Permission, user: User, owner: User, asked: frozenset[s
     )
 
 
-def _granted(permissions: Permissions, user: User, owner: User | None) -> Iterator[str]:
-    return _operations(each for each in permissions if all(_holds(one, user, owner) for one in each.conditions))
-
-
-def _granted_before(permissions: Permissions, user: User) -> Iterator[str]:
-    """The operations without data; to create, the user counts as the owner of what is to be created."""
-    yield from _granted(permissions, user, None)
-    if CREATE in _granted(permissions, user, user):
-        yield CREATE
-
-
-def _operations(permissions: Iterable[Permission]) -> Iterator[str]:
+def _granted(permissions: Permissions, user: User, owner: User | None) -> frozenset[str]:
+    granted: frozenset[str] = frozenset()
     for permission in permissions:
-        yield from permission.operations
+        if all(_holds(condition, user, owner) for condition in permission.conditions):
+            granted |= permission.operations
+    return granted
+
+
+def _with_create(permissions: Permissions, user: User, granted: frozenset[str]) -> frozenset[str]:
+    """The granted operations; to create, the user counts as the owner of what is to be created."""
+    if CREATE in granted:
+        return granted
+    creating = tuple(permission for permission in permissions if CREATE in permission.operations)
+    return granted | {CREATE} if creating and _granted(creating, user, user) else granted
 
 
 def _holds(condition: Condition | UserRole, user: User, owner: User | None) -> bool:

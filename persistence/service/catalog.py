@@ -58,15 +58,16 @@ class Catalog:
 
     def _marked(self, form: Form, number: int, mark: Mark) -> Published | None:
         """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
+        if mark[0] is None:
+            return None
         key = form, number
         known = self._known.get(key)
         if known is not None and known[0] == mark:
             return known[1]
         published = self._read(DefinitionAddress(form, number, FORM_XHTML))
-        if mark[0] is not None:  # names of forms that are not there come from requests, and there is no end of them
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = mark, published
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = mark, published
         return published
 
     def _read(self, address: DefinitionAddress) -> Published | None:
