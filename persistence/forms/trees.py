@@ -20,7 +20,7 @@ Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements n
 Tree = etree._ElementTree  # noqa: SLF001 - likewise
 
 LARGEST = 16 << 20
-"""Bytes in a document that is made a tree, which takes about ten times as much memory."""
+"""Bytes in a document that is made a tree, which takes about twenty times as much memory."""
 
 T = TypeVar("T")
 

@@ -1,0 +1,86 @@
+"""Trees: what is refused before one is made, what survives, and that a process does not grow with them."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.forms.streaming import DEEPEST
+from persistence.forms.trees import LARGEST, on_stored_tree, on_tree, serialized
+
+REFUSED = {
+    "malformed": b"<r><a></r>",
+    "empty": b"",
+    "document type": b"<!DOCTYPE r><r/>",
+    "entity": b'<!DOCTYPE r [<!ENTITY e "x">]><r>&e;</r>',
+    "external entity": b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>',
+    "deep": b"<a>" * (DEEPEST + 1) + b"</a>" * (DEEPEST + 1),
+    "an encoding that nobody knows": b"<?xml version='1.0' encoding='klingon'?><r/>",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_in_a_body_it_is_a_bad_request_and_in_storage_damage(name: str) -> None:
+    with pytest.raises(MalformedXmlError):
+        on_tree(REFUSED[name], serialized)
+    with pytest.raises(DamagedError):
+        on_stored_tree(REFUSED[name], serialized)
+
+
+@pytest.mark.parametrize("read", [on_tree, on_stored_tree])
+def test_what_is_too_large_is_a_bad_request(read: object) -> None:
+    assert callable(read)
+    with pytest.raises(BadRequestError, match=f"more than {LARGEST}"):
+        read(b"<r>" + b" " * LARGEST + b"</r>", serialized)
+
+
+def test_everything_in_a_document_survives() -> None:
+    document = (
+        "<?xml version='1.0' encoding='UTF-8'?>\n<!-- a --><?b c?><r xmlns:x=\"u\" x:y=\"z\">é &lt; "
+        '<![CDATA[<d>]]> <!-- e --><f xml:lang="fr"/>\n  </r><!-- g --><?h?>'
+    ).encode()
+    assert on_tree(document, serialized).replace(b"\n", b"") == document.replace(b"\n", b"")
+
+
+def test_other_encodings_come_out_as_utf_8() -> None:
+    document = "<?xml version='1.0' encoding='ISO-8859-1'?><r>é</r>".encode("latin-1")
+    assert on_tree(document, serialized) == "<?xml version='1.0' encoding='UTF-8'?>\n<r>é</r>".encode()
+
+
+def test_the_work_is_done_in_a_thread_that_ends_and_its_exceptions_come_out() -> None:
+    threads = []
+    on_tree(b"<r/>", lambda _: threads.append(threading.current_thread()))
+    assert threads != [threading.current_thread()]
+    assert not threads[0].is_alive()
+    with pytest.raises(ZeroDivisionError):
+        on_tree(b"<r/>", lambda _: 1 // 0)
+
+
+GROWTH = """
+from persistence.forms.trees import on_tree
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+
+def parse(number):
+    names = (f"a-rather-long-name-as-machines-make-them-{number}-{n}" for n in range(15_000))
+    on_tree(b"<r>" + "".join(f"<{name}/>" for name in names).encode() + b"</r>", lambda tree: None)
+
+for number in range(5):
+    parse(number)
+before = resident()
+for number in range(5, 50):
+    parse(number)
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from /proc")
+def test_documents_with_ever_new_names_do_not_fill_the_memory() -> None:
+    """675 000 names, of which a thread that stayed would keep almost 50 MB."""
+    grown = int(subprocess.run([sys.executable, "-c", GROWTH], check=True, capture_output=True, timeout=60).stdout)
+    assert grown < 20 << 20
