@@ -1,0 +1,153 @@
+"""The controls of a form: which there are, their marks, and their paths in data of each format."""
+
+from dataclasses import replace
+
+import pytest
+
+from persistence.errors import BadRequestError, DamagedError
+from persistence.forms.controls import MOST_STEPS, read_controls
+from tests.forms.vectors import COMPONENT, META_4_8, V7, V8, VECTORS, Form, bind, cell, grid, section
+
+
+def paths(form: Form) -> dict[str, dict[str, str]]:
+    found = read_controls(form.document().encode())
+    return {each.name: {version: "/".join(path) for version, path in each.paths.items()} for each in found}
+
+
+S_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", cell("c"))))
+PATHS = {
+    "plain grid": (S_C, "s/c", "s/c", "s/g/c"),
+    "plain grid without a bind": (
+        Form("<form/>", bind("s", bind("c")), section("s", f'<fr:grid id="g-grid">{cell("c")}</fr:grid>')),
+        *("s/c", "s/c", "s/g/c"),
+    ),
+    "plain grid without a bind around a control from elsewhere": (
+        Form(
+            "<form/>",
+            bind("s") + bind("t", bind("c")),
+            section("s", f'<fr:grid id="g-grid">{cell("c")}</fr:grid>'),
+        ),
+        *("t/c", "t/c", "t/c"),
+    ),
+    "repeated grid": (
+        Form(
+            "<form/>",
+            bind("s", bind("r", bind("it", bind("c")))),
+            section("s", grid("r", cell("c"), ' repeat="content"')),
+        ),
+        *("s/r/c", "s/r/it/c", "s/r/it/c"),
+    ),
+    "legacy repeated grid": (
+        Form("<form/>", bind("s", bind("r", bind("c"))), section("s", grid("r", cell("c"), ' repeat="true"'))),
+        *("s/r/c", "s/r/r-iteration/c", "s/r/r-iteration/c"),
+    ),
+    "grid in a repeated section": (
+        Form(
+            "<form/>",
+            bind("s", bind("it", bind("g", bind("c")))),
+            section("s", grid("g", cell("c")), ' repeat="content"'),
+        ),
+        *("s/it/c", "s/it/c", "s/it/g/c"),
+    ),
+    "nested section": (
+        Form("<form/>", bind("s", bind("t", bind("g", bind("c")))), section("s", section("t", grid("g", cell("c"))))),
+        *("s/t/c", "s/t/c", "s/t/g/c"),
+    ),
+    "grid in the body": (Form("<form/>", bind("g", bind("c")), grid("g", cell("c"))), "c", "c", "g/c"),
+    "grid in a dialog": (
+        Form(
+            "<form/>", bind("s", bind("g", bind("c"))), section("s", f"<xxf:dialog>{grid('g', cell('c'))}</xxf:dialog>")
+        ),
+        *("s/g/c", "s/g/c", "s/g/c"),
+    ),
+    "nodeset": (replace(S_C, binds=S_C.binds.replace("ref=", "nodeset=")), "s/c", "s/c", "s/g/c"),
+    "a bind to the same node on the way": (
+        replace(S_C, binds=S_C.binds.replace('ref="s"', 'ref="."')),
+        *("c", "c", "g/c"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_the_path_of_a_control_is_that_of_its_binds_in_each_format(name: str) -> None:
+    form, *expected = PATHS[name]
+    assert paths(form)["c"] == dict(zip(("4.0.0", "4.8.0", "2019.1.0"), expected, strict=True))
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_migrated_definition_has_the_same_controls(name: str) -> None:
+    vector = VECTORS[name]
+    assert read_controls(vector.form.document().encode()) == read_controls(vector.expected.document().encode())
+
+
+def test_the_controls_of_section_templates_come_last_with_the_path_of_their_section() -> None:
+    twice = replace(
+        V8,
+        binds=bind("who") + bind("whom", bind("whom-iteration")) + V8.binds.replace(bind("who"), ""),
+        body=section("whom", f'<component:contact xmlns:component="{COMPONENT}"/>', ' repeat="content"') + V8.body,
+    )
+    found = [("/".join(each.paths["4.8.0"]), each.kind) for each in read_controls(twice.document().encode())]
+    assert found == [
+        ("main/ref-no", "input"),
+        ("whom/whom-iteration/mail", "input"),
+        ("whom/whom-iteration/tels/tels-iteration/tel", "input"),
+        ("who/mail", "input"),
+        ("who/tels/tels-iteration/tel", "input"),
+    ]
+
+
+MARKS = [
+    ('<xf:input id="c-control" bind="c-bind"/>', False, False),
+    ('<xf:input id="c-control" bind="c-bind"><fr:index/></xf:input>', True, False),
+    ('<xf:input id="c-control" bind="c-bind"><index xmlns=""/></xf:input>', True, False),
+    ('<xf:input id="c-control" bind="c-bind" class="x fr-summary"/>', True, False),
+    ('<xf:input id="c-control" bind="c-bind" class="fr-search"/>', True, False),
+    ('<xf:input id="c-control" bind="c-bind" class="fr-indexed"/>', False, False),
+    ('<xf:input id="c-control" bind="c-bind"><fr:encrypt/></xf:input>', False, True),
+    ('<xf:input id="c-control" bind="c-bind"><encrypt/></xf:input>', False, False),
+    ('<xf:input id="c-control" bind="c-bind" class="fr-encrypt fr-index"/>', True, True),
+]
+
+
+@pytest.mark.parametrize(("view", "is_indexed", "is_encrypted"), MARKS)
+def test_a_control_is_marked_by_an_element_or_by_a_class(view: str, *, is_indexed: bool, is_encrypted: bool) -> None:
+    form = replace(S_C, body=section("s", grid("g", f"<fr:c>{view}</fr:c>")))
+    (control,) = read_controls(form.document().encode())
+    assert (control.is_indexed, control.is_encrypted) == (is_indexed, is_encrypted)
+
+
+def test_a_control_that_appears_twice_is_one_with_the_marks_of_both() -> None:
+    again = '<fr:c><xf:output id="c-control" bind="c-bind" class="fr-index"/></fr:c>'
+    (control,) = read_controls(replace(S_C, body=section("s", grid("g", cell("c") + again))).document().encode())
+    assert (control.kind, control.is_indexed) == ("input", True)
+
+
+@pytest.mark.parametrize("reference", ["@c", "a/b", "..", "instance('x')/a", "a[1]", "p:a", ""])
+def test_a_control_whose_bind_leads_to_no_element_is_left_out(reference: str) -> None:
+    assert paths(replace(S_C, binds=S_C.binds.replace('ref="c"', f'ref="{reference}"'))) == {}
+
+
+def test_a_control_without_a_bind_is_left_out() -> None:
+    assert paths(replace(S_C, body=S_C.body.replace(' bind="c-bind"', ""))) == {}
+
+
+def test_a_document_without_a_form_model_has_no_controls() -> None:
+    assert read_controls(b"<form/>") == ()
+
+
+def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
+    with pytest.raises(DamagedError):
+        read_controls(b"<form>")
+
+
+def test_too_many_names_in_paths_are_refused() -> None:
+    deep, many = range(200), range(MOST_STEPS // 200)
+    binds, body = "".join(bind(f"c{n}") for n in many), "".join(cell(f"c{n}") for n in many)
+    for level in deep:
+        binds, body = bind(f"s{level}", binds), section(f"s{level}", body)
+    with pytest.raises(BadRequestError, match="too many controls"):
+        read_controls(Form("<form/>", binds, body).document().encode())
+
+
+def test_the_format_that_a_definition_says_it_is_in_does_not_matter() -> None:
+    assert paths(V7) == paths(replace(V7, meta=META_4_8))
