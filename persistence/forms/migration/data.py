@@ -71,7 +71,7 @@ def dissolve_repeated_grids(data: Element, plan: Place[RepeatedGrid], editor: Ed
     for parent, grids in reversed(list(visits(data, plan))):
         wrappers: dict[str, Element] = {}
         for child in parent.iterchildren("*"):
-            if child.tag in grids:
+            if child.tag in grids and not grids[child.tag].is_flat:
                 wrappers.setdefault(child.tag, child)
         for name, wrapper in wrappers.items():
             for iteration in wrapper.iterchildren("*"):

@@ -24,14 +24,20 @@ _MOVE = 16
 class Editor:
     """Makes, renames and dissolves elements until it is too much; its methods raise ``BadRequestError`` then."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._left = most
+    def __init__(self) -> None:
+        self._left = MOST
 
-    def make(self, parent: Element, name: str, attributes: Mapping[str, str] | None = None) -> Element:
-        """An element that is to stand in the document of ``parent``; it is not put anywhere yet."""
+    def make(
+        self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False
+    ) -> Element:
+        """An element that is to stand in the document of ``parent``; it is not put anywhere yet.
+
+        With ``is_undeclared`` there is no default namespace in it, whatever there is around it.
+        """
         made = dict(attributes or {})
         self._count(_ELEMENT + len(name) + sum(len(key) + len(value) for key, value in made.items()))
-        return parent.makeelement(name, made)
+        namespaces = {None: ""} if is_undeclared else None
+        return parent.makeelement(name, made, namespaces)  # type: ignore[arg-type] # the stubs know no default namespace
 
     def fill(self, element: Element, attributes: Mapping[str, str], text: str | None) -> None:
         """Give a new element attributes and text."""

@@ -17,7 +17,8 @@ from persistence.forms.trees import Element
 class RepeatedGrid:
     """An entry of list R: elements called ``name`` below ``parent``; their iterations are called ``iteration``.
 
-    ``is_wrapped`` is true of a legacy repeat whose bind says that it has been migrated from 4.0.0 already.
+    Of a legacy repeat the bind says which way it can no longer go: ``is_wrapped`` if there is a bind of iterations
+    called as migration from 4.0.0 calls them, ``is_flat`` if there is no bind of iterations at all.
     """
 
     element: Element
@@ -26,6 +27,7 @@ class RepeatedGrid:
     name: str
     iteration: str
     is_wrapped: bool
+    is_flat: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,16 @@ def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
             continue
         bind = part.bind(name)
         path = None if bind is None else part.path(bind)
-        is_legacy, found = is_legacy_repeat(grid), part.iteration_name(grid)
-        iteration = default_iteration(name) if is_legacy else found
-        if bind is not None and path and iteration and is_element_name(iteration):
-            yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_legacy and found == iteration)
+        if bind is None or not path:
+            continue
+        if is_legacy_repeat(grid):
+            inner = part.iterations.get(bind)
+            iteration: str | None = default_iteration(name)
+            is_wrapped, is_flat = inner is not None and inner.get("name") == iteration, inner is None
+        else:
+            iteration, is_wrapped, is_flat = part.iteration_name(grid), False, False
+        if iteration and is_element_name(iteration):
+            yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_wrapped, is_flat)
 
 
 def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:

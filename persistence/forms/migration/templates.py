@@ -14,7 +14,6 @@ from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_r
 from persistence.forms.trees import Element
 from persistence.model.data_formats import V4_0_0
 
-_TEMPLATE = "-template"
 _INITIALLY = f"{FB}initial-iterations"
 _CHECKBOX = f"{FR}checkbox-input"
 _FILE = ("filename", "mediatype", "size")
@@ -33,12 +32,11 @@ def regenerate(definition: Definition, target: str, editor: Editor) -> None:
 
     An instance whose id only looks like a template's, with no repeat of its name, is left alone.
     """
-    builder = _Builder(definition.main, _counts(definition, target), editor)
-    for instance in definition.model.iterchildren(INSTANCE):
-        name = instance.get("id", "")
-        bind = (
-            _template_bind(definition.main, name.removesuffix(_TEMPLATE), target) if name.endswith(_TEMPLATE) else None
-        )
+    main, model = definition.main, definition.model
+    builder = _Builder(main, _counts(definition, target), editor, has_default=bool(model.nsmap.get(None)))
+    for instance in model.iterchildren(INSTANCE):
+        name, _, suffix = instance.get("id", "").rpartition("-")
+        bind = _template_bind(main, name, target) if suffix == "template" else None
         if bind is not None:
             builder.fill(instance, bind)
 
@@ -58,6 +56,8 @@ class _Builder:
     main: Part
     counts: Mapping[Element, int]
     editor: Editor
+    has_default: bool
+    """Whether elements without a prefix would be in a namespace, which those of data are not."""
 
     def fill(self, instance: Element, bind: Element) -> None:
         """Replace an instance's elements by one that has what the binds inside ``bind`` say."""
@@ -65,7 +65,7 @@ class _Builder:
         if not is_element_name(name):
             return
         previous = _previous(instance)
-        root = self.editor.make(instance, name or "")
+        root = self.editor.make(instance, name or "", is_undeclared=self.has_default)
         ahead = [(bind.iterchildren(BIND), root)]
         while ahead:
             inside, parent = ahead[-1]
