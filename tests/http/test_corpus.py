@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.model.data_formats import DATA_FORMATS
 from tests.service import Service, running
 
 TYPES = {
@@ -40,5 +41,14 @@ def test_every_file_comes_back(corpus: Path, orbeon: Service) -> None:
         assert (got.status, got.body) == (200, path.read_bytes()), name
         if "/data/" in name:
             assert orbeon.get(f"{name}?nonrelevant=remove").status == 200
+        if name.endswith("form.xhtml"):
+            for target in DATA_FORMATS:
+                moved = orbeon.get(f"{name}?form-definition-format-version={target}")
+                assert (moved.status, f'data-format-version="{target}"' in moved.body.decode()) == (200, True), name
         stored = orbeon.data / (name.replace("/form/", "/form/1/") if "/form/" in name else name)
         assert stored.read_bytes() == path.read_bytes()
+    listed = orbeon.raw("GET", "/form?all-forms=true").body.decode()
+    forms = [path.relative_to(corpus).parts[:2] for path in files if path.name == "form.xhtml"]
+    assert f'search-total="{len(forms)}"' in listed
+    for app, form in forms:
+        assert f"<application-name>{app}</application-name><form-name>{form}</form-name>" in listed
