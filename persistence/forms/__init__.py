@@ -1,1 +1,1 @@
-"""What is inside XML: well-formedness and relevance."""
+"""What is inside XML: definitions, their controls and metadata, holders, relevance; and their migration."""

@@ -15,7 +15,7 @@ _FORMAT = f"{FR}data-format-version"
 
 
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
-    """A stored definition with data, templates, binds and grids as they are in the data format ``target``.
+    """A stored definition with data, templates, binds and grids as they are in ``target``, one of ``DATA_FORMATS``.
 
     The format it is in is inferred from its metadata; names, other attributes and section templates stay. A document
     without form model or form instance comes back as it is. ``is_unpublished`` is true of a definition from the
