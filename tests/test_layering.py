@@ -21,9 +21,9 @@ ALLOWED = {
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
     "services": {"service", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
-    "upkeep": {"service", "store", "properties", "model", "dialect", "errors"},
+    "upkeep": {"service", "store", "forms", "properties", "model", "dialect", "errors"},
     "app": {"http", "services", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
-    "cli": {"app", "upkeep", "properties", "dialect", "settings", "errors"},
+    "cli": {"app", "upkeep", "properties", "model", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""
 

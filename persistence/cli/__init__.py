@@ -9,8 +9,10 @@ import click
 from persistence.cli.backup import backup, restore
 from persistence.cli.check import check
 from persistence.cli.config import config
+from persistence.cli.forms import forms
 from persistence.cli.key import key
 from persistence.cli.serve import serve
+from persistence.cli.show import show
 from persistence.cli.upgrade import upgrade
 from persistence.errors import PersistenceError
 
@@ -21,7 +23,7 @@ def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 
 
-for command in (serve, config, key, check, backup, restore, upgrade):
+for command in (serve, config, key, forms, show, check, backup, restore, upgrade):
     commands.add_command(command)
 
 

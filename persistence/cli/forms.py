@@ -1,0 +1,97 @@
+"""``persistence forms``: which forms are published, and how many documents they have."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+
+import click
+
+from persistence import settings
+from persistence.cli.columns import table
+from persistence.cli.options import tree_options
+from persistence.cli.status import REMAINS
+from persistence.cli.texts import counted, safe, say
+from persistence.errors import BadRequestError
+from persistence.upkeep.overview import FormSummary, VersionSummary, overview
+from persistence.upkeep.sight import Faulty, Sight
+
+_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "NOTES")
+_NUMBERS = (1, 5, 6)
+_TITLE = 2
+_ENGLISH = "en"
+_SECOND = 19
+
+
+@click.command()
+@click.argument("app", metavar="[APP]", required=False)
+@tree_options
+def forms(*, app: str | None, file: str | None, **flags: str | None) -> None:
+    """List the published versions of all forms, or of those of the application APP.
+
+    Documents and drafts are counted once for each form, deleted documents too. Nothing is changed, and the service may
+    run.
+
+    \b
+    Exit status: 0  all could be read
+                 1  could not look: no such application, no data directory
+                 2  wrong usage
+                 4  a version is damaged, as its line says
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = settings.load(file, flags)
+    try:
+        found = list(overview(Sight.of(effective.settings.data, effective.properties), app))
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    rows = [row for summary in found for row in _rows(summary)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if rows:
+        for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=room):
+            say(line)
+    damaged = sum(isinstance(version, Faulty) for summary in found for version in summary.versions)
+    say(_counts(found, damaged))
+    if damaged:
+        sys.exit(REMAINS)
+
+
+def _rows(summary: FormSummary) -> Iterator[tuple[str, ...]]:
+    form = safe(str(summary.form))
+    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.drafts))
+    if not summary.versions:
+        yield form, "", "", "", "", *counts, "nothing published"
+    for version in summary.versions:
+        said = _of_fault(version) if isinstance(version, Faulty) else _of_version(version)
+        yield form, *said[:4], *counts, said[4]
+        counts = "", ""
+
+
+def _of_fault(fault: Faulty) -> tuple[str, str, str, str, str]:
+    return fault.name, "", "", "", safe(f"damaged: {fault.cause}")
+
+
+def _of_version(summary: VersionSummary) -> tuple[str, str, str, str, str]:
+    published = summary.published
+    titles = published.metadata.titles
+    title = titles.get(_ENGLISH, next(iter(titles.values()), ""))
+    modified = f"{published.modified[:_SECOND]}Z"
+    return str(published.version), safe(title), modified, safe(published.modifier or ""), "; ".join(_notes(summary))
+
+
+def _notes(summary: VersionSummary) -> Iterator[str]:
+    if not summary.published.metadata.available:
+        yield "not available"
+    if summary.is_singleton:
+        yield "singleton"
+    yield f"permissions: {summary.permissions.value}"
+
+
+def _counts(found: Iterable[FormSummary], damaged: int) -> str:
+    published = [summary for summary in found if summary.versions]
+    counts = (
+        counted(len(published), "form"),
+        counted(sum(len(summary.versions) for summary in published), "version"),
+        counted(sum(summary.documents for summary in found), "document"),
+        counted(sum(summary.drafts for summary in found), "draft"),
+    )
+    return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")

@@ -1,0 +1,79 @@
+"""``persistence show``: all that is known of a published version, a document or a draft."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+import click
+
+from persistence import settings
+from persistence.cli.edition import edition_lines
+from persistence.cli.options import tree_options
+from persistence.cli.record import record_lines
+from persistence.cli.status import REMAINS
+from persistence.cli.texts import safe, say
+from persistence.errors import BadRequestError
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.sidecar import LARGEST_VERSION
+from persistence.upkeep.editions import edition
+from persistence.upkeep.records import record
+from persistence.upkeep.sight import Sight
+
+_SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
+_VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_COLLECTIONS = {collection.value: collection for collection in Collection}
+
+
+@click.command()
+@click.argument("path")
+@tree_options
+def show(*, path: str, file: str | None, **flags: str | None) -> None:
+    """Say what is known of a form or a document, without its content.
+
+    \b
+    PATH is one of  APP/FORM                 the latest published version
+                    APP/FORM/VERSION         another one
+                    APP/FORM/data/DOCUMENT   a document
+                    APP/FORM/draft/DOCUMENT  its draft
+
+    Names are those of the URL, without percent-encoding. Nothing is changed, and the service may run.
+
+    \b
+    Exit status: 0  all could be read
+                 1  there is nothing there, or it is damaged
+                 2  wrong usage
+                 4  a part of it is damaged, as the lines say
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = settings.load(file, flags)
+    try:
+        lines, is_damaged = _shown(path.split("/"), Sight.of(effective.settings.data, effective.properties))
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    for line in lines:
+        say(line)
+    if is_damaged:
+        sys.exit(REMAINS)
+
+
+def _shown(parts: list[str], sight: Sight) -> tuple[Iterable[str], bool]:
+    """The lines about what a path names, and whether a part of that is damaged; the number of names tells what."""
+    match parts:
+        case [app, name]:
+            found = edition(sight, Form(app, name))
+        case [app, name, version]:
+            found = edition(sight, Form(app, name), _number(version))
+        case [app, name, collection, document] if collection in _COLLECTIONS:
+            main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
+            seen = record(sight, main)
+            return record_lines(seen), seen.is_damaged
+        case _:
+            raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
+    return edition_lines(found), found.is_damaged
+
+
+def _number(text: str) -> int:
+    if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
+        raise BadRequestError(f"{text!r} is no version of a form: a number from 1 is")
+    return int(text)

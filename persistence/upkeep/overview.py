@@ -1,0 +1,75 @@
+"""An overview of the forms of a tree: which versions are published, and how many documents there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from persistence.errors import DamagedError, DiskError, NotFoundError, disk_errors
+from persistence.model.addresses import Collection, Form
+from persistence.model.published import Published
+from persistence.store.layout import is_escaped
+from persistence.upkeep.sight import Faulty, Origin, Sight
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSummary:
+    """A published version, and who defines its permissions."""
+
+    published: Published
+    is_singleton: bool
+    permissions: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class FormSummary:
+    """A form: its published versions, lowest first, and how many documents, deleted ones too, and drafts it has."""
+
+    form: Form
+    versions: tuple[VersionSummary | Faulty, ...]
+    documents: int
+    drafts: int
+
+
+def overview(sight: Sight, app: str | None = None) -> Iterator[FormSummary]:
+    """All forms, or those of one application, that have anything; sorted.
+
+    Raises:
+        NotFoundError: there is no such application.
+        BadAddressError: its name cannot be a directory.
+        DiskError: the tree cannot be listed.
+    """
+    if app is not None and not os.path.isdir(sight.layout.application(app)):
+        raise NotFoundError(f"{app} does not exist")
+    for form in sorted(sight.store.forms(app), key=lambda form: (form.app, form.name)):
+        summary = FormSummary(
+            form,
+            tuple(_versions(sight, form)),
+            documents=_count(sight, form, Collection.DATA),
+            drafts=_count(sight, form, Collection.DRAFT),
+        )
+        if summary.versions or summary.documents or summary.drafts:
+            yield summary
+
+
+def _versions(sight: Sight, form: Form) -> Iterator[VersionSummary | Faulty]:
+    for number in sorted(set(sight.store.versions(form))):
+        try:
+            published = sight.catalog.version(form, number)
+        except (DamagedError, DiskError) as error:
+            yield Faulty(str(number), str(error))
+            continue
+        if published is not None:
+            yield VersionSummary(published, sight.is_singleton(published), sight.origin(published))
+
+
+def _count(sight: Sight, form: Form, collection: Collection) -> int:
+    """How many directories of documents there are, whatever is in them: there may be very many."""
+    with disk_errors(f"counting the documents of {form}"):
+        try:
+            entries = os.scandir(sight.layout.documents(form, collection))
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        with entries:
+            return sum(entry.is_dir() and is_escaped(entry.name) for entry in entries)

@@ -1,0 +1,95 @@
+"""What a tree is looked at with by those who only want to know: nothing is changed, and nobody has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Self
+
+from persistence.errors import DamagedError, DiskError, disk_errors
+from persistence.model.addresses import Address
+from persistence.model.published import Published
+from persistence.properties.properties import Properties
+from persistence.service.catalog import Catalog
+from persistence.store.layout import Layout, unescape
+from persistence.store.view import View
+from persistence.upkeep import listing
+
+
+class Origin(Enum):
+    """Who defines the permissions of a version (spec crud 6.3)."""
+
+    NOBODY = "none"
+    DEFINITION = "own"
+    PROPERTY = "by property"
+    SWITCHED_OFF = "switched off"
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """Something that is there and cannot be read: its name, and why."""
+
+    name: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file beside a definition or form data; ``size`` is in bytes, ``content_type`` what its PUT said."""
+
+    name: str
+    content_type: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A tree, and what tells of its forms. Methods raise what those of ``Store`` do."""
+
+    store: View
+    layout: Layout
+    properties: Properties
+    catalog: Catalog
+
+    @classmethod
+    def of(cls, root: str, properties: Properties) -> Self:
+        """Look at the tree of a root.
+
+        Raises:
+            StartupError: there is none, it has another format, or it is not whole.
+            DiskError: it cannot be looked at.
+        """
+        store = View(root)
+        return cls(store, Layout(store.root), properties, Catalog(store))
+
+    def attachments(self, main: Address) -> Iterator[Attachment | Faulty]:
+        """The files that are stored beside a ``form.xhtml`` or ``data.xml``, by name; without deleted ones."""
+        place = self.layout.place(main)
+        with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
+            for name in sorted(listing.folder(place.directory).sidecars - {place.name}):
+                yield from self._attachment(replace(main, name=unescape(name)))
+
+    def _attachment(self, address: Address) -> Iterator[Attachment | Faulty]:
+        try:
+            found = self.store.read(address, content=False)
+        except (DamagedError, DiskError) as error:
+            yield Faulty(address.name, str(error))
+            return
+        if found is not None and not found.sidecar.deleted:
+            yield Attachment(address.name, found.sidecar.content_type, found.size)
+
+    def origin(self, published: Published) -> Origin:
+        """Who defines the permissions of a version: its own count before those of the property."""
+        configured = self.properties.of(published.form)
+        if not configured.has_permissions:
+            return Origin.SWITCHED_OFF
+        if published.permissions is not None:
+            return Origin.DEFINITION
+        return Origin.NOBODY if configured.permissions is None else Origin.PROPERTY
+
+    def is_singleton(self, published: Published) -> bool:
+        """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
+        said = published.metadata.singleton
+        return self.properties.of(published.form).is_singleton if said is None else said
