@@ -1,10 +1,10 @@
 """XML parsed as it streams by: without a tree, bounded in everything a document can grow in.
 
 It is how everything comes in, and how most is read. expat, not lxml: lxml keeps the names of all documents a thread has
-ever parsed in one dictionary that is never emptied, so that documents with ever new names fill the memory and at last make
-the thread refuse every new name (``trees`` says what is done about it where a tree is needed). An expat parser forgets
-everything with its document. Nothing is fetched or expanded: a document type is refused at once, and without one there
-are no entities.
+ever parsed in one dictionary that is never emptied, so that documents with ever new names fill the memory and at last
+make the thread refuse every new name (``trees`` says what is done about it where a tree is needed). An expat parser
+forgets everything with its document. Nothing is fetched or expanded: a document type is refused at once, and without
+one there are no entities.
 """
 
 from __future__ import annotations
