@@ -20,18 +20,25 @@ def table(
     ``right`` are the columns with numbers. Where all is to fit into ``room`` columns, the ``flexible`` one is cut.
     """
     lines = [list(row) for row in rows]
-    if room is not None:
-        widths = _widths(lines)
-        claimed = sum(widths) - widths[flexible] - widths[-1] + min(widths[-1], _WIDEST_END)
-        left = max(room - claimed - len(_GAP) * (len(widths) - 1), _NARROWEST)
+    used = [column for column in range(len(lines[0])) if any(line[column] for line in lines[1:])]
+    if room is not None and flexible in used:
+        left = _left(lines, used, flexible, room)
         for line in lines:
             line[flexible] = cut(line[flexible], left)
     widths = _widths(lines)
-    used = [column for column in range(len(widths)) if any(line[column] for line in lines[1:])]
     right = frozenset(right)
     for line in lines:
         cells = (_padded(line[column], widths[column], is_right=column in right) for column in used)
         yield _GAP.join(cells).rstrip()
+
+
+def _left(lines: Sequence[Sequence[str]], used: Sequence[int], flexible: int, room: int) -> int:
+    """How many columns the flexible cells may take."""
+    widths = _widths(lines)
+    claimed = [widths[column] for column in used if column != flexible]
+    if used[-1] != flexible:
+        claimed[-1] = min(claimed[-1], _WIDEST_END)
+    return max(room - sum(claimed) - len(_GAP) * (len(used) - 1), _NARROWEST)
 
 
 def facts(pairs: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from persistence.model.permissions import Permissions
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A version that is published and not deleted.
+    """A version that is published, or was until it was deleted.
 
     ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last, by ``modifier`` where that is known.
     ``permissions`` are those of the element in its metadata, ``None`` where it has none.
@@ -25,3 +25,4 @@ class Published:
     modifier: str | None
     metadata: FormMetadata
     permissions: Permissions | None
+    deleted: bool = False

@@ -83,7 +83,10 @@ def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
 
 
 def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
-    """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4)."""
+    """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4).
+
+    What a definition said of its form is kept too: data made with it may be left without any other version.
+    """
     return Sidecar(
         schema=SCHEMA,
         id=fresh_id(),
@@ -95,5 +98,6 @@ def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Si
         group=buried.group,
         organization=buried.organization,
         modifier=modifier,
+        metadata=buried.metadata,
         deleted=True,
     )

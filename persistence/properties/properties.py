@@ -28,6 +28,7 @@ class FormProperties:
     ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     """
 
+    data_provider: str
     has_drafts: bool
     has_permissions: bool
     has_versions: bool
@@ -112,6 +113,7 @@ class Properties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
+            data_provider=data,
             has_drafts=self._is_on("persistence", data, "autosave"),
             has_permissions=self._is_on("persistence", data, "permissions"),
             has_versions=self._is_on("persistence", definitions, "versioning"),

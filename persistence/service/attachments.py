@@ -37,7 +37,7 @@ class Attachments:
         read = self._documents.read(address, Get(user=user))
         if read.found.file is None:
             raise ValueError("the content was not opened")
-        holders = _holders(address, read.found.file)
+        holders = holders_in(address, read.found.file)
         version = read.found.sidecar.version
         controls = self._controls.of(form, version)
         if controls is None:
@@ -45,7 +45,15 @@ class Attachments:
         return as_xml(_named(holders, controls, self._properties.of(form).data_format))
 
 
-def _holders(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
+def holders_in(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
+    """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end.
+
+    Raises:
+        DamagedError: the data is not well-formed.
+        BadRequestError: it names more attachments than anyone has.
+        DiskError: it cannot be read.
+    """
+
     def is_own(held: Held) -> bool:
         return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
 

@@ -33,6 +33,11 @@ class Catalog:
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
+        known = self.known(form, number)
+        return None if known is None or known.deleted else known
+
+    def known(self, form: Form, number: int) -> Published | None:
+        """A version of a form, also a deleted one; ``None`` where it was never published."""
         return self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
 
     def versions(self, form: Form) -> Iterator[Published]:
@@ -53,7 +58,7 @@ class Catalog:
                 published = self._marked(form, number, mark)
             except DamagedError:
                 continue
-            if published is not None:
+            if published is not None and not published.deleted:
                 yield published
 
     def _marked(self, form: Form, number: int, mark: Mark) -> Published | None:
@@ -74,7 +79,7 @@ class Catalog:
         found = self._store.read(address, content=False)
         if found is not None and _must_be_parsed(found):
             found = self._store.read(address, content=True)
-        if found is None or found.sidecar.deleted:
+        if found is None:
             return None
         sidecar = found.sidecar
         metadata = sidecar.metadata or FormMetadata()
@@ -88,6 +93,7 @@ class Catalog:
             modifier=sidecar.modifier,
             metadata=metadata,
             permissions=_permissions(address, metadata),
+            deleted=sidecar.deleted,
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import DamagedError, ForbiddenError, VersionError
+from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
@@ -69,6 +69,8 @@ class Documents:
             found = self._store.read(address, content=get.content)
         else:
             found = self._store.read_revision(address, get.instant, content=get.content)
+            if found is None:
+                raise NotFoundError(f"{address} has no revision of {get.instant}")
         found = must_live(found, address)
         try:
             versions.must_equal(number, found.sidecar.version, address)
@@ -187,8 +189,8 @@ class Documents:
         """The version number a request names, after what can be refused without looking at the document."""
         configured = self._properties.of(address.form)
         if address.is_draft and not configured.has_drafts:
-            name = f"{self._dialect.property_prefix}persistence.*.autosave"
-            raise ForbiddenError(f"drafts of {address.form} are switched off by the property {name}")
+            name = f"{self._dialect.property_prefix}persistence.{configured.data_provider}.autosave"
+            raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         check_data_format(data_format, configured.data_format)
         return self._number(address.form, asked, "form data")
 

@@ -41,8 +41,6 @@ def receiving(
         if check is not None:
             check.finish()
         metadata = metadata_of(check)
-        if metadata is not None and metadata.permissions is not None:
-            permissions.check(metadata.permissions)
         with disk_errors(doing):
             upload.flush()
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata)
@@ -56,5 +54,12 @@ def check_for(address: Address) -> AbstractContextManager[Streaming | None]:
 
 
 def metadata_of(check: Streaming | None) -> FormMetadata | None:
-    """What a checked content says of its form; ``None`` where it is no definition."""
-    return check.metadata if isinstance(check, MetadataReader) else None
+    """What a checked content says of its form; ``None`` where it is no definition.
+
+    Raises:
+        BadRequestError: it has permissions that this service does not know.
+    """
+    metadata = check.metadata if isinstance(check, MetadataReader) else None
+    if metadata is not None and metadata.permissions is not None:
+        permissions.check(metadata.permissions)
+    return metadata

@@ -45,12 +45,14 @@ class Rights:
     def _permissions(self, form: Form, version: int) -> Permissions | None:
         """The permissions for data of a version.
 
-        Where the version was deleted, they are those of the version that was published last (spec crud 5.2).
+        Where the version was deleted, they are those of the version that was published last (spec crud 5.2); where
+        that was the last one, those it had itself: who could not read its data shall not be able to because somebody
+        has deleted the form.
         """
-        published = self._catalog.version(form, version)
-        if published is None:
-            published = max(self._catalog.versions(form), key=attrgetter("modified"), default=None)
-        return self._with_fallback(form, published)
+        known = self._catalog.known(form, version)
+        if known is None or known.deleted:
+            known = max(self._catalog.versions(form), key=attrgetter("modified"), default=known)
+        return self._with_fallback(form, known)
 
     def _with_fallback(self, form: Form, published: Published | None) -> Permissions | None:
         configured = self._properties.of(form)

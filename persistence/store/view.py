@@ -13,8 +13,8 @@ from persistence.store.store import Store
 class View(Store):
     """The reading half of a store: it makes no directory, takes no lock and cannot write; nobody waits for it."""
 
-    def __init__(self, path: str) -> None:  # what a store does first is to make what is missing
-        """Open the root as it is.
+    def __init__(self, path: str) -> None:
+        """Open the root as it is. What ``Store`` begins with is not done: it makes what is missing.
 
         Raises:
             StartupError: there is none, the tree has another format, or it is not whole.

@@ -56,7 +56,7 @@ class Adoption:
         """Adopt what a finding tells of, ``EDITED`` or ``NO_SIDECAR``.
 
         Raises:
-            MalformedXmlError: it must be XML, and is not.
+            BadRequestError: it must be XML, and is not; or it is a definition with permissions that are not known.
             BusyError: it is being edited right now.
             DamagedError: the sidecar beside it cannot be decoded.
             OSError: the disk refused.
@@ -142,7 +142,7 @@ def read_through(address: Address, path: str) -> _Seen:
     """Read a content to its end, and check it if it must be XML.
 
     Raises:
-        MalformedXmlError: it must be, and is not.
+        BadRequestError: it must be XML, and is not; or it is a definition with permissions that are not known.
         OSError: it cannot be read.
     """
     hashing, size = hashlib.sha256(), 0

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, DiskError, NotFoundError, disk_errors
-from persistence.forms.holders import HolderReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
-from persistence.model.holders import Held
 from persistence.model.sidecar import Sidecar
+from persistence.service.attachments import holders_in
 from persistence.store import reading
 from persistence.store.reading import Found
 from persistence.upkeep import listing
 from persistence.upkeep.sight import Attachment, Faulty, Sight
-
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +70,9 @@ def record(sight: Sight, address: DocumentAddress) -> Record:
 
 
 def _named(address: DocumentAddress, file: BinaryIO) -> frozenset[str] | Faulty:
-    """As ``service/attachments.py``: what belongs to another document, or to the other collection, is not its own."""
-
-    def is_own(held: Held) -> bool:
-        return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
-
     try:
-        with file, HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
-            while piece := file.read(_CHUNK):
-                reader.feed(piece)
-            reader.finish()
-            return frozenset(holder.held.name for holder in reader.holders)
-    except (BadRequestError, DiskError) as error:
+        return frozenset(holder.held.name for holder in holders_in(address, file))
+    except (BadRequestError, DamagedError, DiskError) as error:
         return Faulty(DATA_XML, str(error))
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from persistence.settings import Settings
 from tests.cli.test_commands import persistence
 
 OWN = "config/persistence.toml"
@@ -30,7 +31,7 @@ def test_config_prints_settings_then_the_files_properties_then_the_defaults(fold
     lines = persistence("config", cwd=folder).stdout.splitlines()
     named = [line.partition(" = ")[0] for line in lines]
     assert f"threads = 3  # {OWN}: threads in each worker" in lines
-    assert named[named.index("gunicorn") + 1 :] == [
+    assert named[named.index(Settings.__struct_fields__[-1]) + 1 :] == [
         '"svc.persistence.*.autosave"',
         '"svc.persistence.*.lease"',
         '"svc.permissions.hr.*"',

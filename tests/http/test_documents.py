@@ -299,17 +299,6 @@ def test_the_designers_data(service: Service, form: str) -> None:
     assert service.get(path)[version] == "1"
 
 
-def test_migration_of_definitions_is_refused_not_forgotten(service: Service, form: str) -> None:
-    """A definition that was not migrated must not look as if it were; unknown formats are a 400 (spec crud 3.1)."""
-    path = f"{service.designer}/builder/data/{form.partition('/')[0]}/data.xml"
-    service.put(path)
-    service.put(f"{form}/form/form.xhtml")
-    for target in (path, f"{form}/form/form.xhtml"):
-        assert service.get(f"{target}?form-definition-format-version=4.8.0").status == 501
-        assert service.get(f"{target}?form-definition-format-version=5").status == 400
-        assert service.get(f"{target}?form-definition-format-version=").status == 200
-
-
 def test_deleting_all_data_of_a_form(service: Service, form: str) -> None:
     """Seed, Endpoints; spec crud 4.13 with the issue: 200, empty; all, or those of one version."""
     for number in range(6):

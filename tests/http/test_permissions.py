@@ -201,9 +201,17 @@ def test_permissions_belong_to_the_version(service: Service, form: str) -> None:
     assert service.get(path).status == 403
     publish(service, form, '<permission operations="read"/>', Form_Definition_Version=3)
     assert operations(service, service.get(path)) == "read list"
-    for version in (2, 3):
-        service.delete(f"{form}/form/form.xhtml", Form_Definition_Version=version)
-    assert operations(service, service.get(path)) == "*"
+
+
+def test_deleting_a_form_opens_its_data_to_nobody(service: Service, form: str) -> None:
+    """5.2: of the last version the permissions stay; where there was never a version, there are none."""
+    path = f"{form}/data/A/data.xml"
+    publish(service, form, OWNERS)
+    service.put(path, **V1, **LEA)
+    service.delete(f"{form}/form/form.xhtml")
+    assert [service.get(path, **user).status for user in (LEA, BOB)] == [200, 403]
+    assert service.put(path, **BOB).status == service.delete(path, **BOB).status == 403
+    assert operations(service, service.put(f"{form}/data/B/data.xml", Form_Definition_Version=2)) == "*"
 
 
 def test_the_credentials_header_brings_roles(service: Service, form: str) -> None:

@@ -14,6 +14,7 @@ from persistence.properties.properties import FormProperties, Properties
 
 LEAVE = Form("hr", "leave")
 SHIPPED = FormProperties(
+    data_provider="files",
     has_drafts=True,
     has_permissions=True,
     has_versions=True,
@@ -47,9 +48,12 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.files.autosave" = false', {"has_drafts": False}),
         ('"persistence.other.autosave" = false', {}),
         ('"persistence.*.autosave" = false\n"persistence.files.autosave" = true', {}),
-        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"has_drafts": False}),
+        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"data_provider": "a", "has_drafts": False}),
         (f'"persistence.provider.*.leave.form" = "a"\n{OF_A}', {"has_versions": False}),
-        (f'"persistence.provider.*.leave.*" = "a"\n{OF_A}', {"has_drafts": False, "has_versions": False}),
+        (
+            f'"persistence.provider.*.leave.*" = "a"\n{OF_A}',
+            {"data_provider": "a", "has_drafts": False, "has_versions": False},
+        ),
     ],
 )
 def test_what_is_said_of_a_form(text: str, changes: dict[str, object], dialect: Dialect) -> None:

@@ -1,0 +1,240 @@
+"""``persistence forms``: a line for each published version, and what is in it."""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from persistence.cli.texts import safe
+from persistence.errors import StartupError
+from persistence.store.locks import alone
+from tests.cli.looking import Place, ended
+from tests.published import PERMISSIONS, definition
+
+HEADINGS = "FORM VERSION TITLE MODIFIED BY DOCUMENTS NOTES"
+TITLES = '<title xml:lang="de">Urlaubsantrag</title><title xml:lang="en">Leave request</title>'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "data")
+
+
+def second(place: Place, path: str) -> str:
+    """When a file was stored last, to the second."""
+    return f"{place.instant(path)[:19]}Z"
+
+
+def test_versions_are_sorted_by_application_form_and_number(place: Place) -> None:
+    for form in ("b/a", "a/b", "a/a"):
+        place.put(f"{form}/form/form.xhtml", definition(""))
+    place.put("a/b/form/form.xhtml", definition(""), version=10)
+    place.put("a/b/form/form.xhtml", definition(""), version=2)
+    lines = place.lines("forms")
+    assert [line.split()[:2] for line in lines[1:-1]] == [
+        ["a/a", "1"],
+        ["a/b", "1"],
+        ["a/b", "2"],
+        ["a/b", "10"],
+        ["b/a", "1"],
+    ]
+    assert lines[-1] == "3 forms, 5 versions, 0 documents, 0 drafts"
+    assert [line.split()[0] for line in place.lines("forms", "a")[1:-1]] == ["a/a", "a/b", "a/b", "a/b"]
+
+
+def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> None:
+    said = f"{TITLES}<available>false</available><singleton>true</singleton>{PERMISSIONS}"
+    place.put("hr/leave/form/form.xhtml", definition(said), Username="lea")
+    place.put("hr/leave/form/form.xhtml", definition("<title>Congé</title>"), version="next", Username="bob")
+    place.put("hr/leave/data/d1/data.xml", version=2)
+    when = second(place, "hr/leave/form/form.xhtml")
+    assert place.lines("forms") == [
+        HEADINGS,
+        f"hr/leave 1 Leave request {when} lea 1 not available; singleton; permissions: own",
+        f"hr/leave 2 Congé {when} bob permissions: none",
+        "1 form, 2 versions, 1 document, 0 drafts",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "notes"),
+    [
+        ("", "permissions: none"),
+        ('"svc.permissions.hr.*" = \'{"anyone": []}\'', "permissions: by property"),
+        ('"svc.persistence.*.permissions" = false', "permissions: switched off"),
+        ("svc.detail.singleton.enabled.hr.leave = true", "singleton; permissions: none"),
+    ],
+)
+def test_properties_count_where_the_definition_is_silent(
+    place: Place, tmp_path: Path, properties: str, notes: str
+) -> None:
+    (tmp_path / "own.toml").write_text(properties)
+    place.put("hr/leave/form/form.xhtml", definition(""))
+    assert place.lines("forms", "--config", str(tmp_path / "own.toml"))[1].endswith(f"Z {notes}")
+
+
+def test_documents_and_drafts_are_counted_once_for_each_form(place: Place) -> None:
+    for version in (1, 2):
+        place.put("hr/leave/form/form.xhtml", definition(""), version=version)
+    for number in range(12):
+        place.put(f"hr/leave/data/d{number}/data.xml", version=1 + number % 2)
+    place.delete("hr/leave/data/d0/data.xml")
+    place.put("hr/leave/draft/d1/data.xml", version=2)
+    place.put("hr/leave/draft/new/data.xml")
+    lines = place.lines("forms")
+    assert [line.split()[3:5] for line in lines[:3]] == [["DOCUMENTS", "DRAFTS"], ["12", "2"], ["permissions:", "none"]]
+    assert lines[-1] == "1 form, 2 versions, 12 documents, 2 drafts"
+
+
+def test_documents_without_a_published_form_are_seen(place: Place) -> None:
+    place.put("svc/builder/data/d/data.xml", definition(""))
+    assert place.lines("forms") == [
+        "FORM DOCUMENTS NOTES",
+        "svc/builder 1 nothing published",
+        "0 forms, 0 versions, 1 document, 0 drafts",
+    ]
+
+
+def test_deleted_versions_and_an_empty_tree_have_no_line(place: Place) -> None:
+    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 drafts"]
+    place.put("hr/leave/form/form.xhtml", definition(""))
+    place.delete("hr/leave/form/form.xhtml")
+    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 drafts"]
+
+
+def test_a_damaged_version_is_said_and_the_others_are_listed(place: Place) -> None:
+    for version in (1, 2, 3):
+        place.put("hr/leave/form/form.xhtml", definition(""), version=version)
+    (place.root / "hr/leave/form/1/form.xhtml.json").write_text("{")
+    (place.root / "hr/leave/form/2/form.xhtml").unlink()
+    lines = place.lines("forms", status=4)
+    assert lines[1].startswith("hr/leave 1 damaged: the sidecar hr/leave/form/1/form.xhtml.json cannot be read: ")
+    assert lines[2] == "hr/leave 2 damaged: the content hr/leave/form/2/form.xhtml is missing"
+    assert lines[3].startswith("hr/leave 3 ")
+    assert lines[4] == "1 form, 3 versions, 0 documents, 0 drafts; 2 versions damaged"
+
+
+def test_a_version_edited_by_hand_is_listed_as_it_is(place: Place) -> None:
+    place.put("hr/leave/form/form.xhtml", definition("<title>Old</title>"))
+    (place.root / "hr/leave/form/1/form.xhtml").write_bytes(definition("<title>New</title>"))
+    assert place.lines("forms")[1].startswith("hr/leave 1 New ")
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "50%", "%41", "form", "1", "con:", "x.json"])
+def test_names_are_those_of_the_url(place: Place, name: str) -> None:
+    place.put(f"{name}/{name}/form/form.xhtml", definition(""))
+    assert place.lines("forms", name)[1].startswith(f"{name}/{name} 1 ")
+
+
+def test_text_from_files_cannot_command_the_terminal(place: Place) -> None:
+    place.put("hr/\u202eleave/form/form.xhtml", definition("<title>T</title>"))
+    sidecar = place.root / "hr/\u202eleave/form/1/form.xhtml.json"
+    sidecar.write_text(sidecar.read_text().replace('"T"', r'"a\u001b[31m\nb\u009b2J"'))
+    out = place.run("forms").stdout
+    assert "hr/�leave" in out
+    assert "a�[31m�b�2J" in out
+    assert all(safe(line) == line for line in out.split("\n"))
+
+
+def test_what_the_encoding_lacks_is_a_question_mark(place: Place, tmp_path: Path) -> None:
+    place.put("hr/leave/form/form.xhtml", definition("<title>请假 für</title>"))
+    done = subprocess.run(
+        [sys.executable, "-m", "persistence.cli", "forms", "--data", str(place.root)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert "?? für" in done.stdout.decode("latin-1")
+
+
+def on_terminal(place: Place, columns: int) -> list[str]:
+    """The lines of the command on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "persistence.cli", "forms", "--data", str(place.root)],
+        env={**os.environ, "COLUMNS": str(columns)},
+        stdout=theirs,
+        timeout=60,
+        check=True,
+    )
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as terminal:
+        text = terminal.read(1 << 16).decode()
+    assert done.returncode == 0
+    return text.splitlines()
+
+
+def test_only_a_terminal_has_wide_titles_cut(place: Place) -> None:
+    title = "A title that is a good deal wider than most terminals " * 3
+    place.put("hr/leave/form/form.xhtml", definition(f"<title>{title}</title>"))
+    assert title.strip() in place.run("forms").stdout
+    line = on_terminal(place, 90)[1]
+    assert " A title that is a good deal w…  " in line
+    assert len(line) == 90
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "cause"),
+    [
+        (("shop", "--data", "data"), 1, "persistence: shop does not exist"),
+        (("--data", "none"), 1, "persistence: there is no data directory "),
+        (("--data", "other"), 1, "persistence: "),
+        (("a/b", "--data", "data"), 2, "Error: a name in the path holds a character that is not allowed: 'a/b'"),
+        ((".locks", "--data", "data"), 2, "Error: a name in the path must not start with a dot: '.locks'"),
+        (("", "--data", "data"), 2, "Error: a name in the path is empty"),
+        (("a", "b", "--data", "data"), 2, "Error: Got unexpected extra argument (b)"),
+    ],
+)
+def test_what_cannot_be_listed_is_said_in_one_line(
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    status: int,
+    cause: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place.put("hr/leave/form/form.xhtml", definition(""))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/layout.json").write_text('{"format":99}')
+    done = ended(["forms", *arguments], monkeypatch, capsys)
+    assert (done.status, done.out) == (status, "")
+    assert done.errors[-1].startswith(cause)
+    assert status == 2 or len(done.errors) == 1
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("own", [(), ("layout.json", ".locks", ".spool", ".trash", ".serve", ".quarantine")])
+def test_nothing_is_changed_and_nothing_made_that_is_missing(place: Place, own: tuple[str, ...]) -> None:
+    place.put("hr/leave/form/form.xhtml", definition(TITLES))
+    place.put("hr/leave/data/d/data.xml")
+    for name in own:
+        (shutil.rmtree if name.startswith(".") else os.remove)(place.root / name)
+    before = place.everything()
+    for command in (("forms",), ("show", "hr/leave"), ("show", "hr/leave/data/d"), ("show", "hr/leave/1")):
+        place.lines(*command)
+    assert place.everything() == before
+
+
+def test_nobody_is_waited_for(place: Place) -> None:
+    place.put("hr/leave/form/form.xhtml", definition(""))
+    place.put("hr/leave/data/d/data.xml")
+    with ExitStack() as stack:
+        for lock in (place.root / ".locks").rglob("*"):
+            if lock.is_file() and lock.name != "service":  # which the service itself shares
+                stack.enter_context(alone(str(lock), "in use"))
+        assert len(place.lines("forms")) == 3
+        assert place.lines("show", "hr/leave/data/d")[0] == "hr/leave/data/d"
+
+
+def test_a_tree_that_is_not_whole_is_not_shown(place: Place) -> None:
+    (place.root / "layout.json").write_text('{"format":2,"restoring":"x"}')
+    assert isinstance(place.run("forms").exception, StartupError)

@@ -1,0 +1,106 @@
+"""Texts, columns and permissions as the terminal gets them."""
+
+import pytest
+
+from persistence.cli.columns import facts, table
+from persistence.cli.permissions import in_words
+from persistence.cli.texts import counted, cut, safe, width
+from persistence.forms.permissions import from_xml
+from persistence.model.permissions import from_json
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Ürlaub 请假 e\u0301 \N{FAMILY}", "Ürlaub 请假 e\u0301 \N{FAMILY}"),
+        ("a\x1b[31mb", "a�[31mb"),
+        ("a\nb\rc\td\x00e\x7ff", "a�b�c�d�e�f"),
+        ("a\x85b\x9b31mc", "a�b�31mc"),
+        ("a\u202eb\u2066c\u2028d\u200fe", "a�b�c�d�e"),
+        ("a\udcffb", "a�b"),
+    ],
+)
+def test_nothing_but_what_can_be_seen_reaches_a_terminal(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("请假条", 6, "请假条"),
+        ("请假条", 5, "请假…"),
+        ("请假条", 4, "请…"),
+        ("e\u0301e\u0301", 2, "e\u0301e\u0301"),
+        ("ab", 1, "…"),
+    ],
+)
+def test_texts_are_cut_by_the_columns_they_take(text: str, columns: int, shown: str) -> None:
+    assert cut(text, columns) == shown
+    assert width(shown) <= columns
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 drafts"), (1, "1 draft"), (2, "2 drafts")])
+def test_one_is_not_many(number: int, shown: str) -> None:
+    assert counted(number, "draft") == shown
+
+
+def test_columns_are_as_wide_as_what_is_in_them() -> None:
+    rows = [("NAME", "N", "EMPTY", "END"), ("请假", "10", "", "x"), ("a", "9", "", "")]
+    assert list(table(rows, right=(1,))) == ["NAME   N  END", "请假  10  x", "a      9"]
+
+
+def test_only_the_flexible_column_is_cut_and_never_below_twelve() -> None:
+    rows = [("FORM", "TITLE", "NOTES"), ("hr/leave", "A title of forty characters, or nearly so", "permissions: none")]
+    assert list(table(rows, flexible=1, room=50))[1] == "hr/leave  A title of forty cha…  permissions: none"
+    assert list(table(rows, flexible=1, room=10))[1] == "hr/leave  A title of …  permissions: none"
+    assert list(table(rows, flexible=1))[1] == "hr/leave  A title of forty characters, or nearly so  permissions: none"
+
+
+def test_a_label_stands_before_the_first_of_its_values() -> None:
+    assert list(facts([("titles", ["a", "b"]), ("by", []), ("file", ["c"])])) == ["titles  a", "        b", "file    c"]
+
+
+@pytest.mark.parametrize(
+    ("xml", "words"),
+    [
+        ("<permissions/>", ["nobody may do anything"]),
+        ('<permissions><permission operations="create -list"/></permissions>', ["anyone: create"]),
+        ('<permissions><permission operations="-list"/></permissions>', ["anyone: nothing"]),
+        (
+            '<permissions><permission operations="update read"><owner/></permission></permissions>',
+            ["owner: read update list"],
+        ),
+        (
+            '<permissions><permission operations=""><owner/><user-role any-of="b%20c a"/></permission></permissions>',
+            ["owner and role a or b c: list"],
+        ),
+        (
+            '<permissions><permission operations="read fly -list"><any-authenticated-user/></permission></permissions>',
+            ["whoever has a name: read fly (not known here)"],
+        ),
+        (
+            '<permissions><permission operations="read -list"><moon-phase/></permission></permissions>',
+            ["nobody, for the condition is not known here: read"],
+        ),
+        (
+            '<permissions><permission operations="read -list"><user-role/></permission></permissions>',
+            ["nobody, for no role is named: read"],
+        ),
+    ],
+)
+def test_permissions_in_words(xml: str, words: list[str]) -> None:
+    """Spec crud 6.2: each is one rule; all of its conditions must hold, one of the roles."""
+    assert list(in_words(from_xml(xml))) == words
+
+
+def test_undefined_permissions_and_those_of_a_property() -> None:
+    """Spec crud 6.3: nothing defined is everything; in the property ``list`` is not implied."""
+    assert list(in_words(None)) == ["everyone may do everything"]
+    text = '{"anyone": ["create"], "anyone-with-token": ["read"], "roles": {"clerk": ["read", "list"]}}'
+    assert list(in_words(from_json(text))) == [
+        "anyone: create",
+        "anyone with a token, which is not known here: read",
+        "role clerk: read list",
+    ]
