@@ -96,6 +96,8 @@ def warn_of_properties(properties: Properties) -> None:
     """Say which properties of the file are not acted on."""
     for entry in properties.without_effect:
         sys.stderr.write(f"persistence: the property {entry} has no effect in this version\n")
+    for entry in properties.without_form:
+        sys.stderr.write(f"persistence: the property {entry} has no effect: no form has that provider\n")
 
 
 def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:

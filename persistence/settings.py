@@ -158,6 +158,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         if name == "trusted":
             peers.parse(converted)
     except (msgspec.ValidationError, StartupError) as error:
+        if name == "bind":
+            raise StartupError(f"{origin}: bind = {value!r} is not HOST:PORT, or unix: and an absolute path") from error
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
     return converted
 

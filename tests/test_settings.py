@@ -150,8 +150,15 @@ def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeyp
 def test_every_setting_has_a_meaning_and_the_example_names_them_all() -> None:
     assert set(MEANINGS) == set(Settings.__struct_fields__)
     example = load(str(PROJECT / "config/persistence.toml"), environment={})
-    assert set(example.origins.values()) == {str(PROJECT / "config/persistence.toml")}
+    assert [name for name, origin in example.origins.items() if origin == "default"] == ["admin"]
     assert example.settings == Settings()
+
+
+def test_the_administrator_of_the_example_is_valid(file: Path) -> None:
+    """It stands in comments, because an empty list in its place would keep anybody from adding tables."""
+    before, _, table = (PROJECT / "config/persistence.toml").read_text().partition("# [[admin]]")
+    file.write_text(before + "[[admin]]" + table.replace("# ", ""))
+    assert load(str(file), environment={}).settings.admin == (Admin("form-admin", "hr", "*"),)
 
 
 def test_the_properties_of_the_example_are_valid(file: Path) -> None:

@@ -59,8 +59,10 @@ def _facts(edition: Edition) -> Iterator[tuple[str, list[str]]]:
 
 
 def _singleton(edition: Edition) -> str:
-    by = "by property" if edition.published.metadata.singleton is None else "by the definition"
-    return f"{'yes' if edition.is_singleton else 'no'}, {by}"
+    answer = "yes" if edition.is_singleton else "no"
+    if edition.published.metadata.singleton is not None:
+        return f"{answer}, by the definition"
+    return f"{answer}, by property" if edition.is_singleton else answer
 
 
 def _others(edition: Edition) -> list[str]:

@@ -33,7 +33,8 @@ def add(*, name: str, **options: str | None) -> None:
     click.echo(secret)
     click.echo(
         f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
-        "'Authorization: Bearer KEY', or as the password beside any user name",
+        "'Authorization: Bearer KEY', or as the password beside any user name. From now on whoever is not trusted "
+        "needs a key",
         err=True,
     )
 
@@ -42,8 +43,11 @@ def add(*, name: str, **options: str | None) -> None:
 @key_options
 def list_keys(**options: str | None) -> None:
     """Print the name of each key and when it was made."""
-    for known in open_keys(settings_of(options)).read():
+    keys = open_keys(settings_of(options)).read()
+    for known in keys:
         click.echo(f"{known.name}  {known.created}")
+    if not keys:
+        click.echo("there are no keys", err=True)
 
 
 @key.command()

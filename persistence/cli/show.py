@@ -34,7 +34,7 @@ def show(*, path: str, file: str | None, **flags: str | None) -> None:
 
     \b
     PATH is one of  APP/FORM                 the latest published version
-                    APP/FORM/VERSION         another one
+                    APP/FORM/VERSION         another one; APP/FORM/form/VERSION, as it is on disk, too
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
@@ -62,7 +62,7 @@ def _shown(parts: list[str], sight: Sight) -> tuple[Iterable[str], bool]:
     match parts:
         case [app, name]:
             found = edition(sight, Form(app, name))
-        case [app, name, version]:
+        case [app, name, version] | [app, name, "form", version]:
             found = edition(sight, Form(app, name), _number(version))
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)

@@ -61,7 +61,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
         return Policy(Opens.WHILE_KEYLESS, trusted)
     raise StartupError(
         "bind is not a loopback address, and nobody may call: make a key (persistence key add NAME), "
-        "name addresses in the setting trusted, or let everybody in (--insecure)"
+        "name addresses, or unix for the Unix socket, in the setting trusted, or let everybody in (--insecure)"
     )
 
 

@@ -67,6 +67,11 @@ class Known:
         """The tokens of the pattern."""
         return tuple(self.pattern.split("."))
 
+    @property
+    def is_of_provider(self) -> bool:
+        """Whether it says something of a provider, whose name is the second token."""
+        return self.places[1] == "<provider>"
+
     def fits(self, name: Name) -> bool:
         """Whether a name, stored or asked for and without prefix, is of this family."""
         places = self.places

@@ -82,6 +82,18 @@ class Properties:
         """The file's entries that this version takes note of and does not act on."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
+    @property
+    def without_form(self) -> tuple[Entry, ...]:
+        """The file's entries about providers that no form has: often the name of an application in their place."""
+        providers = {entry.value for entry in self.entries if entry.known.kind is Kind.PROVIDER}
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry.file
+            and entry.known.is_of_provider
+            and entry.name[-len(entry.known.places) :][1] not in {ANY, *providers}
+        )
+
     def of(self, form: Form) -> FormProperties:
         """What the properties say of a form.
 

@@ -18,7 +18,7 @@ from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
 from persistence.store.reading import Found, Mark
-from persistence.store.store import Store
+from persistence.store.view import View
 
 _MOST_KNOWN = 1 << 15
 _CHUNK = 1 << 16
@@ -27,7 +27,7 @@ _CHUNK = 1 << 16
 class Catalog:
     """Published versions. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: View) -> None:
         self._store = store
         self._known: dict[tuple[Form, int], tuple[Mark, Published | None]] = {}
 

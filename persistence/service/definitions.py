@@ -17,10 +17,11 @@ from persistence.service.results import Read, Removed, Written
 from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
 from persistence.store.store import Store
 from persistence.store.uploads import Upload
+from persistence.store.view import View
 from persistence.store.writing import Writer
 
 
-def latest_version(store: Store, form: Form) -> int | None:
+def latest_version(store: View, form: Form) -> int | None:
     """The highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
     for version in store.versions(form):
         sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))

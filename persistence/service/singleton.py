@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from persistence.errors import ConflictError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.published import Published
 from persistence.model.users import User
-from persistence.properties.properties import Properties
+from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
 from persistence.service.rights import Rights
 from persistence.store.store import Store
@@ -44,9 +45,7 @@ class Singletons:
             yield
 
     def _is_singleton(self, form: Form, version: int) -> bool:
-        published = self.catalog.version(form, version)
-        said = published.metadata.singleton if published is not None else None
-        return self.properties.of(form).is_singleton if said is None else said
+        return is_singleton(self.catalog.version(form, version), self.properties.of(form))
 
     def _has_document(self, form: Form, version: int, user: User) -> bool:
         addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in self.store.documents(form))
@@ -58,3 +57,9 @@ class Singletons:
             and self.rights.may_see(form, sidecar, user)
             for sidecar in saved
         )
+
+
+def is_singleton(published: Published | None, configured: FormProperties) -> bool:
+    """Whether a version of a form is a singleton: as its definition says, else as the property does."""
+    said = published.metadata.singleton if published is not None else None
+    return configured.is_singleton if said is None else said

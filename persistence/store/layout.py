@@ -44,6 +44,9 @@ QUARANTINE = ".quarantine"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
+OTHERS = ("lost+found", ".git")
+"""Names in a root that belong to the file system, and to those who version their forms with git."""
+
 LONGEST_DIRECTORY = 255
 """Bytes in a directory's name: the limit of the usual file systems."""
 LONGEST_FILE = 200

@@ -1,20 +1,29 @@
-"""A look at a tree that changes nothing, not even what is missing in it."""
+"""A look at a tree: addresses in, revisions out. It changes nothing, not even what is missing there."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 
 from persistence.errors import StartupError, disk_errors
-from persistence.store import formats
-from persistence.store.layout import LAYOUT, Layout
-from persistence.store.store import Store
+from persistence.model.addresses import FORM_XHTML, Address, Collection, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.store import formats, reading
+from persistence.store.layout import LAYOUT, OTHERS, Layout, Place, is_escaped, unescape
+from persistence.store.reading import Found, Mark
 
 
-class View(Store):
-    """The reading half of a store: it makes no directory, takes no lock and cannot write; nobody waits for it."""
+class View:
+    """The files below one root, to be read: no directory is made, no lock taken, and nobody waits for it.
+
+    Every method translates ``OSError`` to ``DiskError`` with the cause. Reading raises ``DamagedError`` for what is not
+    as the service wrote it, and every method ``BadAddressError`` for names that cannot be file names.
+    """
 
     def __init__(self, path: str) -> None:
-        """Open the root as it is. What ``Store`` begins with is not done: it makes what is missing.
+        """Open the root as it is.
 
         Raises:
             StartupError: there is none, the tree has another format, or it is not whole.
@@ -29,3 +38,70 @@ class View(Store):
             if layout is not None:
                 formats.check(file, layout)
         self._layout = Layout(self.root)
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """The sidecar of a resource; ``None`` where nothing was ever stored."""
+        place = self._layout.place(address)
+        with disk_errors(f"reading {address}"):
+            return reading.read_sidecar(place)
+
+    def read(self, address: Address, *, content: bool) -> Found | None:
+        """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
+        place = self._layout.place(address)
+        with disk_errors(f"reading {address}"):
+            return reading.read(place, content=content)
+
+    def mark(self, address: Address) -> Mark:
+        """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
+        place = self._layout.place(address)
+        with disk_errors(f"looking at {address}"):
+            return reading.mark(place)
+
+    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+        directory = self._layout.versions(form)
+        with disk_errors(f"looking at the versions of {form}"):
+            for number in self.versions(form):
+                yield number, reading.mark(Place(f"{directory}/{number}", FORM_XHTML))
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+        place = self._layout.place(address)
+        with disk_errors(f"reading {address}"):
+            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
+            # afterwards finds whatever has just stopped being current.
+            current = reading.read(place, content=content)
+            if current is None or current.sidecar.modified == instant:
+                return current
+            if current.file is not None:
+                current.file.close()
+            return reading.read(place.revision(instant), content=content)
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """All forms, or those of one application, that have a directory, in no order."""
+        with disk_errors("listing the forms"):
+            names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
+            for name in names:
+                yield from (Form(name, form) for form in _names(self._layout.application(name)))
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """The versions of a form that have a directory, highest first."""
+        with disk_errors(f"listing the versions of {form}"):
+            try:
+                names = os.listdir(self._layout.versions(form))
+            except FileNotFoundError:
+                return
+        yield from sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
+
+    def documents(self, form: Form) -> Iterator[str]:
+        """The ids of the documents in ``data``, deleted ones too, in no order and without reading them all at once."""
+        with disk_errors(f"listing the documents of {form}"):
+            yield from _names(self._layout.documents(form, Collection.DATA))
+
+
+def _names(directory: str) -> Iterator[str]:
+    """The names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if is_escaped(entry.name):
+                yield unescape(entry.name)

@@ -13,6 +13,7 @@ from persistence.model.addresses import Address
 from persistence.model.published import Published
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
+from persistence.service.singleton import is_singleton
 from persistence.store.layout import Layout, unescape
 from persistence.store.view import View
 from persistence.upkeep import listing
@@ -21,7 +22,7 @@ from persistence.upkeep import listing
 class Origin(Enum):
     """Who defines the permissions of a version (spec crud 6.3)."""
 
-    NOBODY = "none"
+    NOBODY = "none, open to all"
     DEFINITION = "own"
     PROPERTY = "by property"
     SWITCHED_OFF = "switched off"
@@ -91,5 +92,4 @@ class Sight:
 
     def is_singleton(self, published: Published) -> bool:
         """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
-        said = published.metadata.singleton
-        return self.properties.of(published.form).is_singleton if said is None else said
+        return is_singleton(published, self.properties.of(published.form))

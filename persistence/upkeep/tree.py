@@ -23,6 +23,7 @@ from persistence.store.layout import (
     CREATIONS,
     LAYOUT,
     LOCKS,
+    OTHERS,
     QUARANTINE,
     SERVE,
     SPOOL,
@@ -41,8 +42,6 @@ OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE}
 _DEFINITIONS = "form"
 _DEPTH = 4
 _COLLECTIONS = {collection.value: collection for collection in Collection}
-_OTHERS = ("lost+found", ".git")
-"""Names in a root that belong to the file system, and to those who version their forms with git."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ class Tree:
             for entry in entries:
                 if only and entry.name != only[0]:
                     continue
-                if path == self.root and (entry.name in OWN or entry.name.startswith((*_OTHERS, f"{LAYOUT}."))):
+                if path == self.root and (entry.name in OWN or entry.name.startswith((*OTHERS, f"{LAYOUT}."))):
                     continue
                 if entry.is_symlink():
                     yield Finding(Kind.LINK, entry.path, "a symbolic link; the service follows it")

@@ -10,7 +10,10 @@ from tests.service import running
 @pytest.mark.parametrize("command", ["serve", "gunicorn"])
 def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) -> None:
     file = tmp_path / "own.toml"
-    file.write_text('"svc.persistence.*.data-format-version" = "4.8.0"\n"svc.persistence.*.lease" = true\n')
+    file.write_text(
+        '"svc.persistence.*.data-format-version" = "4.8.0"\n"svc.persistence.*.lease" = true\n'
+        '"svc.persistence.hr.autosave" = false\n'
+    )
     with running(tmp_path / "run", command=command, env={"PERSISTENCE_CONFIG": str(file)}) as service:
         path = "hr/leave/data/D/data.xml"
         assert service.put(f"{path}?data-format-version=4.8.0").status == 201
@@ -20,6 +23,7 @@ def test_the_file_decides_over_the_format_of_data(tmp_path: Path, command: str) 
         assert service.put(f"{path}?data-format-version=4.0.0").status == 400
         said = service.log.read_text()
     assert said.count("persistence: the property svc.persistence.*.lease has no effect in this version\n") == 1
+    assert "persistence: the property svc.persistence.hr.autosave has no effect: no form has that provider\n" in said
 
 
 def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:
