@@ -22,7 +22,7 @@ from persistence.upkeep import listing
 class Origin(Enum):
     """Who defines the permissions of a version (spec crud 6.3)."""
 
-    NOBODY = "none, open to all"
+    NOBODY = "open to all"
     DEFINITION = "own"
     PROPERTY = "by property"
     SWITCHED_OFF = "switched off"

@@ -56,7 +56,7 @@ def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> 
     assert place.lines("forms") == [
         HEADINGS,
         f"hr/leave 1 Leave request {when} lea 1 not available; singleton; permissions: own",
-        f"hr/leave 2 Congé {when} bob permissions: none",
+        f"hr/leave 2 Congé {when} bob permissions: open to all",
         "1 form, 2 versions, 1 document, 0 drafts",
     ]
 
@@ -64,10 +64,10 @@ def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> 
 @pytest.mark.parametrize(
     ("properties", "notes"),
     [
-        ("", "permissions: none"),
+        ("", "permissions: open to all"),
         ('"svc.permissions.hr.*" = \'{"anyone": []}\'', "permissions: by property"),
         ('"svc.persistence.*.permissions" = false', "permissions: switched off"),
-        ("svc.detail.singleton.enabled.hr.leave = true", "singleton; permissions: none"),
+        ("svc.detail.singleton.enabled.hr.leave = true", "singleton; permissions: open to all"),
     ],
 )
 def test_properties_count_where_the_definition_is_silent(
@@ -87,7 +87,7 @@ def test_documents_and_drafts_are_counted_once_for_each_form(place: Place) -> No
     place.put("hr/leave/draft/d1/data.xml", version=2)
     place.put("hr/leave/draft/new/data.xml")
     lines = place.lines("forms")
-    assert [line.split()[3:5] for line in lines[:3]] == [["DOCUMENTS", "DRAFTS"], ["12", "2"], ["permissions:", "none"]]
+    assert [line.split()[3:5] for line in lines[:3]] == [["DOCUMENTS", "DRAFTS"], ["12", "2"], ["permissions:", "open"]]
     assert lines[-1] == "1 form, 2 versions, 12 documents, 2 drafts"
 
 
@@ -176,7 +176,7 @@ def test_only_a_terminal_has_wide_titles_cut(place: Place) -> None:
     place.put("hr/leave/form/form.xhtml", definition(f"<title>{title}</title>"))
     assert title.strip() in place.run("forms").stdout
     line = on_terminal(place, 90)[1]
-    assert " A title that is a good deal w…  " in line
+    assert " A title that is a good…  " in line
     assert len(line) == 90
 
 

@@ -111,7 +111,7 @@ def test_permissions_come_from_the_definition_or_a_property(
     ("metadata", "is_on", "said"),
     [
         ("", "true", "yes, by property"),
-        ("", "false", "no, by property"),
+        ("", "false", "no"),
         ("<singleton>false</singleton>", "true", "no, by the definition"),
     ],
 )
@@ -313,7 +313,7 @@ def test_the_number_of_names_tells_what_is_meant(place: Place, name: str) -> Non
         ("hr/sick", 1, "persistence: hr/sick has no published version"),
         ("hr", 2, "Error: hr is not APP/FORM, APP/FORM/VERSION, "),
         ("hr/leave/data/d/data.xml", 2, "Error: hr/leave/data/d/data.xml is not APP/FORM, "),
-        ("hr/leave/form/1", 2, "Error: hr/leave/form/1 is not APP/FORM, "),
+        ("hr/leave/forms/1", 2, "Error: hr/leave/forms/1 is not APP/FORM, "),
         ("hr/leave/data", 2, "Error: 'data' is no version of a form"),
         ("hr/leave/0", 2, "Error: '0' is no version of a form"),
         ("hr/leave/9999999999999999999", 2, "Error: '9999999999999999999' is no version of a form"),
