@@ -83,6 +83,8 @@ class Keys:
             try:
                 version = _version(os.stat(self._path))
             except FileNotFoundError:
+                if os.path.islink(self._path):
+                    raise DamagedError(f"the API keys {self._path} are a link that leads nowhere") from None
                 return ()
             known, keys = self._seen
             return keys if version == known else self._load()

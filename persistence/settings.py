@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     workers: _Positive = 2
     threads: _Positive = 8
     max_body: _Bytes = 1 << 30
-    lock_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    lock_timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"

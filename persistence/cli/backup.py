@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 import click
 
+from persistence.cli import descriptors
 from persistence.cli.options import settings_of, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS
@@ -36,8 +36,7 @@ def backup(*, destination: str, **options: str | None) -> None:
                  4  saved, but some files are damaged; the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
     settings = settings_of(options)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # all attachments of a document are open at once
+    descriptors.allow_most()
     tree = Tree(settings.data, lock_timeout=settings.lock_timeout)
     run = Backup(tree, destination)
     started = time.monotonic()

@@ -13,6 +13,7 @@ from gunicorn.app.base import Application
 
 from persistence import settings as configuration
 from persistence.app import create_app, open_store, policy_of, warn_of, warn_of_properties
+from persistence.cli import descriptors
 from persistence.cli.options import settings_options
 from persistence.settings import Settings
 
@@ -57,6 +58,7 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
 @settings_options
 def serve(file: str | None, **flags: object) -> None:
     """Serve forms over HTTP until stopped."""
+    descriptors.allow_most()
     effective = configuration.load(file, flags)
     settings = effective.settings
     policy = policy_of(settings)  # now, for a worker that starts anew must not decide otherwise

@@ -25,7 +25,9 @@ _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
 MOST_KEPT = 1 << 16
-"""Characters of titles and permissions together: they are kept beside every published version."""
+"""Characters of titles, their languages and permissions together: they are kept beside every published version."""
+_A_TITLE = 16
+"""Characters that an item takes there, however short it is."""
 
 
 class MetadataReader(Streaming):
@@ -66,7 +68,9 @@ class MetadataReader(Streaming):
             if self.depth == len(_PATH) + 1 and name in _WANTED:
                 self._item = name
                 self._language = attributes.get(LANGUAGE, "")
-                self._pieces = [_start_tag(name, attributes)] if name == _PERMISSIONS else []
+                self._pieces = []
+                self._keep(_start_tag(name, attributes) if name == _PERMISSIONS else "")
+                self._count(len(self._language) + _A_TITLE)
         elif self._matched == self.depth - 1:
             wanted, identity = _PATH[self._matched]
             if name == wanted and identity in (None, attributes.get("id")):
@@ -93,10 +97,13 @@ class MetadataReader(Streaming):
             self._keep(escape(text) if self._item == _PERMISSIONS else text)
 
     def _keep(self, piece: str) -> None:
-        self._kept += len(piece)
+        self._count(len(piece))
+        self._pieces.append(piece)
+
+    def _count(self, characters: int) -> None:
+        self._kept += characters
         if self._kept > MOST_KEPT:
             raise BadRequestError(f"titles and permissions of a form of more than {MOST_KEPT} characters")
-        self._pieces.append(piece)
 
 
 def _local(name: str) -> str:

@@ -44,7 +44,8 @@ def prepare(data: bytes, announcement: Announcement, is_copied: Callable[[Form, 
     """Make a definition ready; ``is_copied`` tells which attachments go with the form it is told.
 
     Raises:
-        BadRequestError: it does not say which form it is, or is too large.
+        BadRequestError: it does not say which form it is, names two attachments by one name, or is too large; or the
+            comment is no text that XML can hold.
         MalformedXmlError: it is not well-formed.
     """
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
@@ -53,14 +54,15 @@ def prepare(data: bytes, announcement: Announcement, is_copied: Callable[[Form, 
 def _prepare(tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, Held], bool]) -> Prepared:
     metadata = _metadata(tree)
     form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
-    held: dict[Held, None] = {}
+    held: dict[str, Held] = {}
     for element, one in _holders(tree):
         if is_copied(form, one):
-            held[one] = None
+            if held.setdefault(one.name, one) != one:
+                raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
             element.text = holders.of_definition(form, one.name)
     _say(metadata, "available", None if announcement.is_available else "false")
     _say(metadata, "version-comment", announcement.comment)
-    return Prepared(form, serialized(tree), tuple(held), _libraries(metadata))
+    return Prepared(form, serialized(tree), tuple(held.values()), _libraries(metadata))
 
 
 def _metadata(tree: Tree) -> Element:
@@ -94,7 +96,10 @@ def _say(metadata: Element, name: str, text: str | None) -> None:
     if text is not None:
         element = found.pop(0) if found else etree.SubElement(metadata, name)
         element[:] = []
-        element.text = text
+        try:
+            element.text = text
+        except ValueError as error:
+            raise BadRequestError(f"the {name} holds characters that XML does not have") from error
     for other in found:
         metadata.remove(other)
 

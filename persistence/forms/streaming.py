@@ -56,7 +56,7 @@ class Streaming:
         parser.EndElementHandler = self.end
         parser.StartDoctypeDeclHandler = _refuse_doctype
         parser.XmlDeclHandler = _check_version
-        parser.StartNamespaceDeclHandler = _check_namespace
+        parser.StartNamespaceDeclHandler = self.declare
         self.parser = parser
         self._fed = 0
         self.depth = 0
@@ -90,6 +90,11 @@ class Streaming:
         """An element ends."""
         self.depth -= 1
 
+    def declare(self, _prefix: str | None, namespace: str | None) -> None:
+        """A namespace is declared."""
+        if namespace is not None and len(namespace) > LONGEST_NAMESPACE:
+            raise MalformedXmlError(f"the XML has a namespace of more than {LONGEST_NAMESPACE} characters")
+
     def __enter__(self) -> Self:
         return self
 
@@ -97,7 +102,7 @@ class Streaming:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         parser = self.parser
-        parser.StartElementHandler = parser.EndElementHandler = None
+        parser.StartElementHandler = parser.EndElementHandler = parser.StartNamespaceDeclHandler = None
         parser.CharacterDataHandler = parser.DefaultHandler = None
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
@@ -111,11 +116,6 @@ def _check_version(version: str, _encoding: str | None, _standalone: int) -> Non
     """Refuse what is no version 1.x (XML 1.0, production 26), which expat lets pass."""
     if not _VERSION.fullmatch(version):
         raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
-
-
-def _check_namespace(_prefix: str | None, namespace: str | None) -> None:
-    if namespace is not None and len(namespace) > LONGEST_NAMESPACE:
-        raise MalformedXmlError(f"the XML has a namespace of more than {LONGEST_NAMESPACE} characters")
 
 
 def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:

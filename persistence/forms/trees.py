@@ -19,6 +19,9 @@ from persistence.forms.streaming import Streaming
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
 Tree = etree._ElementTree  # noqa: SLF001 - likewise
 
+MOST_DECLARATIONS = 50_000
+"""Declarations of namespaces in such a document; lxml takes time that grows with their square."""
+
 LARGEST = 16 << 20
 """Bytes in a document that is made a tree, which takes about twenty times as much memory."""
 
@@ -31,12 +34,12 @@ def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     ``work`` runs in another thread, and neither its result nor its exceptions may hold elements.
 
     Raises:
-        BadRequestError: the document has more than ``LARGEST`` bytes.
+        BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``.
         MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
     """
     if len(data) > LARGEST:
         raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST} are not taken apart")
-    with Streaming() as limits:
+    with _Limits() as limits:
         limits.feed(data)
         limits.finish()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
@@ -54,6 +57,21 @@ def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
         return on_tree(data, work)
     except MalformedXmlError as error:
         raise DamagedError(f"the stored XML cannot be parsed: {error}") from error
+
+
+class _Limits(Streaming):
+    """Checks what is to become a tree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._declarations = 0
+
+    def declare(self, prefix: str | None, namespace: str | None) -> None:
+        """Count a declaration."""
+        super().declare(prefix, namespace)
+        self._declarations += 1
+        if self._declarations > MOST_DECLARATIONS:
+            raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces: it is not taken apart")
 
 
 def serialized(tree: Tree) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flask import Blueprint, Response, request
 
 from persistence.dialect import Dialect
-from persistence.errors import NotSupportedError
+from persistence.errors import BadRequestError, NotSupportedError
 from persistence.http import bodies
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
@@ -15,6 +15,8 @@ from persistence.model.addresses import DESIGNER_FORM
 from persistence.model.holders import SERVICE_PREFIX
 from persistence.model.texts import short
 from persistence.service.publishing import LARGEST_DEFINITION, Publication, Publishing
+
+_LONGEST_COMMENT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,14 @@ class Publish:
         return Publication(
             version=self.parser.version_to_publish(request),
             is_available=asked("available") != "false",
-            comment=(asked("version-comment") or "").strip() or None,
+            comment=_comment(asked("version-comment")),
             user=self.parser.user(request),
             source=short(source, "document id"),
         )
+
+
+def _comment(text: str | None) -> str | None:
+    comment = (text or "").strip()
+    if len(comment) > _LONGEST_COMMENT:
+        raise BadRequestError(f"a version comment is at most {_LONGEST_COMMENT} characters long")
+    return comment or None

@@ -11,10 +11,12 @@ LONGEST_TEXT = 255
 def short(text: str | None, what: str) -> str | None:
     """The text without surrounding blanks; ``None`` where it is absent or blank.
 
+    Only the blanks that may surround a header are meant: a name with another character is another name.
+
     Raises:
         BadRequestError: it is longer than 255 characters or holds control characters.
     """
-    clean = (text or "").strip()
+    clean = (text or "").strip(" \t")
     if not clean:
         return None
     if len(clean) > LONGEST_TEXT:

@@ -84,7 +84,9 @@ def fits(place: str, token: str) -> bool:
         return token == ANY or is_provider(token)
     if place == "<form|data>":
         return token in (ANY, FORM, DATA)
-    return token != "" if place.startswith("<") else token == place
+    if place.startswith("<"):
+        return token == ANY or (token.isprintable() and token != "" and ANY not in token)
+    return token == place
 
 
 def is_provider(name: str) -> bool:

@@ -33,30 +33,30 @@ class Access:
     def to_read(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         """A GET or HEAD.
 
-        The draft of somebody else shows what the saved document holds: whoever may not read that may not read this.
+        A draft shows what the saved document holds: whoever may not read that may not read this.
         """
-        allowed = self._rights.on_data(address.form, document, user)
-        _must_allow(allowed, _READ, address)
-        if address.is_draft and (user.name is None or user.name != document.creator):
-            saved = self._saved(address)
-            if saved is not None:
-                _must_allow(self._rights.on_data(address.form, saved, user), _READ, address)
-        return allowed
+        self._must_read_saved(address, user)
+        return self._to(_READ, address, document, user)
 
     def to_update(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
-        """A PUT to a document that is there."""
+        """A PUT to a document that is there; to a draft only by those who may read what is saved."""
+        self._must_read_saved(address, user)
         return self._to(_UPDATE, address, document, user)
 
     def to_create(self, address: DocumentAddress, version: int, user: User) -> Operations:
         """A PUT to a document that is not there.
 
-        Whoever may update the saved document may also begin a draft of it (spec crud 16, D16).
+        Whoever may update the saved document may also begin a draft of it (spec crud 16, D16). Who may not even read it
+        may not, or others would save into a draft that is not theirs.
         """
         allowed = self._rights.on_creation(address.form, version, user)
         needed = _CREATE if address.is_main else _CREATE_ATTACHMENT
-        saved = self._saved(address) if address.is_draft and not allowed.allows(*needed) else None
+        saved = self.saved_beside(address)
         if saved is not None:
-            return self._to(_UPDATE, address, saved, user)
+            on_saved = self._rights.on_data(address.form, saved, user)
+            if on_saved.allows(*_UPDATE):
+                return on_saved
+            _must_allow(on_saved, _READ, address)
         _must_allow(allowed, needed, address)
         return allowed
 
@@ -64,15 +64,22 @@ class Access:
         """A DELETE."""
         return self._to(_DELETE if address.is_main else _DELETE_ATTACHMENT, address, document, user)
 
+    def saved_beside(self, address: DocumentAddress) -> Sidecar | None:
+        """The living saved document of a draft; ``None`` where there is none, and for what is no draft."""
+        if not address.is_draft:
+            return None
+        saved = self._store.sidecar(address.main.moved(Collection.DATA))
+        return None if saved is None or saved.deleted else saved
+
+    def _must_read_saved(self, address: DocumentAddress, user: User) -> None:
+        saved = self.saved_beside(address)
+        if saved is not None:
+            self._to(_READ, address, saved, user)
+
     def _to(self, any_of: tuple[str, ...], address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         allowed = self._rights.on_data(address.form, document, user)
         _must_allow(allowed, any_of, address)
         return allowed
-
-    def _saved(self, draft: DocumentAddress) -> Sidecar | None:
-        """The saved document of a draft."""
-        saved = self._store.sidecar(draft.main.moved(Collection.DATA))
-        return None if saved is None or saved.deleted else saved
 
 
 def _must_allow(allowed: Operations, any_of: tuple[str, ...], address: Address) -> None:

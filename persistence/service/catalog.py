@@ -21,6 +21,8 @@ from persistence.store.reading import Found, Mark
 from persistence.store.view import View
 
 _MOST_KNOWN = 1 << 15
+_MOST_CHARACTERS = 1 << 24
+"""Characters of permissions in memory, roughly: what they are read into is some times larger."""
 _CHUNK = 1 << 16
 
 
@@ -30,6 +32,7 @@ class Catalog:
     def __init__(self, store: View) -> None:
         self._store = store
         self._known: dict[tuple[Form, int], tuple[Mark, Published | None]] = {}
+        self._characters = 0
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
@@ -70,8 +73,10 @@ class Catalog:
         if known is not None and known[0] == mark:
             return known[1]
         published = self._read(DefinitionAddress(form, number, FORM_XHTML))
-        if len(self._known) >= _MOST_KNOWN:
+        self._characters += 0 if published is None else len(published.metadata.permissions or "")
+        if len(self._known) >= _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
             self._known.clear()
+            self._characters = 0
         self._known[key] = mark, published
         return published
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from persistence.errors import BadRequestError, DamagedError, disk_errors
+from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.trees import LARGEST
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
@@ -26,6 +26,7 @@ class Controls:
 
         Raises:
             DamagedError: it cannot be read.
+            BadRequestError: it is too large, or has more controls than anyone's.
         """
         address = DefinitionAddress(form, version, FORM_XHTML)
         return self._kept(address, self._store.mark(address))
@@ -36,7 +37,4 @@ class Controls:
             return None
         with found.file as file, disk_errors(f"reading {address}"):
             data = file.read(LARGEST + 1)
-        try:
-            return read_controls(data)
-        except BadRequestError as error:
-            raise DamagedError(f"{address} cannot be read: {error}") from error
+        return read_controls(data)

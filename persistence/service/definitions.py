@@ -15,6 +15,7 @@ from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
 from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
+from persistence.store.reading import Found
 from persistence.store.store import Store
 from persistence.store.uploads import Upload
 from persistence.store.view import View
@@ -32,13 +33,17 @@ def latest_version(store: View, form: Form) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file to publish, received and not yet stored; of a copy, one that is there already will do."""
+    """One file to publish, received and not yet stored.
+
+    Of a copy, one that is there already with the same content will do; what only fills a gap never replaces anything.
+    """
 
     name: str
     put: Put
     upload: Upload
     received: Received
     is_copy: bool = False
+    fills_gap: bool = False
 
 
 class Definitions:
@@ -113,9 +118,14 @@ class Definitions:
 def _commit(writer: Writer, address: DefinitionAddress, part: Part, replaces: bool) -> Written:  # noqa: FBT001
     own = writer.current(address)
     check_precondition(part.put.precondition, address, living(own))
-    if part.is_copy and own is not None and own.etag == own.sidecar.id and own.sidecar.digest == part.received.digest:
-        return Written(address, own.sidecar, created=False, operations=None)
+    there = living(own)
+    if there is not None and (part.fills_gap or (part.is_copy and _is_same(there, part.received))):
+        return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
     writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, sidecar, created=living(own) is None and not replaces, operations=None)
+
+
+def _is_same(there: Found, received: Received) -> bool:
+    return there.etag == there.sidecar.id and there.sidecar.digest == received.digest

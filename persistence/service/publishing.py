@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, BodyTooLargeError, DeletedError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
 from persistence.forms import trees
 from persistence.forms.publishing import Announcement, Prepared, answer, prepare
 from persistence.model.addresses import (
@@ -37,6 +38,7 @@ LARGEST_DEFINITION = trees.LARGEST
 """Bytes in a definition to publish."""
 
 _MOST_ATTACHMENTS = 500
+_LONGEST_WAIT = 10.0
 _CHUNK = 1 << 18
 
 
@@ -68,6 +70,8 @@ class Publishing:
         self._dialect = dialect
         self._documents = documents
         self._definitions = definitions
+        # One after the other: each has all its attachments open, and the tree of its definition in memory.
+        self._turn = threading.Lock()
 
     def from_designer(self, document: str, publication: Publication) -> bytes:
         """Publish an unpublished definition, which the user must be allowed to read; returns the XML of the answer."""
@@ -82,7 +86,14 @@ class Publishing:
 
     def _publish(self, data: bytes, publication: Publication) -> bytes:
         announcement = Announcement(publication.is_available, publication.comment)
-        prepared = prepare(data, announcement, self._is_copied)
+        if not self._turn.acquire(timeout=_LONGEST_WAIT):
+            raise BusyError("other definitions are being published")
+        try:
+            return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
+        finally:
+            self._turn.release()
+
+    def _publish_prepared(self, prepared: Prepared, publication: Publication) -> bytes:
         if len(prepared.held) > _MOST_ATTACHMENTS:
             raise BadRequestError(f"the definition names more than {_MOST_ATTACHMENTS} attachments")
         with ExitStack() as stack:
@@ -107,7 +118,7 @@ class Publishing:
         try:
             read = self._source(held, prepared, publication.user)
         except (NotFoundError, DeletedError) as error:
-            if held.form == prepared.form and held.collection is None:
+            if _is_own(held, prepared):
                 return None  # it may have been stored for the version that is to be published
             raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
         sidecar = read.found.sidecar
@@ -115,7 +126,7 @@ class Publishing:
         address = DefinitionAddress(prepared.form, 1, held.name)
         pieces = _pieces(read)
         upload, received = stack.enter_context(receiving(self._store, address, sidecar.content_type, pieces))
-        return Part(held.name, put, upload, received, is_copy=True)
+        return Part(held.name, put, upload, received, is_copy=True, fills_gap=_is_own(held, prepared))
 
     def _source(self, held: Held, prepared: Prepared, user: User) -> Read:
         if held.collection is not None:
@@ -128,6 +139,11 @@ class Publishing:
     def _library(self, form: Form) -> str:
         """What a definition calls the library of an application where it says its version (spec forms 6.2)."""
         return form.app if form.app in ("_", self._dialect.designer_app) else "app"
+
+
+def _is_own(held: Held, prepared: Prepared) -> bool:
+    """Whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
+    return held.collection is None and held.form == prepared.form
 
 
 def _pieces(read: Read) -> Iterator[bytes]:

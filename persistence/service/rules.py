@@ -65,7 +65,7 @@ def check_precondition(precondition: Precondition, address: Address, *stored: Fo
         return
     tags = [found.etag for found in stored if found is not None]
     if tags and not precondition.holds_for(*tags):
-        raise PreconditionError(f"{address} is not as the request expects: its entity tag is {tags[0]}")
+        raise PreconditionError(f"{address} is not as the request expects: somebody has saved it, or it is there")
 
 
 @dataclass(frozen=True, slots=True)

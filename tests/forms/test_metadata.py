@@ -89,3 +89,18 @@ def test_metadata_elsewhere_is_none(document: str) -> None:
 def test_what_is_kept_is_bounded(inside: str) -> None:
     with pytest.raises(BadRequestError, match="more than"):
         metadata(inside.format("x" * MOST_KEPT + "y"))
+
+
+@pytest.mark.parametrize(
+    "titles",
+    [
+        '<title xml:lang="{}">x</title>'.format("l" * MOST_KEPT),
+        "".join(f'<title xml:lang="l{number}"/>' for number in range(MOST_KEPT // 16)),
+        "<title/>" * MOST_KEPT,
+    ],
+    ids=["one long language", "many languages", "many titles"],
+)
+def test_titles_count_with_their_languages(titles: str) -> None:
+    """What is kept of a definition must fit into its sidecar, or nobody could read that again."""
+    with pytest.raises(BadRequestError, match="more than"):
+        metadata(titles)

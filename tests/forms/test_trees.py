@@ -8,7 +8,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.streaming import DEEPEST
-from persistence.forms.trees import LARGEST, on_stored_tree, on_tree, serialized
+from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, on_stored_tree, on_tree, serialized
 
 REFUSED = {
     "malformed": b"<r><a></r>",
@@ -84,3 +84,10 @@ def test_documents_with_ever_new_names_do_not_fill_the_memory() -> None:
     """675 000 names, of which a thread that stayed would keep almost 50 MB."""
     grown = int(subprocess.run([sys.executable, "-c", GROWTH], check=True, capture_output=True, timeout=60).stdout)
     assert grown < 20 << 20
+
+
+def test_declarations_of_namespaces_are_bounded() -> None:
+    """Lxml takes time that grows with their square."""
+    declared = " ".join(f'xmlns:a{number}="u"' for number in range(MOST_DECLARATIONS + 1))
+    with pytest.raises(BadRequestError, match="namespaces"):
+        on_tree(f"<a {declared}/>".encode(), lambda tree: tree.getroot().tag)

@@ -144,12 +144,13 @@ def test_which_status_wins(service: Service, form: str) -> None:
 
 
 def test_who_may_not_read_the_data_may_not_read_its_draft(service: Service, form: str) -> None:
-    """Drafts have owners of their own; that of somebody else shows what the saved document holds."""
+    """Drafts have owners of their own; whoever owns it, a draft shows what the saved document holds."""
+    own = '<permission operations="create -list"/><permission operations="read update -list"><owner/></permission>'
     publish(
         service,
         form,
-        f'{OWNERS}<permission operations="read -list"><group-member/></permission>'
-        '<permission operations="update -list"><user-role any-of="editor"/></permission>',
+        f'{own}<permission operations="read -list"><group-member/></permission>'
+        '<permission operations="read update -list"><user-role any-of="editor"/></permission>',
     )
     editor = {"Username": "eva", "Group": "press", "Roles": "editor"}
     colleague = {"Username": "pit", "Group": "press"}
@@ -159,8 +160,26 @@ def test_who_may_not_read_the_data_may_not_read_its_draft(service: Service, form
     for name in ("data.xml", "scan.bin"):
         statuses = [service.get(f"{form}/draft/A/{name}", **user).status for user in (editor, colleague, LEA, {})]
         assert statuses == [200, 403, 403, 403], name
+    assert service.get(f"{form}/draft/A/data.xml", Username="eva").status == 403  # no editor any more
     assert service.put(f"{form}/draft/N/data.xml", **V1, **LEA).status == 201
     assert [service.get(f"{form}/draft/N/data.xml", **user).status for user in (LEA, BOB, colleague)] == [200, 200, 403]
+
+
+def test_nobody_begins_a_draft_of_what_they_may_not_read(service: Service, form: str) -> None:
+    """Others would save into it, and its owner would read what they save."""
+    publish(service, form, OWNERS)
+    service.put(f"{form}/data/A/data.xml", **V1, **LEA)
+    for name in ("data.xml", "scan.bin"):
+        assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **BOB).status == 403, name
+        assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **LEA).status == 201, name
+
+
+def test_a_draft_has_the_version_of_its_saved_document(service: Service, form: str) -> None:
+    """Seed, rule 1: a document id is never used across versions."""
+    service.put(f"{form}/data/A/data.xml", **V1)
+    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=2).status == 400
+    assert service.put(f"{form}/draft/A/scan.bin", b"1", Form_Definition_Version=2).status == 400
+    assert service.put(f"{form}/draft/A/data.xml", **V1).status == 201
 
 
 def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: str) -> None:

@@ -125,6 +125,31 @@ def test_a_form_takes_its_own_attachments_into_its_next_version(service: Service
     assert service.get(f"{form}/form/a.bin", Form_Definition_Version=2).body == b"one"
 
 
+def test_a_versions_own_attachments_are_never_replaced_by_anothers(service: Service, form: str) -> None:
+    """What the version to publish has already, put there before, is what it keeps."""
+    for version, content in ((1, b"one"), (2, b"two")):
+        service.put(f"{form}/form/a.bin", content, Form_Definition_Version=version)
+        service.put(f"{form}/form/form.xhtml", definition(form), Form_Definition_Version=version)
+    service.put(f"{form}/form/a.bin", b"three", Form_Definition_Version="next")
+    body = definition(form, image=f"{CRUD}/{form}/form/a.bin")
+    for version, content in (("1", b"one"), ("next", b"three")):
+        number = said(post(service, "publish", body, **{"form-definition-version": version}))[3]
+        assert service.get(f"{form}/form/a.bin", Form_Definition_Version=number).body == content
+
+
+def test_two_attachments_of_one_name_are_refused(service: Service, form: str) -> None:
+    """One of them would be lost."""
+    base = f"{service.designer}/builder/data"
+    documents = [f"{form.split('/', maxsplit=1)[0]}-{letter}" for letter in "AB"]
+    for document in documents:
+        service.put(f"{base}/{document}/data.xml")
+        service.put(f"{base}/{document}/x.bin", document.encode())
+    paths = [f"{CRUD}/{base}/{document}/x.bin" for document in documents]
+    body = definition(form, image=paths[0], files=f"<f>{paths[1]}</f>")
+    answer = post(service, "publish", body)
+    assert (answer.status, "two different attachments called 'x.bin'" in answer.cause) == (400, True)
+
+
 def test_section_templates_bring_their_attachments(service: Service, form: str) -> None:
     """Forms 6.2: from the version of the library that the definition names, else the latest; none of other forms."""
     app = form.split("/", maxsplit=1)[0]
@@ -202,6 +227,8 @@ def test_other_bad_requests(service: Service, form: str) -> None:
     assert post(service, "publish", definition(form), **{"form-definition-version": "x"}).status == 400
     assert post(service, "publish", definition(form), **{"remote-server-url": "http://127.0.0.1:9"}).status == 501
     assert service.raw("GET", "/fr/service/publish").status == 405
+    for comment in ("\0", "\x01", "\uffff", "x" * 5000):
+        assert post(service, "publish", definition(form), **{"version-comment": comment}).status == 400
     assert service.raw("POST", "/fr/service/publish", {"Content-Length": str(17 << 20)}).status == 413
 
 
