@@ -28,6 +28,12 @@ def test_without_a_file_there_are_no_keys(keys: Keys, file: Path) -> None:
     assert not file.parent.exists()
 
 
+def test_a_link_that_leads_nowhere_is_not_taken_for_no_keys(keys: Keys, file: Path) -> None:
+    file.symlink_to(file.with_name("gone"))
+    with pytest.raises(DamagedError, match="leads nowhere"):
+        keys.read()
+
+
 def test_a_key_is_found_by_what_was_given_out_and_by_nothing_else(keys: Keys) -> None:
     first, second = keys.add("runtime"), keys.add("batch")
     known = keys.read()

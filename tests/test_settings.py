@@ -85,6 +85,7 @@ def test_the_dialect_in_force_decides_how_properties_begin(
         'bind = "127.0.0.1:"',
         'workers = "2"',
         "lock_timeout = -1",
+        "lock_timeout = inf",
         'accel_redirect = "protected"',
         'trusted = "127.0.0.1"',
         'trusted = ["127.0.0.1", "10.0.0.1/8"]',
