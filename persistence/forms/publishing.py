@@ -91,7 +91,11 @@ def _holders(tree: Tree) -> Iterator[tuple[Element, Held]]:
 
 
 def _say(metadata: Element, name: str, text: str | None) -> None:
-    """Let the metadata have one element of this name with this text, or none."""
+    """Let the metadata have one element of this name with this text, or none.
+
+    Raises:
+        BadRequestError: XML cannot say the text.
+    """
     found = metadata.findall(name)
     if text is not None:
         element = found.pop(0) if found else etree.SubElement(metadata, name)

@@ -8,7 +8,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.streaming import DEEPEST
-from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, on_stored_tree, on_tree, serialized
+from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, Tree, on_stored_tree, on_tree, serialized
 
 REFUSED = {
     "malformed": b"<r><a></r>",
@@ -91,3 +91,29 @@ def test_declarations_of_namespaces_are_bounded() -> None:
     declared = " ".join(f'xmlns:a{number}="u"' for number in range(MOST_DECLARATIONS + 1))
     with pytest.raises(BadRequestError, match="namespaces"):
         on_tree(f"<a {declared}/>".encode(), lambda tree: tree.getroot().tag)
+
+
+def name_of(tree: Tree) -> str:
+    return tree.getroot().tag
+
+
+@pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_document_is_read_in_each_encoding_in_which_it_can_be_stored(codec: str) -> None:
+    assert on_tree("<é>text</é>".encode(codec), name_of) == "é"
+    assert on_stored_tree("\n<é/>".encode(codec), name_of) == "é"
+
+
+def test_what_only_one_parser_takes_is_no_damage() -> None:
+    """It was accepted, and is there as it was sent: whoever asks for it in another format hears why not."""
+    odd = b"<d xmlns:n='http://{'/>"
+    with pytest.raises(MalformedXmlError, match="not a valid URI"):
+        on_tree(odd, name_of)
+    with pytest.raises(BadRequestError, match="not a valid URI"):
+        on_stored_tree(odd, name_of)
+
+
+def test_what_cannot_have_been_stored_is_damage() -> None:
+    with pytest.raises(MalformedXmlError):
+        on_tree(b"<d>", name_of)
+    with pytest.raises(DamagedError):
+        on_stored_tree(b"<d>", name_of)
