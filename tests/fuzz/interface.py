@@ -51,15 +51,17 @@ class Interface:
     operations: tuple[Operation, ...]
 
     def find(self, method: str, target: bytes) -> Operation | None:
-        """The operation that a request line means; ``None`` where there is none."""
-        return next((own for own in self.at(target) if own.method == method), None)
+        """The operation that a request line means; ``None`` where there is none.
+
+        Literal names in a path win over parameters, among the paths that have the method.
+        """
+        fitting = [own for own in self.at(target) if own.method == method]
+        return min(fitting, key=lambda own: own.path.count("{"), default=None)
 
     def at(self, target: bytes) -> list[Operation]:
-        """What can be done at a target: literal names in a path win over parameters."""
+        """What can be done at a target, by any path that fits it."""
         asked = _segments(target)
-        fitting = [own for own in self.operations if _fits(own, asked)]
-        fewest = min((own.path.count("{") for own in fitting), default=0)
-        return [own for own in fitting if own.path.count("{") == fewest]
+        return [own for own in self.operations if _fits(own, asked)]
 
 
 @cache

@@ -11,7 +11,7 @@ from tests.service import Answer
 
 _LINE = re.compile(r"[^\r\n]{1,300}\n")
 _TEXT = "text/plain; charset=utf-8"
-_MIGRATION = b"form-definition-format-version"
+_REMOTE = b"remote-server-url="
 _SERVER = {400, 403, 413, 414, 417, 431, 501, 505}
 """With what a server refuses what it does not take for HTTP."""
 
@@ -47,7 +47,7 @@ def _of_any(exchange: Exchange, answer: Answer) -> Iterator[str]:
 
 def _may_be_unsupported(exchange: Exchange, answer: Answer) -> bool:
     coding = exchange.request.header(b"Transfer-Encoding")
-    return answer.status == 501 and (_MIGRATION in exchange.request.target or coding is not None)
+    return answer.status == 501 and (_REMOTE in exchange.request.target or coding is not None)
 
 
 def _of_server(_exchange: Exchange, answer: Answer, _interface: Interface) -> Iterator[str]:

@@ -20,7 +20,10 @@ from tests.fuzz.wire import CUT_OFF, Exchange, Request
 from tests.service import Answer, Service
 
 DATA = b"/crud/a/f/data/d/data.xml"
+PUBLISH = b"/fr/service/publish"
+ATTACHMENTS = b"/fr/service/a/f/attachments"
 LINE = {"Content-Type": "text/plain; charset=utf-8", "X-Request-Id": "1", "Content-Length": "4"}
+READ = {"X-Request-Id": "1", "Content-Type": "application/xml"}
 WRITTEN = {"X-Request-Id": "1", "Svc-Form-Definition-Version": "1"}
 
 
@@ -46,7 +49,13 @@ def complaints(
         ("HEAD", DATA, answer(404, LINE)),
         ("POST", DATA, answer(405, LINE, b"no\n")),
         ("GET", b"/nowhere", answer(404, LINE, b"no\n")),
-        ("GET", DATA + b"?form-definition-format-version=4.8.0", answer(501, LINE, b"no\n")),
+        ("GET", DATA, answer(403, LINE, b"no\n")),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "*"})),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "create read list"})),
+        ("POST", PUBLISH + b"?remote-server-url=http://a", answer(501, LINE, b"no\n")),
+        ("POST", b"/fr/service/svc/builder/publish/d", answer(410, LINE, b"no\n")),
+        ("GET", ATTACHMENTS + b"?document=d", answer(200, READ, b"<attachments/>")),
+        ("HEAD", b"/fr/service/persistence/form/attachments", answer(404, LINE)),
         ("GET", DATA, answer(400, {"Content-Type": "text/html"}, b"<html>")),
     ],
 )
@@ -59,6 +68,12 @@ def test_good_answers_pass(method: str, target: bytes, given: Answer) -> None:
     [
         ("GET", DATA, answer(500, LINE, b"no\n"), "status 500"),
         ("GET", DATA, answer(501, LINE, b"no\n"), "status 501"),
+        ("GET", DATA + b"?form-definition-format-version=4.8.0", answer(501, LINE, b"no\n"), "status 501"),
+        ("POST", PUBLISH, answer(501, LINE, b"no\n"), "status 501"),
+        ("POST", PUBLISH, answer(410, LINE, b"no\n"), "not documented"),
+        ("GET", ATTACHMENTS, answer(200, {**READ, "Content-Type": "text/html"}, b"x"), "content type"),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": "read create"}), "Svc-Operations"),
+        ("GET", DATA, answer(200, {**READ, "Svc-Operations": ""}), "Svc-Operations"),
         ("GET", DATA, answer(503, LINE, b"no\n"), "status 503"),
         ("GET", DATA, answer(418, LINE, b"no\n"), "not documented"),
         ("GET", DATA, answer(206, {"X-Request-Id": "1", "Content-Type": "application/xml"}), "not documented"),
