@@ -1,4 +1,4 @@
-"""XML as bodies: what is accepted, what comes back, and what is left when the non-relevant part is left out."""
+"""XML as bodies: what is accepted, what comes back, its relevant part, its migration, and what is published of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from persistence.model.data_formats import DATA_FORMATS
 from tests.fuzz import verdict
+from tests.fuzz.definitions import CONTROLS, FILE
 from tests.fuzz.verdict import Opinion
 from tests.fuzz.wire import Exchange, Request
 from tests.service import Answer
@@ -16,20 +18,25 @@ Ask = Callable[[Request], Exchange]
 
 
 class Place(NamedTuple):
-    """Where a document goes, and whether non-relevant elements can be left out of it."""
+    """Where a document goes: form data, or a definition and the list of attachments of data made with it."""
 
     path: str
-    has_relevance: bool
+    attachments: str | None = None
 
 
 def places(app: str) -> list[Place]:
     """Some places of an application: saved data, a draft, a definition of another form."""
     below = f"/crud/{app}"
     return [
-        *(Place(f"{below}/form/data/{number}/data.xml", has_relevance=True) for number in range(4)),
-        Place(f"/fr/service/persistence{below}/form/draft/draft/data.xml", has_relevance=True),
-        Place(f"/fr/service/persistence{below}/definition/form/form.xhtml", has_relevance=False),
+        *(Place(f"{below}/form/data/{number}/data.xml") for number in range(4)),
+        Place(f"/fr/service/persistence{below}/form/draft/draft/data.xml"),
+        *(_definition(app, form) for form in ("definition", "other")),
     ]
+
+
+def _definition(app: str, form: str) -> Place:
+    path = f"/fr/service/persistence/crud/{app}/{form}/form/form.xhtml"
+    return Place(path, f"/fr/service/{app}/{form}/attachments?document=held")
 
 
 @dataclass
@@ -43,14 +50,12 @@ class Bodies:
 
     def put(self, place: Place, document: bytes) -> Iterator[str]:
         """Store a document or have it refused; yields what is wrong."""
-        fields = (
-            (f"{self.prefix}Form-Definition-Version".encode(), b"1"),
-            (b"Content-Type", b"application/xml"),
-        )
-        answer = self.ask(Request(b"PUT", place.path.encode(), fields, document)).answer
+        answer = self._send(b"PUT", place.path, document)
         if answer is None:
             return
         own = verdict.opinion(document)
+        if place.attachments and own.tree is not None and not verdict.knows_permissions(own.tree):
+            own = Opinion(None, "permissions that are not known")
         is_accepted = answer.status in (201, 204)
         if not is_accepted and answer.status != 400:
             yield f"XML answered {answer.status}"
@@ -72,14 +77,57 @@ class Bodies:
             expected,
         ):
             yield f"not what was stored: {answer.status} {answer.body!r} and not {expected!r}"
-        if not (place.has_relevance and own is not None and own.tree is not None):
+        if own is None or own.tree is None:
+            return
+        if place.attachments:
+            yield from self._check_definition(place.path, place.attachments, expected or b"")
             return
         answer = self._get(f"{place.path}?nonrelevant=remove")
         if answer is not None:
             yield from _check_relevant(answer, own, expected or b"")
 
+    def _check_definition(self, path: str, attachments: str, document: bytes) -> Iterator[str]:
+        """Whether a definition can be migrated, published, and asked for its controls and permissions."""
+        target = DATA_FORMATS[len(document) % len(DATA_FORMATS)]
+        yield from _check_xml(self._get(f"{path}?form-definition-format-version={target}"), {200}, document)
+        yield from _check_xml(self._send(b"POST", "/fr/service/publish", document), {200, 400, 403, 404}, document)
+        for target in (attachments, _held(path)):
+            yield from _check_xml(self._get(target), {200, 403}, document)
+
+    def hold(self, found: list[Place]) -> None:
+        """Store what definitions name, and data that names attachments in their controls, while there are none."""
+        designer = self.prefix.removesuffix("-").lower()
+        for path in (f"{designer}/builder/data/1b4e28ba/data.xml", f"{designer}/builder/data/1b4e28ba/{FILE}"):
+            self._send(b"PUT", f"/crud/{path}", b"<d/>")
+        self._send(b"PUT", f"/crud/hr/library/form/{FILE}", b"<d/>")
+        for data in (_held(place.path) for place in found if place.attachments):
+            folder = data.removesuffix("data.xml")
+            controls = "".join(f"<{name}>{folder}{name}.bin</{name}>" for name in CONTROLS)
+            sections = f'<s>{controls}</s><g>{controls}</g><x.y fr:relevant="false">{controls}</x.y>'
+            self._send(b"PUT", data, f'<form xmlns:fr="{verdict.FR}">{controls}{sections}</form>'.encode())
+
+    def _send(self, method: bytes, path: str, document: bytes) -> Answer | None:
+        version = (f"{self.prefix}Form-Definition-Version".encode(), b"1")
+        fields = (version, (b"Content-Type", b"application/xml"))
+        return self.ask(Request(method, path.encode(), fields, document)).answer
+
     def _get(self, target: str) -> Answer | None:
         return self.ask(Request(b"GET", target.encode())).answer
+
+
+def _held(definition: str) -> str:
+    """Where data is that was made with a definition."""
+    return f"{definition.removesuffix('/form/form.xhtml')}/data/held/data.xml"
+
+
+def _check_xml(answer: Answer | None, statuses: set[int], document: bytes) -> Iterator[str]:
+    """Whether an answer has one of the statuses, and is XML where it is no error."""
+    if answer is None:
+        return
+    if answer.status not in statuses:
+        yield f"answered {answer.status} {answer.body[:200]!r}: {document!r}"
+    elif answer.status == 200 and verdict.opinion(answer.body).tree is None:
+        yield f"not well-formed: {answer.body!r} of {document!r}"
 
 
 def _check_relevant(answer: Answer, own: Opinion, document: bytes) -> Iterator[str]:

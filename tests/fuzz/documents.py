@@ -9,6 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE
 from tests.forms.test_streaming import HOSTILE
+from tests.fuzz.definitions import data, definition
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 
@@ -145,26 +146,12 @@ _roots = st.builds(
 )
 
 
-@st.composite
-def _definitions(draw: st.DrawFn) -> str:
-    """What a form designer would publish, in small: controls, binds, an instance, metadata."""
-    controls = draw(st.lists(_names, min_size=1, max_size=5))
-    said = draw(
-        st.sampled_from(("true", "false", " true ", "", "tr<!-- -->ue", "<![CDATA[true]]>", "&#116;rue", "<x/>true"))
-    )
-    singleton = f"<singleton>{said}</singleton>" if draw(st.booleans()) else ""
-    inside = draw(_trees)
-    binds = "".join(f'<xf:bind id="{name}-bind" ref="{name}" name="{name}"/>' for name in controls)
-    fields = "".join(f"<{name}/>" for name in controls)
-    inputs = "".join(f'<xf:input id="{name}-control" bind="{name}-bind"><xf:label/></xf:input>' for name in controls)
-    return (
-        f'<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms" xmlns:a="urn:a"'
-        f' xmlns:b="urn:b" xmlns:fr="{FR}"><xh:head><xh:title>{inside}</xh:title><xf:model id="fr-form-model">'
-        f'<xf:instance id="fr-form-instance"><form>{fields}</form></xf:instance><xf:bind ref="instance()">{binds}'
-        f'</xf:bind><xf:instance id="fr-form-metadata" xxf:readonly="true" xmlns:xxf="urn:xxf"><metadata>'
-        f"<application-name>a</application-name>{singleton}</metadata></xf:instance></xf:model></xh:head>"
-        f"<xh:body><fr:view>{inputs}</fr:view></xh:body></xh:html>"
-    )
+_chances = st.randoms(use_true_random=True)
+_definitions = st.builds(definition, _chances, st.sampled_from(("", "Leave")) | _trees)
+_data = st.builds(data, _chances)
+
+definitions = _definitions.map(lambda text: text.encode(errors="surrogatepass"))
+"""Definitions with nothing around them, most of them well-formed."""
 
 
 @st.composite
@@ -177,7 +164,7 @@ def _written(draw: st.DrawFn) -> bytes:
         declaration = f"<?xml version='{draw(st.sampled_from(_VERSIONS))}'{said}{draw(st.sampled_from(_STANDALONE))}?>"
     is_framed = draw(st.integers(0, 3)) == 0
     opening, closing = (draw(st.sampled_from(_OPENINGS)), draw(st.sampled_from(_CLOSINGS))) if is_framed else ("", "")
-    root = draw(_roots | _definitions())
+    root = draw(_roots | _definitions | _data)
     text = declaration + opening + root + closing
     return encoding.mark + text.encode(encoding.codec, "surrogatepass" if "utf-" in encoding.codec else "ignore")
 

@@ -5,13 +5,20 @@ Each is a request that could be served, with an oddity or two, so that it gets p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from tests.fuzz.wire import Request
+from tests.published import definition
 
+_DEFINITION = definition(
+    "<application-name>odd</application-name><form-name>form</form-name>"
+    '<permissions><permission operations="create read update delete"/></permissions>'
+)
 _FACES = (b"", b"/fr/service/persistence")
 _SHAPES = (
     (b"form", b"form.xhtml"),
@@ -22,6 +29,10 @@ _SHAPES = (
     (b"draft", b"D", b"a.bin"),
     (b"data", b""),
 )
+_FORMS = ((b"form",), (b"form", b"odd"), (b"form", b"odd", b"form"))
+_SERVICE = b"/fr/service"
+_ASKING = {b"GET": 6, b"HEAD": 2, b"POST": 1}
+_POSTING = {b"POST": 8, b"GET": 2}
 _SEGMENTS = (
     *b". .. ... %2e %2E%2e .%2e %252e%252e %c0%ae%c0%ae ..; ..%00 %2e%2e%2f %2f".split(),
     *b"%2F..%2F %5c ..%5c.. \\ %00 a%00.bin".split(),
@@ -44,6 +55,13 @@ _QUERIES = (
     *b"last-modified-time=2025-W01-1T00:00:00Z last-modified-time=0001-01-01T00:00:00%2B23:59".split(),
     *b"force-delete=true force-delete=1 document=%0d%0aX:y document=%ED%A0%80 document=%FF document=%E2%80%AE".split(),
     *b"&&&& = % %=% ? __proto__=1".split(),
+    *b"document=D document= document=%2e%2e%2f document=D&document=E document-id=%0a available=no".split(),
+    *b"version-comment=%00 version-comment=%EF%BF%BF version-comment=%0A%3Cx/%3E version-comment=%ED%A0%80".split(),
+    *b"form-definition-version=next form-definition-version=%D9%A1 form-definition-version=0 available=false".split(),
+    *b"remote-server-url=http://127.0.0.1:9 remote-server-url= username=x&password=y upgrade-form-definition=x".split(),
+    *b"form-definition-format-version=4.0.0 form-definition-format-version=2019.1.0 all-versions=maybe".split(),
+    *b"all-forms=TRUE modified-since=%00 modified-since=2024-02-30 modified-since=99999-01-01T00:00:00%2B14:00".split(),
+    b"version-comment=" + b"x" * 5000,
     *(b"document=" + b"x" * 255, b"document=" + b"x" * 256, b"a" * 6000, b"a&" * 2000, b"x=%" * 500),
     b"last-modified-time=" + b"9" * 5000,
 )
@@ -99,12 +117,15 @@ _CREDENTIALS = (
     b"{" * 4000,
     b"[" * 7000,
 )
-_METHODS = (*(b"GET", b"PUT", b"PUT", b"DELETE", b"HEAD") * 6, *b"OPTIONS POST TRACE PATCH PROPFIND LOCK QUERY".split())
+_WITH_BODY = (b"PUT", b"POST")
+_OTHER_METHODS = tuple(b"OPTIONS POST PUT DELETE TRACE PATCH PROPFIND LOCK QUERY".split())
 _ODD_METHODS = (b"get", b"G", b"X" * 30, b"CONNECT", b"PUT\x00", b"P UT", b"\xc3\xa9", b"")
 _VERSIONS = (*b"HTTP/1.0 HTTP/0.9 HTTP/2.0 HTTP/1.2 HTTP/1.11 http/1.1 HTTPS/1.1".split(), b"", b"HTTP/1.1 x")
 _BODIES = (
     *(b"<d/>", b"<d/>", b"", b"<d>", b"\x00", b"4\r\n<d/>\r\n0\r\n\r\n", b"zz\r\n"),
     *(b"x" * 70000, b"<d>" + b"y" * 300000 + b"</d>"),
+    *(b"<search/>", b"<search><filter metadata='form-version' match='exact'>latest</filter></search>"),
+    _DEFINITION,
 )
 _CHUNKED = (
     b"4\r\n<d/>\r\n0\r\n\r\n",
@@ -123,21 +144,46 @@ Fields = tuple[tuple[bytes, bytes], ...]
 
 
 class _Target(NamedTuple):
+    """A prefix and the names below it, what is asked for, and the methods that make sense, each so often."""
+
     face: bytes
-    shape: tuple[bytes, ...]
+    names: tuple[bytes, ...]
+    query: bytes = b""
+    methods: Mapping[bytes, int] = MappingProxyType({b"GET": 1, b"PUT": 2, b"DELETE": 1, b"HEAD": 1})
 
     def path(self, change: tuple[int, bytes] | None = None) -> bytes:
-        names = [b"crud", b"odd", b"form", *self.shape]
+        names = list(self.names)
         if change is not None:
             names[change[0] % len(names)] = change[1]
-        return self.face + b"/" + b"/".join(names)
+        return self.face + b"/" + b"/".join(names) + self.query
 
 
 def _percent(raw: bytes) -> bytes:
     return b"%" + raw.hex("%").encode()
 
 
-_targets = st.builds(_Target, st.sampled_from(_FACES), st.sampled_from(_SHAPES))
+def _targets(prefix: bytes) -> SearchStrategy[_Target]:
+    """Everything there is: mostly resources, then lists of forms and of attachments, and publishing."""
+    designer = b"svc" if prefix == b"Svc-" else b"orbeon"
+    resources = st.builds(
+        lambda face, shape: _Target(face, (b"crud", b"odd", b"form", *shape)),
+        st.sampled_from(_FACES),
+        st.sampled_from(_SHAPES),
+    )
+    forms = st.builds(
+        lambda face, names, methods: _Target(face, names, methods=methods),
+        st.sampled_from(_FACES),
+        st.sampled_from(_FORMS),
+        st.sampled_from((_ASKING, _POSTING)),
+    )
+    others = (
+        _Target(_SERVICE, (b"publish",), methods=_POSTING),
+        _Target(_SERVICE, (designer, b"builder", b"publish", b"D"), methods=_POSTING),
+        _Target(_SERVICE, (b"odd", b"form", b"attachments"), b"?document=D", _ASKING),
+    )
+    return st.one_of(resources, resources, resources, forms, st.sampled_from(others))
+
+
 _odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(_percent)
 _raw_bytes = st.binary(min_size=1, max_size=30).map(lambda raw: raw.translate(None, b"\r\n \x00"))
 _odd_values = st.sampled_from(_VALUES) | _raw_bytes
@@ -155,8 +201,7 @@ def _cased(names: tuple[bytes, ...]) -> SearchStrategy[bytes]:
 
 
 @st.composite
-def _paths(draw: st.DrawFn) -> bytes:
-    target = draw(_targets)
+def _paths(draw: st.DrawFn, target: _Target) -> bytes:
     changed = target.path((draw(st.integers(0, 5)), draw(_odd_segments | _raw_bytes)))
     return draw(
         st.sampled_from(
@@ -193,20 +238,22 @@ def _headers(draw: st.DrawFn, prefix: bytes) -> Fields:
 @st.composite
 def requests(draw: st.DrawFn, prefix: bytes) -> Request:
     """Requests with an oddity or two; ``prefix`` is what the service's own headers begin with."""
-    method = draw(st.sampled_from(_METHODS))
-    target = draw(_targets).path()
+    meant = draw(_targets(prefix))
+    usual = st.sampled_from([method for method, times in meant.methods.items() for _ in range(times)])
+    method = draw(st.sampled_from(_OTHER_METHODS)) if draw(st.integers(0, 9)) == 5 else draw(usual)
+    target = meant.path()
     fields: Fields = ((prefix + b"Form-Definition-Version", b"1"),)
-    body = draw(st.sampled_from(_BODIES)) if method == b"PUT" else None
+    body = draw(st.sampled_from(_BODIES)) if method in _WITH_BODY else None
     version = b"HTTP/1.1"
     for _ in range(draw(st.integers(1, 2))):
         where = draw(st.sampled_from(("path", "path", "query", "header", "header", "header", "body", "line")))
         if where == "path":
-            target = draw(_paths())
+            target = draw(_paths(meant))
         elif where == "query":
             target = target.partition(b"?")[0] + b"?" + draw(_some_queries)
         elif where == "header":
             fields = (*fields, *draw(_headers(prefix))) if draw(st.booleans()) else draw(_headers(prefix))
-        elif where == "body" and method == b"PUT":
+        elif where == "body" and method in _WITH_BODY:
             fields, body = (*fields, (b"Transfer-Encoding", b"chunked")), draw(st.sampled_from(_CHUNKED))
         elif where == "line" and draw(st.integers(0, 2)) == 0:
             if draw(st.booleans()):

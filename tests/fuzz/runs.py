@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -13,10 +13,15 @@ from hypothesis.strategies import SearchStrategy
 
 from tests.fuzz import described, interface, judge, odd
 from tests.fuzz.bodies import Bodies, Place, places
-from tests.fuzz.documents import documents
+from tests.fuzz.documents import definitions, documents
 from tests.fuzz.wire import Exchange, Request, exchange
 
 _MOST_VIOLATIONS = 20
+_ROUND = 10
+"""Requests of a kind in a round at least: the first ones of a seed are always the plainest."""
+
+_APART = 1000
+"""Between the seeds of rounds."""
 _PREFIXES = {"svc": "Svc-", "orbeon": "Orbeon-"}
 
 Case = TypeVar("Case")
@@ -76,17 +81,20 @@ def run(job: Job) -> Tally:
 
 
 def _described(job: Job) -> Tally:
-    """Requests made from the documented interface, each below every prefix."""
+    """Requests made from the documented interface, each below every prefix; in rounds, to have something to read."""
     tally, ask = _asking(job)
     strategies = list(described.strategies(job.dialect))
     each = job.requests // sum(prefixes for prefixes, _ in strategies) + 1
+    rounds = max(1, each // _ROUND)
 
     def send(requests: tuple[Request, ...]) -> None:
         for request in requests:
             ask(request)
 
-    for _, strategy in strategies:
-        _repeat(job, each, strategy, send)
+    for number in range(rounds):
+        own = replace(job, seed=None if job.seed is None else job.seed + number * _APART)
+        for _, strategy in strategies:
+            _repeat(own, each // rounds + 1, strategy, send)
     return tally
 
 
@@ -98,15 +106,19 @@ def _odd(job: Job) -> Tally:
 
 
 def _xml(job: Job) -> Tally:
-    """XML as bodies; two or three requests for each document."""
+    """XML as bodies; two to five requests for each document."""
     tally, ask = _asking(job)
-    bodies = Bodies(ask, _PREFIXES[job.dialect], differences=tally.differences)
+    bodies, all_places = Bodies(ask, _PREFIXES[job.dialect], differences=tally.differences), places(f"xml-{job.seed}")
+    bodies.hold(all_places)
 
     def put(case: tuple[Place, bytes]) -> None:
         for complaint in bodies.put(*case):
             tally.complain(complaint)
 
-    _repeat(job, job.requests // 2, st.tuples(st.sampled_from(places(f"xml-{job.seed}")), documents()), put)
+    cases = st.sampled_from(all_places).flatmap(
+        lambda place: st.tuples(st.just(place), documents() | definitions if place.attachments else documents())
+    )
+    _repeat(job, job.requests // 2, cases, put)
     return tally
 
 

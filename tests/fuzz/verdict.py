@@ -31,6 +31,12 @@ _HARMLESS = {
     etree.ErrorTypes.WAR_NS_URI: "a namespace that is no URI",
     etree.ErrorTypes.DTD_XMLID_VALUE: "an xml:id that is no name",
 }
+_PERMISSIONS = etree.XPath(
+    "/xh:html/xh:head/xf:model[@id='fr-form-model']/xf:instance[@id='fr-form-metadata']/metadata/permissions",
+    namespaces={"xh": "http://www.w3.org/1999/xhtml", "xf": "http://www.w3.org/2002/xforms"},
+)
+_OPERATIONS = {"create", "read", "update", "delete", "list", "-list"}
+_CONDITIONS = {"owner", "group-member", "any-authenticated-user", "anyone-with-token", "user-role"}
 _SINGLE_BYTE = re.compile(r"(?i)utf-?(8|16|16le|16be)|us-ascii|ascii|iso-8859-\d+|windows-125\d")
 
 
@@ -88,6 +94,17 @@ def _is_untrue(document: bytes) -> bool:
     declared = _DECLARED.search(document[:400].replace(b"\0", b"").decode("latin-1"))
     return declared is not None and any(
         document.startswith(mark) and not declared[1].upper().startswith(name) for mark, name in _MARKED.items()
+    )
+
+
+def knows_permissions(tree: etree._Element) -> bool:
+    """Whether a definition has no operations and conditions but those of the specification (spec crud 6.2)."""
+    found = next(iter(_PERMISSIONS(tree)), None)
+    permissions = () if found is None else found.iterchildren("{*}permission")
+    return all(
+        set(each.get("operations", "").split()) <= _OPERATIONS
+        and {etree.QName(condition).localname for condition in each.iterchildren("{*}*")} <= _CONDITIONS
+        for each in permissions
     )
 
 
