@@ -29,6 +29,7 @@ def test_without_a_file_there_are_no_keys(keys: Keys, file: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_not_taken_for_no_keys(keys: Keys, file: Path) -> None:
+    file.parent.mkdir()
     file.symlink_to(file.with_name("gone"))
     with pytest.raises(DamagedError, match="leads nowhere"):
         keys.read()

@@ -46,8 +46,8 @@ def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     """The same for a stored document.
 
     Raises:
-        BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses what expat took: a namespace
-            that is no URI, say.
+        BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses what
+            expat took: a namespace that is no URI, say.
         DamagedError: it is not what can have been stored: not well-formed XML within the limits.
     """
     try:
