@@ -7,6 +7,8 @@ what one of them has published, and what a person has edited.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import BinaryIO
 
@@ -17,13 +19,22 @@ from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
-from persistence.store.reading import Found, Mark
+from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.view import View
 
 _MOST_KNOWN = 1 << 15
 _MOST_CHARACTERS = 1 << 24
 """Characters of permissions in memory, roughly: what they are read into is some times larger."""
+_MOST_SALVAGED = 64
 _CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """The permissions in a definition, ``None`` where it has none, and whether it was deleted."""
+
+    permissions: Permissions | None
+    is_deleted: bool
 
 
 class Catalog:
@@ -33,15 +44,27 @@ class Catalog:
         self._store = store
         self._known: dict[tuple[Form, int], tuple[Mark, Published | None]] = {}
         self._characters = 0
+        self._salvaged = lru_cache(_MOST_SALVAGED)(self._salvage)
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
-        known = self.known(form, number)
+        known = self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
         return None if known is None or known.deleted else known
 
-    def known(self, form: Form, number: int) -> Published | None:
-        """A version of a form, also a deleted one; ``None`` where it was never published."""
-        return self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
+    def defined(self, form: Form, number: int) -> Defined | None:
+        """The permissions of a version, also of a deleted one, and of one of whose files one is lost or broken.
+
+        ``None`` where there is nothing of the version.
+        """
+        address = DefinitionAddress(form, number, FORM_XHTML)
+        mark = self._store.mark(address)
+        if mark == NOTHING_THERE:
+            return None
+        try:
+            known = self._marked(form, number, mark)
+        except DamagedError:
+            known = None
+        return self._salvaged(address, mark) if known is None else Defined(known.permissions, known.deleted)
 
     def versions(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first."""
@@ -79,6 +102,19 @@ class Catalog:
             self._characters = 0
         self._known[key] = mark, published
         return published
+
+    def _salvage(self, address: DefinitionAddress, _mark: Mark) -> Defined:
+        """What the sidecar has kept, else what the content says."""
+        metadata = None
+        with suppress(DamagedError):
+            sidecar = self._store.sidecar(address)
+            metadata = None if sidecar is None else sidecar.metadata
+        if metadata is None:
+            file = self._store.content(address)
+            if file is None:
+                raise DamagedError(f"nothing tells the permissions of {address} any more")
+            metadata = _parsed(address, file)
+        return Defined(_permissions(address, metadata), is_deleted=False)
 
     def _read(self, address: DefinitionAddress) -> Published | None:
         found = self._store.read(address, content=False)

@@ -207,9 +207,6 @@ class Documents:
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)
-        saved = self._access.saved_beside(address)
-        if saved is not None and seen.own is None:
-            versions.must_equal(number, saved.version, address.moved(Collection.DATA, DATA_XML))
         is_settled = own is not None and (address.is_main or seen.main is not None)
         is_exempt = is_settled or number is not None or self._has_one_version(address.form)
         if self._dialect.requires_version and not is_exempt:

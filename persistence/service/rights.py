@@ -40,7 +40,7 @@ class Rights:
 
     def of_version(self, published: Published) -> Permissions | None:
         """The permissions of a published version: its own, else those of the property, else none are defined."""
-        return self._with_fallback(published.form, published)
+        return self._in_force(published.form, published.permissions)
 
     def _permissions(self, form: Form, version: int) -> Permissions | None:
         """The permissions for data of a version.
@@ -49,18 +49,19 @@ class Rights:
         that was the last one, those it had itself: who could not read its data shall not be able to because somebody
         has deleted the form.
         """
-        known = self._catalog.known(form, version)
-        if known is None or known.deleted:
-            known = max(self._catalog.versions(form), key=attrgetter("modified"), default=known)
-        return self._with_fallback(form, known)
+        if not self._properties.of(form).has_permissions:
+            return None
+        defined = self._catalog.defined(form, version)
+        if defined is None or defined.is_deleted:
+            latest = max(self._catalog.versions(form), key=attrgetter("modified"), default=defined)
+            return self._in_force(form, None if latest is None else latest.permissions)
+        return self._in_force(form, defined.permissions)
 
-    def _with_fallback(self, form: Form, published: Published | None) -> Permissions | None:
+    def _in_force(self, form: Form, own: Permissions | None) -> Permissions | None:
         configured = self._properties.of(form)
         if not configured.has_permissions:
             return None
-        if published is not None and published.permissions is not None:
-            return published.permissions
-        return configured.permissions
+        return configured.permissions if own is None else own
 
 
 def owner_of(document: Sidecar) -> User:

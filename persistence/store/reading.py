@@ -115,8 +115,19 @@ def _read_guarded(place: Place, *, content: bool) -> Found | None:
     raise BusyError(f"{place.name} is being written too often to be read")
 
 
+def content(place: Place) -> BinaryIO | None:
+    """The content at its place, whatever its sidecar says; ``None`` where there is none. Raises ``OSError``."""
+    try:
+        return _open(place.content, content=True)[1]
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 Mark = tuple[tuple[int, int, int] | None, ...]
 """Tells one state of a resource from every other: inode, modification time and size of its two files."""
+
+
+NOTHING_THERE: Mark = (None, None)
 
 
 def mark(place: Place) -> Mark:

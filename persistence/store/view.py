@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import BinaryIO
 
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, Form
@@ -50,6 +51,12 @@ class View:
         place = self._layout.place(address)
         with disk_errors(f"reading {address}"):
             return reading.read(place, content=content)
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
+        place = self._layout.place(address)
+        with disk_errors(f"reading {address}"):
+            return reading.content(place)
 
     def mark(self, address: Address) -> Mark:
         """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""

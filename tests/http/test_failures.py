@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+import structlog
 from flask import Flask
 
 from persistence.dialect import SVC
@@ -17,6 +18,7 @@ def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """No traceback goes out; the log has it, under the request's id."""
     written = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(logs, "_log", structlog.get_logger())  # as in a new process: it keeps where it writes to
     logs.configure()
     app = Flask("defective")
     failures.register(app, SVC)

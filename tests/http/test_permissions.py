@@ -172,14 +172,9 @@ def test_nobody_begins_a_draft_of_what_they_may_not_read(service: Service, form:
     for name in ("data.xml", "scan.bin"):
         assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **BOB).status == 403, name
         assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **LEA).status == 201, name
-
-
-def test_a_draft_has_the_version_of_its_saved_document(service: Service, form: str) -> None:
-    """Seed, rule 1: a document id is never used across versions."""
-    service.put(f"{form}/data/A/data.xml", **V1)
-    assert service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=2).status == 400
-    assert service.put(f"{form}/draft/A/scan.bin", b"1", Form_Definition_Version=2).status == 400
-    assert service.put(f"{form}/draft/A/data.xml", **V1).status == 201
+    publish(service, form, None, Form_Definition_Version=2)
+    service.put(f"{form}/data/B/data.xml", **V1, **LEA)
+    assert service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=2, **BOB).status == 403
 
 
 def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: str) -> None:
@@ -289,7 +284,7 @@ def test_every_worker_knows_at_once(tmp_path: Path) -> None:
 
 
 def test_a_definition_edited_by_hand_counts_as_it_is(tmp_path: Path) -> None:
-    """Also one that can no longer be read: then nobody is let in."""
+    """One that can no longer be read leaves what was published, and does not take the data with it."""
     with running(tmp_path) as service:
         publish(service, "a/f", '<permission operations="read create"/>')
         service.put("a/f/data/A/data.xml", **V1)
@@ -299,10 +294,30 @@ def test_a_definition_edited_by_hand_counts_as_it_is(tmp_path: Path) -> None:
         file.write_bytes(definition('<permission operations="read"><x/></permission>'))
         assert service.get("a/f/data/A/data.xml").status == 403
         file.write_bytes(b"<broken")
-        answer = service.get("a/f/data/A/data.xml")
-        assert (answer.status, "cannot be read" in answer.cause) == (500, True)
+        assert operations(service, service.get("a/f/data/A/data.xml")) == "create read list"
         publish(service, "a/f", '<permission operations="read"/>')
         assert service.get("a/f/data/A/data.xml").status == 200
+
+
+@pytest.mark.parametrize("sidecar", [None, b"", b"{}"], ids=["gone", "blank", "another"])
+def test_permissions_hold_where_a_file_of_the_definition_is_lost(tmp_path: Path, sidecar: bytes | None) -> None:
+    """Of the two files either will do; where neither says anything, nobody is let in."""
+    with running(tmp_path) as service:
+        publish(service, "a/f", OWNERS)
+        service.put("a/f/data/A/data.xml", **V1, **LEA)
+        folder = service.data / "a/f/form/1"
+        lost, content = folder / "form.xhtml.json", folder / "form.xhtml"
+        whole = lost.read_bytes(), content.read_bytes()
+        lost.unlink()
+        if sidecar is not None:
+            lost.write_bytes(sidecar)
+        assert [service.get("a/f/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
+        content.write_bytes(b"<broken")
+        assert service.get("a/f/data/A/data.xml", **LEA).status == 500
+        lost.write_bytes(whole[0])
+        content.unlink()
+        assert [service.get("a/f/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
+        content.write_bytes(whole[1])
 
 
 def test_permissions_are_found_without_help_of_the_sidecar(tmp_path: Path) -> None:
