@@ -24,7 +24,7 @@ MOST_DECLARATIONS = 50_000
 """Declarations of namespaces in such a document; lxml takes time that grows with their square."""
 
 LARGEST = 16 << 20
-"""Bytes in a document that is made a tree, which takes about ten times as much memory."""
+"""Bytes in a document that is made a tree, which takes ten times as much memory, and at worst forty times."""
 
 T = TypeVar("T")
 
