@@ -37,7 +37,7 @@ test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 4 min)
 test-linear: install ## judge 45,000 concurrent operations while workers are killed (5 min)
 	$(BIN)/python -m tests.linear
 
-test-fuzz: install ## send 29,000 odd requests and documents, judged by docs/openapi.yaml (4 min)
+test-fuzz: install ## send 32,000 odd requests and documents, judged by docs/openapi.yaml (6 min)
 	$(BIN)/python -m tests.fuzz
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)

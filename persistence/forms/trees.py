@@ -8,13 +8,14 @@ an element would keep everything alive.
 from __future__ import annotations
 
 import codecs
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from lxml import etree
 
-from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, one_line
+from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
 from persistence.forms.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
@@ -25,6 +26,10 @@ MOST_DECLARATIONS = 50_000
 
 LARGEST = 16 << 20
 """Bytes in a document that is made a tree, which takes ten times as much memory, and at worst forty times."""
+
+_LONGEST_WAIT = 30.0
+_turns = threading.BoundedSemaphore(2)
+"""How many trees a process has at a time."""
 
 T = TypeVar("T")
 
@@ -37,6 +42,7 @@ def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     Raises:
         BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``.
         MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
+        BusyError: the process has had too many trees for too long.
     """
     _check(data)
     return _worked(data, work)
@@ -86,8 +92,13 @@ def _check(data: bytes) -> None:
 
 
 def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
-        return thread.submit(lambda: work(_parse(data))).result()
+    if not _turns.acquire(timeout=_LONGEST_WAIT):
+        raise BusyError("other definitions are being taken apart")
+    try:
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
+            return thread.submit(lambda: work(_parse(data))).result()
+    finally:
+        _turns.release()
 
 
 def _parse(data: bytes) -> Tree:
