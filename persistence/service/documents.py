@@ -16,7 +16,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
-from persistence.properties.properties import Properties
+from persistence.properties.properties import FormProperties, Properties
 from persistence.service.access import Access
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
@@ -133,7 +133,7 @@ class Documents:
         leaves the others as they were, and the next call goes on. Drafts of documents that were never saved stay. A
         damaged document does not keep the others from being deleted; it is reported when they are.
         """
-        number = self._number(form, delete.version, "deleting all data of a form")
+        number = _number(self._properties.of(form), delete.version, "deleting all data of a form")
         count = 0
         damage: DamagedError | None = None
         for document in self._store.documents(form):
@@ -192,13 +192,7 @@ class Documents:
             name = f"{self._dialect.property_prefix}persistence.{configured.data_provider}.autosave"
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         check_data_format(data_format, configured.data_format)
-        return self._number(address.form, asked, "form data")
-
-    def _number(self, form: Form, asked: VersionRequest, what: str) -> int | None:
-        number = versions.number_only(asked, what)
-        if not self._properties.of(form).has_versions:
-            versions.only_first(asked)
-        return number
+        return _number(configured, asked, "form data")
 
     def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> tuple[int, Operations]:
         """The version to store and what the user may do; refuses what does not fit what is stored (4.2, PUT 3 to 5)."""
@@ -224,6 +218,13 @@ class Documents:
         """The version where a PUT names none: the stored one, else its document's, else that of a new document."""
         known = seen.own or seen.main
         return known.sidecar.version if known is not None else version_of_new(self._store, self._dialect, address)
+
+
+def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int | None:
+    number = versions.number_only(asked, what)
+    if not configured.has_versions:
+        versions.only_first(asked)
+    return number
 
 
 def version_of_new(store: Store, dialect: Dialect, address: DocumentAddress) -> int:

@@ -11,7 +11,7 @@ from persistence.model.permissions import Permissions
 from persistence.model.published import Published
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
-from persistence.properties.properties import Properties
+from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
 
 _SEARCHED = (READ, UPDATE, DELETE)
@@ -40,7 +40,8 @@ class Rights:
 
     def of_version(self, published: Published) -> Permissions | None:
         """The permissions of a published version: its own, else those of the property, else none are defined."""
-        return self._in_force(published.form, published.permissions)
+        configured = self._properties.of(published.form)
+        return _in_force(configured, published.permissions) if configured.has_permissions else None
 
     def _permissions(self, form: Form, version: int) -> Permissions | None:
         """The permissions for data of a version.
@@ -49,19 +50,18 @@ class Rights:
         that was the last one, those it had itself: who could not read its data shall not be able to because somebody
         has deleted the form.
         """
-        if not self._properties.of(form).has_permissions:
+        configured = self._properties.of(form)
+        if not configured.has_permissions:
             return None
         defined = self._catalog.defined(form, version)
         if defined is None or defined.is_deleted:
             latest = max(self._catalog.versions(form), key=attrgetter("modified"), default=defined)
-            return self._in_force(form, None if latest is None else latest.permissions)
-        return self._in_force(form, defined.permissions)
+            return _in_force(configured, None if latest is None else latest.permissions)
+        return _in_force(configured, defined.permissions)
 
-    def _in_force(self, form: Form, own: Permissions | None) -> Permissions | None:
-        configured = self._properties.of(form)
-        if not configured.has_permissions:
-            return None
-        return configured.permissions if own is None else own
+
+def _in_force(configured: FormProperties, own: Permissions | None) -> Permissions | None:
+    return configured.permissions if own is None else own
 
 
 def owner_of(document: Sidecar) -> User:
