@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from persistence.errors import DamagedError, MalformedXmlError
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.model.addresses import Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
@@ -209,6 +209,8 @@ def _changed(folder: Folder, place: Place, sidecar: Sidecar, history: History) -
         read_through(folder.address(place.name), place.content)
     except MalformedXmlError as error:
         return Finding(Kind.NOT_XML, place.content, f"{what}, but {error}", place)
+    except BadRequestError as error:  # a definition that would not be published
+        return Finding(Kind.EDITED, place.content, f"{what}, but {error}", place)
     return Finding(Kind.EDITED, place.content, what, place)
 
 

@@ -57,6 +57,24 @@ def test_an_edited_file_is_served_said_and_taken_in(workshop: Workshop, change: 
     assert workshop.check("--deep").findings == []
 
 
+def test_a_definition_whose_permissions_are_not_known_is_not_taken_in(workshop: Workshop) -> None:
+    """As it would not be published: its author would believe that they hold."""
+    head = (
+        b'<html xmlns="http://www.w3.org/1999/xhtml"><head><f:model xmlns:f="http://www.w3.org/2002/xforms"'
+        b' id="fr-form-model"><f:instance id="fr-form-metadata"><metadata xmlns="">'
+    )
+    permissions = b'<permissions><permission operations="readd"/></permissions>'
+    workshop.file(FORM).write_bytes(head + permissions + b"</metadata></f:instance></f:model></head></html>")
+    before = workshop.sidecar(FORM)
+    noticed = workshop.check()
+    assert (noticed.kinds, noticed.status) == ([("edited", FORM)], 0)
+    assert "unknown operation: 'readd'" in noticed.findings[0]["what"]
+    checked = workshop.check("--adopt")
+    assert checked.status == 4
+    assert "unknown operation: 'readd'" in checked.findings[0]["said"]
+    assert workshop.sidecar(FORM) == before
+
+
 def test_an_edit_of_the_same_length_right_after_the_save_is_noticed(workshop: Workshop) -> None:
     tag = workshop.put(DATA, b"<d>1</d>")
     workshop.file(DATA).write_bytes(b"<d>2</d>")

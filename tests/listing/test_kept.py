@@ -1,0 +1,59 @@
+"""What is kept in memory of a definition: read once for each state it is in, by whoever changed it."""
+
+from pathlib import Path
+
+import pytest
+
+from persistence.dialect import SVC
+from persistence.model.addresses import FORM_XHTML, Form
+from persistence.properties.properties import Properties
+from persistence.service.catalog import Catalog
+from persistence.service.controls import Controls
+from persistence.service.requests import Put
+from persistence.services import services_of
+from persistence.store.store import Store
+
+LEAVE = Form("hr", "leave")
+DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><xh:head><xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form><s><{0}/></s></form></xf:instance>
+<xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="s-bind" ref="s" name="s">
+<xf:bind id="{0}-bind" ref="{0}" name="{0}"/></xf:bind></xf:bind>
+<xf:instance id="fr-form-metadata"><metadata><title>{0}</title></metadata></xf:instance></xf:model></xh:head>
+<xh:body><fr:view><fr:body><fr:section id="s-section" bind="s-bind"><fr:grid id="g-grid"><fr:c>
+<xf:input id="{0}-control" bind="{0}-bind"/></fr:c></fr:grid></fr:section></fr:body></fr:view></xh:body></xh:html>"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path), lock_timeout=5)
+
+
+def publish(store: Store, name: str) -> None:
+    definitions = services_of(store, SVC, Properties.load({}, SVC.property_prefix)).definitions
+    definitions.write(LEAVE, FORM_XHTML, Put(), [DEFINITION.format(name).encode()])
+
+
+def test_controls_and_metadata_are_read_once_for_each_state(store: Store, tmp_path: Path) -> None:
+    controls, catalog = Controls(store), Catalog(store)
+
+    def known() -> tuple[str, str]:
+        """The same objects twice, and what they say."""
+        found, published = controls.of(LEAVE, 1), catalog.version(LEAVE, 1)
+        assert found is not None
+        assert published is not None
+        assert controls.of(LEAVE, 1) is found
+        assert catalog.version(LEAVE, 1) is published
+        return found[0].name, published.metadata.titles[""]
+
+    publish(store, "one")
+    assert known() == ("one", "one")
+    publish(store, "two")
+    assert known() == ("two", "two")
+    (tmp_path / "hr/leave/form/1/form.xhtml").write_text(DEFINITION.format("three"))
+    assert known() == ("three", "three")
+
+
+def test_what_is_not_published_is_not_kept(store: Store) -> None:
+    assert Controls(store).of(LEAVE, 1) is None
+    assert Catalog(store).version(LEAVE, 1) is None
