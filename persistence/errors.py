@@ -8,8 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
 _LONGEST_CAUSE = 300
@@ -154,19 +152,33 @@ def one_line(text: str) -> str:
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-@contextmanager
-def disk_errors(doing: str) -> Iterator[None]:
-    """Translate an ``OSError`` of the block into a domain error that says what was being done.
+def disk_errors(doing: str, what: object = "") -> _DiskErrors:
+    """Translate an ``OSError`` of a block into a domain error that says what was being done, and to what.
 
     Raises:
         DiskFullError: no space or quota is left.
         DiskError: anything else the operating system refused.
     """
-    try:
-        yield
-    except OSError as error:
-        kind = DiskFullError if error.errno in _FULL else DiskError
-        raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}{_where(error)}") from error
+    return _DiskErrors(doing, what)
+
+
+class _DiskErrors:
+    """A block of ``disk_errors``: many requests enter several, so the text is made only when it is needed."""
+
+    __slots__ = ("_doing", "_what")
+
+    def __init__(self, doing: str, what: object) -> None:
+        self._doing = doing
+        self._what = what
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            kind = DiskFullError if error.errno in _FULL else DiskError
+            doing = f"{self._doing} {self._what}".rstrip()
+            raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}{_where(error)}") from error
 
 
 def _where(error: OSError) -> str:

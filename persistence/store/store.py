@@ -65,7 +65,7 @@ class Store(View):
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
-        with disk_errors(f"writing {address}"), self._locks.holding(address.scope):
+        with disk_errors("writing", address), self._locks.holding(address.scope):
             yield Writer(self._layout, self._directories)
 
     def serving_link(self, found: Found) -> str:

@@ -43,25 +43,25 @@ class View:
     def sidecar(self, address: Address) -> Sidecar | None:
         """The sidecar of a resource; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
-        with disk_errors(f"reading {address}"):
+        with disk_errors("reading", address):
             return reading.read_sidecar(place)
 
     def read(self, address: Address, *, content: bool) -> Found | None:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
-        with disk_errors(f"reading {address}"):
+        with disk_errors("reading", address):
             return reading.read(place, content=content)
 
     def content(self, address: Address) -> BinaryIO | None:
         """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
         place = self._layout.place(address)
-        with disk_errors(f"reading {address}"):
+        with disk_errors("reading", address):
             return reading.content(place)
 
     def mark(self, address: Address) -> Mark:
         """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
         place = self._layout.place(address)
-        with disk_errors(f"looking at {address}"):
+        with disk_errors("looking at", address):
             return reading.mark(place)
 
     def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
@@ -74,7 +74,7 @@ class View:
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
         place = self._layout.place(address)
-        with disk_errors(f"reading {address}"):
+        with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
             # afterwards finds whatever has just stopped being current.
             current = reading.read(place, content=content)
