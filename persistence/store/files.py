@@ -1,16 +1,15 @@
-"""The only module that writes, links, renames and removes files, and makes them durable.
+"""The one module, beside ``copying``, that writes, links, renames and removes files, and makes them durable.
 
 Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 FILE_MODE = 0o640
@@ -18,7 +17,6 @@ DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
 _MOST_READ = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
-_libc = ctypes.CDLL(None, use_errno=True)
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
 
@@ -68,11 +66,6 @@ def ensure_directory(path: str) -> None:
     sync_directory(parent)
 
 
-def make_directories(path: str) -> None:
-    """Make a directory and all above it, where they are missing: for copies of many files, synced together."""
-    os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
-
-
 def ensure_file(path: str) -> None:
     """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only."""
     if not exists(path):
@@ -109,17 +102,6 @@ def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
     try:
         write_all(descriptor, data)
         yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
-    """A new file with a modification time, not synced: one of many of a copy."""
-    descriptor = open_new(path)
-    try:
-        for chunk in chunks:
-            write_all(descriptor, chunk)
-        stamp(descriptor, nanoseconds)
     finally:
         os.close(descriptor)
 
@@ -163,11 +145,6 @@ def link_descriptor(descriptor: int, path: str) -> None:
     # linkat follows /proc/self/fd only with AT_SYMLINK_FOLLOW, which Python sets when a directory is passed;
     # the path is absolute, so which one does not matter.
     os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
-
-
-def link(source: str, target: str) -> None:
-    """Give a file a second name."""
-    os.link(source, target)
 
 
 def keep_as(source: str, target: str) -> None:
@@ -241,22 +218,6 @@ def move_away(source: str, target: str) -> str:
     sync_directory(os.path.dirname(free))
     sync_directory(os.path.dirname(source))
     return free
-
-
-@contextmanager
-def synced(directory: str) -> Iterator[None]:
-    """Make everything durable that a block writes to the file system of a directory: for copies of many files.
-
-    What could not be written since the block began is an ``OSError``, which ``os.sync`` would keep to itself.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield
-        if _libc.syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
 
 
 def rename(source: str, target: str) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection
 from persistence.model.instants import next_after
-from persistence.store import files, formats, locks
+from persistence.store import copying, files, formats, locks
 from persistence.store.layout import LAYOUT, SERVICE, Place, file_name
 from persistence.upkeep import opening
 from persistence.upkeep.copies import Copied, Copies
@@ -71,7 +71,7 @@ class Backup:
         """
         with disk_errors(f"backup to {self._destination}"), self._exclusively():
             unfinished = f"{self.path}{PARTIAL}"
-            with files.synced(self._destination):
+            with copying.synced(self._destination):
                 yield from self._fill(unfinished)
             files.rename(unfinished, self.path)
             files.sync_directory(self._destination)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.store import digests, files
+from persistence.store import copying, digests, files
 from persistence.upkeep import sums
 from persistence.upkeep.sums import SUMS
 
@@ -51,7 +51,7 @@ class Copies:
         self._note(hashlib.sha256(data).hexdigest(), path)
         if self._link(path, len(data), nanoseconds, earlier, data):
             return
-        files.write_new(self._target(path), [data], nanoseconds)
+        copying.write_new(self._target(path), [data], nanoseconds)
         self._copied(len(data))
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
@@ -72,7 +72,7 @@ class Copies:
         hashing = hashlib.sha256()
         target = self._target(path)
         try:
-            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            copying.write_new(target, chunks(source, path, hashing.update), nanoseconds)
         finally:
             self._note(hashing.hexdigest(), path)
             self._copied(size)
@@ -87,7 +87,7 @@ class Copies:
 
     def _target(self, path: str) -> str:
         target = f"{self._directory}/{path}"
-        files.make_directories(os.path.dirname(target))
+        copying.make_directories(os.path.dirname(target))
         return target
 
     def _link(
@@ -101,7 +101,7 @@ class Copies:
                 status = os.lstat(f"{self._last}/{candidate}")
                 is_same = (status.st_size, status.st_mtime_ns) == (size, nanoseconds)
                 if is_same and (data is None or _bytes_of(f"{self._last}/{candidate}") == data):
-                    files.link(f"{self._last}/{candidate}", self._target(path))
+                    copying.link(f"{self._last}/{candidate}", self._target(path))
                     self.count.linked += 1
                     return True
         return False

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.instants import next_after
-from persistence.store import digests, files, formats, locks, owner, root
+from persistence.store import copying, digests, files, formats, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, QUARANTINE, SERVICE, file_name
 from persistence.upkeep import sums
@@ -87,7 +87,7 @@ class Restore:
                 with locks.alone(f"{self._root}/{SERVICE}", _BUSY):
                     self._begin(layout)
                     file.seek(0)
-                    with files.synced(self._root):
+                    with copying.synced(self._root):
                         yield from self._fill(file)
                     formats.write(f"{self._root}/{LAYOUT}", layout)
 
@@ -143,12 +143,12 @@ class Restore:
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
-        files.make_directories(os.path.dirname(target))
+        copying.make_directories(os.path.dirname(target))
         hashing = hashlib.sha256()
         try:
             with FileIO(files.open_to_read(f"{self.source}/{path}")) as file:
                 status = os.fstat(file.fileno())
-                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                copying.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
         except FileNotFoundError:
             return f"{path}: missing from the backup"
         except DamagedError as error:
