@@ -22,9 +22,7 @@ def read(pieces: Iterable[bytes]) -> FormQuery:
         PersistenceError: whatever ``pieces`` raises about the client.
     """
     with _Reader() as reader:
-        for piece in pieces:
-            reader.feed(piece)
-        reader.finish()
+        reader.read(pieces)
     return form_elements.from_elements(
         reader.root,
         reader.children[_FILTER],

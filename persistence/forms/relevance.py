@@ -27,12 +27,9 @@ def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
     """
     try:
         with _Finder() as finder:
-            for piece in pieces:
-                finder.feed(piece)
-            finder.finish()
+            return finder.read(pieces).edges
     except MalformedXmlError as error:
         raise DamagedError(f"the stored form data cannot be parsed: {error}") from error
-    return finder.edges
 
 
 class _Finder(Streaming):

@@ -10,6 +10,7 @@ one there are no entities.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 from xml.parsers import expat
@@ -61,6 +62,13 @@ class Streaming:
         self._fed = 0
         self.depth = 0
         self._elements = 0
+
+    def read(self, pieces: Iterable[bytes]) -> Self:
+        """Parse a whole document; returns the parser, which knows by then what it was to find."""
+        for piece in pieces:
+            self.feed(piece)
+        self.finish()
+        return self
 
     def feed(self, piece: bytes) -> None:
         """Parse the next piece."""

@@ -87,8 +87,7 @@ def _check(data: bytes) -> None:
     if len(data) > LARGEST:
         raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST} are not taken apart")
     with _Limits() as limits:
-        limits.feed(data)
-        limits.finish()
+        limits.read([data])
 
 
 def _worked(data: bytes, work: Callable[[Tree], T]) -> T:

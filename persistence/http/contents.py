@@ -34,7 +34,7 @@ class Contents:
     def send(self, request: Request, read: Read, headers: Headers) -> Response:
         """The whole content, or of an attachment the range asked for; the open file is taken over."""
         found = read.found
-        file = _opened(found)
+        file = found.opened
         wanted = request.environ.get("HTTP_RANGE")
         if wanted is not None and not read.address.is_main and _range_applies(request, found):
             try:
@@ -132,12 +132,6 @@ class _Measured:
         self._file.close()
         if self._at < self._end and sys.exc_info()[0] is None:
             raise OSError(errno.EIO, f"the content ends {self._end - self._at} bytes early")
-
-
-def _opened(found: Found) -> BinaryIO:
-    if found.file is None:
-        raise ValueError("the content was not opened")
-    return found.file
 
 
 def _range_applies(request: Request, found: Found) -> bool:

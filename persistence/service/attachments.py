@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError, NotFoundError, disk_errors
@@ -35,9 +36,7 @@ class Attachments:
         """
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
         read = self._documents.read(address, Get(user=user))
-        if read.found.file is None:
-            raise ValueError("the content was not opened")
-        holders = holders_in(address, read.found.file)
+        holders = holders_in(address, read.found.opened)
         version = read.found.sidecar.version
         controls = self._controls.of(form, version)
         if controls is None:
@@ -59,10 +58,7 @@ def holders_in(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
 
     try:
         with file, HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
-            while piece := file.read(_CHUNK):
-                reader.feed(piece)
-            reader.finish()
-            return reader.holders
+            return reader.read(iter(partial(file.read, _CHUNK), b"")).holders
     except MalformedXmlError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 

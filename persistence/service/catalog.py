@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
@@ -146,10 +146,7 @@ def _must_be_parsed(found: Found) -> bool:
 def _parsed(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
     try:
         with file, MetadataReader() as reader, disk_errors(f"reading {address}"):
-            while piece := file.read(_CHUNK):
-                reader.feed(piece)
-            reader.finish()
-            return reader.metadata
+            return reader.read(iter(partial(file.read, _CHUNK), b"")).metadata
     except BadRequestError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
 from persistence.errors import DeletedError, NotFoundError
 from persistence.model import versions
@@ -31,19 +32,23 @@ def latest_version(store: View, form: Form) -> int | None:
     return None
 
 
+class Replaces(Enum):
+    """What of a file that is there already a publication replaces."""
+
+    ANYTHING = "whatever is there"
+    OTHER_CONTENT = "not the same content"
+    NOTHING = "nothing: it only fills a gap"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file to publish, received and not yet stored.
-
-    Of a copy, one that is there already with the same content will do; what only fills a gap never replaces anything.
-    """
+    """One file to publish, received and not yet stored."""
 
     name: str
     put: Put
     upload: Upload
     received: Received
-    is_copy: bool = False
-    fills_gap: bool = False
+    replaces: Replaces = Replaces.ANYTHING
 
 
 class Definitions:
@@ -78,8 +83,11 @@ class Definitions:
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
         """Store what was received as files of one version, in turn, while nobody else publishes the form."""
         with self._store.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
-            version, replaces = self._to_publish(form, self._asked(form, asked))
-            return [_commit(writer, DefinitionAddress(form, version, part.name), part, replaces) for part in parts]
+            version, is_replacement = self._to_publish(form, self._asked(form, asked))
+            return [
+                _commit(writer, DefinitionAddress(form, version, part.name), part, is_replacement=is_replacement)
+                for part in parts
+            ]
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
@@ -115,17 +123,19 @@ class Definitions:
         return sidecar.version
 
 
-def _commit(writer: Writer, address: DefinitionAddress, part: Part, replaces: bool) -> Written:  # noqa: FBT001
+def _commit(writer: Writer, address: DefinitionAddress, part: Part, *, is_replacement: bool) -> Written:
     own = writer.current(address)
-    check_precondition(part.put.precondition, address, living(own))
     there = living(own)
-    if there is not None and (part.fills_gap or (part.is_copy and _is_same(there, part.received))):
+    check_precondition(part.put.precondition, address, there)
+    if there is not None and _may_stay(there, part):
         return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
     writer.commit(address, sidecar, part.upload, over=own)
-    return Written(address, sidecar, created=living(own) is None and not replaces, operations=None)
+    return Written(address, sidecar, created=there is None and not is_replacement, operations=None)
 
 
-def _is_same(there: Found, received: Received) -> bool:
-    return there.etag == there.sidecar.id and there.sidecar.digest == received.digest
+def _may_stay(there: Found, part: Part) -> bool:
+    if part.replaces is Replaces.OTHER_CONTENT:
+        return there.etag == there.sidecar.id and there.sidecar.digest == part.received.digest
+    return part.replaces is Replaces.NOTHING

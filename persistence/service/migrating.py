@@ -31,8 +31,6 @@ def migrated(read: Read, target: str) -> bytes:
         DamagedError: what is stored is not well-formed.
         DiskError: it cannot be read.
     """
-    if read.found.file is None:
-        raise ValueError("the content was not opened")
-    with read.found.file as file, disk_errors(f"reading {read.address}"):
+    with read.found.opened as file, disk_errors(f"reading {read.address}"):
         data = file.read(LARGEST + 1)
     return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))

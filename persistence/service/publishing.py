@@ -24,7 +24,7 @@ from persistence.model.holders import Held
 from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.service.content_types import XHTML
-from persistence.service.definitions import Definitions, Part
+from persistence.service.definitions import Definitions, Part, Replaces
 from persistence.service.documents import Documents
 from persistence.service.receiving import receiving
 from persistence.service.requests import Get, Put
@@ -126,7 +126,8 @@ class Publishing:
         address = DefinitionAddress(prepared.form, 1, held.name)
         pieces = _pieces(read)
         upload, received = stack.enter_context(receiving(self._store, address, sidecar.content_type, pieces))
-        return Part(held.name, put, upload, received, is_copy=True, fills_gap=_is_own(held, prepared))
+        replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
+        return Part(held.name, put, upload, received, replaces)
 
     def _source(self, held: Held, prepared: Prepared, user: User) -> Read:
         if held.collection is not None:
@@ -148,9 +149,7 @@ def _is_own(held: Held, prepared: Prepared) -> bool:
 
 def _pieces(read: Read) -> Iterator[bytes]:
     """An open content in pieces; then it is closed."""
-    if read.found.file is None:
-        raise ValueError("the content was not opened")
-    with read.found.file as file, disk_errors(f"reading {read.address}"):
+    with read.found.opened as file, disk_errors(f"reading {read.address}"):
         while piece := file.read(_CHUNK):
             yield piece
 

@@ -40,6 +40,13 @@ class Found:
     size: int
     file: BinaryIO | None = None
 
+    @property
+    def opened(self) -> BinaryIO:
+        """The open content, where it was asked for; ``ValueError`` where it was not."""
+        if self.file is None:
+            raise ValueError("the content was not opened")
+        return self.file
+
 
 def read_sidecar(place: Place) -> Sidecar | None:
     """The sidecar alone; ``None`` where nothing was ever stored.

@@ -70,10 +70,8 @@ class Store(View):
 
     def serving_link(self, found: Found) -> str:
         """A path below the root under which another process may read exactly this open content for an hour."""
-        if found.file is None:
-            raise ValueError("only an open content can be linked")
         with disk_errors("linking a content for the web server"):
-            return serving.link(self.root, found.file, found.etag)
+            return serving.link(self.root, found.opened, found.etag)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
