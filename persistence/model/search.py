@@ -1,0 +1,152 @@
+"""What may be asked of the documents of a form, and what is answered (spec search 1 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from persistence.model.instants import Instant
+from persistence.model.operations import DELETE, READ, UPDATE
+
+
+class Match(Enum):
+    """How the text of a control query is compared, by its name in requests."""
+
+    SUBSTRING = "substring"
+    TOKEN = "token"  # noqa: S105 - a word of the interface
+    EXACT = "exact"
+
+
+class Field(Enum):
+    """What is known of a document beside its content, by its name in requests."""
+
+    CREATED = "created"
+    LAST_MODIFIED = "last-modified"
+    CREATED_BY = "created-by"
+    LAST_MODIFIED_BY = "last-modified-by"
+    WORKFLOW_STAGE = "workflow-stage"
+
+
+class Comparison(Enum):
+    """How a field is compared, by its name in requests: times with the last two, texts with the first."""
+
+    EXACT = "exact"
+    GTE = "gte"
+    LT = "lt"
+
+
+class Drafts(Enum):
+    """Whether drafts are looked for, by the name in requests."""
+
+    INCLUDE = "include"
+    EXCLUDE = "exclude"
+    ONLY = "only"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFilter:
+    """A condition on the values of an indexed control: one of them matches ``text``, which is not empty."""
+
+    path: str
+    match: Match
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFilter:
+    """A condition on a field; ``value`` is an ``Instant`` where the field is a time."""
+
+    field: Field
+    comparison: Comparison
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """An order of documents by a field or by a control's path; those saved last come first among equals."""
+
+    by: Field | str = Field.LAST_MODIFIED
+    is_descending: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WhichDrafts:
+    """Whether drafts are found; ``for_document`` and ``never_saved`` narrow down those of ``ONLY`` (search 1.5)."""
+
+    kind: Drafts = Drafts.INCLUDE
+    for_document: str | None = None
+    never_saved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Whose documents are seen: those for which at least one of these holds (spec search 1.8, step 2)."""
+
+    creator: str | None = None
+    group: str | None = None
+    organizations: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The documents that are looked at: of some versions of a form, or of all, and without ``sight`` whoever's."""
+
+    versions: tuple[int, ...] | None = None
+    drafts: WhichDrafts = WhichDrafts()
+    sight: Sight | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The conditions, all of which hold, the order, and the part of the list that is wanted.
+
+    ``text`` is looked for anywhere in the text of a document; empty, there is no such condition.
+    """
+
+    text: str = ""
+    controls: tuple[ControlFilter, ...] = ()
+    fields: tuple[FieldFilter, ...] = ()
+    sort: Sort = Sort()
+    offset: int = 0
+    size: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A request to search.
+
+    ``paths`` are the controls whose values are asked for, in that order; with ``all_indexed`` they are those of the
+    index, and ``query`` is still to be cut down to them. Who has one of the operations ``any_of`` finds a document.
+    """
+
+    query: Query = Query()
+    paths: tuple[str, ...] = ()
+    drafts: WhichDrafts = WhichDrafts()
+    any_of: tuple[str, ...] = (READ, UPDATE, DELETE)
+    all_indexed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A document that was found; ``values`` are those of its indexed controls in document order, none of them empty."""
+
+    document: str
+    version: int
+    is_draft: bool
+    created: Instant
+    modified: Instant
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    stage: str | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """How many documents match, and those of the part of the list that was wanted."""
+
+    total: int = 0
+    page: tuple[Hit, ...] = ()
