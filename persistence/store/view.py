@@ -100,10 +100,10 @@ class View:
                 return
         yield from sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
 
-    def documents(self, form: Form) -> Iterator[str]:
-        """The ids of the documents in ``data``, deleted ones too, in no order and without reading them all at once."""
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """The ids of the documents of a collection, deleted ones too, in no order and without reading them all at once."""
         with disk_errors(f"listing the documents of {form}"):
-            yield from _names(self._layout.documents(form, Collection.DATA))
+            yield from _names(self._layout.documents(form, collection))
 
 
 def _names(directory: str) -> Iterator[str]:

@@ -1,0 +1,288 @@
+"""The conditions of a search in SQL.
+
+A condition *leads* to the documents that meet it, and *tells* of one document whether it does. One of the conditions of
+a search leads, and the others tell: which one, ``finding`` decides.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from persistence.index.records import (
+    COLUMNS,
+    FACTS,
+    SEPARATOR,
+    Fact,
+    column_of,
+    decode,
+    first_row,
+    key_of,
+)
+from persistence.index.schema import FIELDS
+from persistence.model.instants import Instant
+from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope, Sight
+
+_TRIGRAM = 3
+_MOST_TRIGRAMS = 5
+"""Of a text this many are looked for, the rarest ones: each of the others is a long list to be read for little."""
+
+_LONGEST = 100
+"""Characters of a text of which trigrams are looked for."""
+
+_BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
+_AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
+
+Parameter = str | int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A piece of SQL with its parameters; ``{shelves}`` stands for the list of the shelves that are searched."""
+
+    text: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition.
+
+    ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice; ``tells`` is an expression that
+    is true of ``c``, a row and its shelf, where the document meets it, and ``is_quick`` where that needs no look at the
+    document. ``narrows`` selects the rows of some documents among which are all that meet it; without it, ``is_scan``
+    says that ``leads`` looks at everything. With ``is_ordered``, ``leads`` goes by row in a shelf.
+    """
+
+    leads: Sql
+    tells: Sql
+    narrows: Sql | None = None
+    is_scan: bool = False
+    is_quick: bool = False
+    is_ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """The numbers of the indexed controls by path; of ``several``, a document may have more than one value."""
+
+    numbers: Mapping[str, int]
+    several: frozenset[int]
+
+
+def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -> list[Condition] | None:
+    """The conditions of a search; ``None`` where no document can meet them, for a control that is not indexed."""
+    found: list[Condition] = []
+    if scope.sight is not None:
+        found.append(_seen(scope.sight))
+    if scope.drafts.kind is Drafts.ONLY:
+        if scope.drafts.for_document is not None:
+            found.append(_draft_of(scope.drafts.for_document))
+        elif scope.drafts.never_saved:
+            found.append(_never_saved())
+    for control in query.controls:
+        number = controls.numbers.get(control.path)
+        if number is None:
+            return None
+        found.append(_matching(number, control, "DISTINCT" if number in controls.several else "", rarity))
+    found += _fields(query.fields)
+    if query.text:
+        found.append(_anywhere(query.text.casefold(), rarity))
+    return found
+
+
+def install(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that conditions use."""
+    connection.create_function("has_part", 3, _has_part, deterministic=True)
+    connection.create_function("has_words", 3, _has_words, deterministic=True)
+
+
+def _has_part(card: str, number: int, folded: str) -> bool:
+    return any(folded in value.casefold() for value in decode(card).of(number))
+
+
+def _has_words(card: str, number: int, folded: str) -> bool:
+    wanted = set(folded.split())
+    return any(wanted <= set(value.casefold().split(" ")) for value in decode(card).of(number))
+
+
+def _keyed(number: int, text: str) -> Condition:
+    """A control or a fact has exactly this value."""
+    fold, value = key_of(text)
+    return Condition(
+        Sql(
+            "SELECT row, shelf FROM entries WHERE number = ? AND shelf IN {shelves} AND fold = ? AND value = ?",
+            (number, fold, value),
+        ),
+        Sql(
+            "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.shelf = c.shelf AND e.fold = ? AND e.value = ?"
+            " AND e.row = c.row)",
+            (number, fold, value),
+        ),
+        is_quick=True,
+        is_ordered=True,
+    )
+
+
+def _seen(sight: Sight) -> Condition:
+    """The document is of somebody whose documents are seen."""
+    holders = [(Fact.CREATED_BY, sight.creator), (Fact.GROUP, sight.group)]
+    holders += [(Fact.ORGANIZATION, organization) for organization in sorted(sight.organizations)]
+    each = [_keyed(fact, name) for fact, name in holders if name is not None]
+    if len(each) == 1:
+        return each[0]
+    return Condition(
+        Sql(" UNION ".join(one.leads.text for one in each), _all(one.leads for one in each)),
+        Sql(f"({' OR '.join(one.tells.text for one in each)})", _all(one.tells for one in each)),
+        is_quick=True,
+    )
+
+
+def _draft_of(document: str) -> Condition:
+    return Condition(
+        Sql("SELECT row, shelf FROM documents WHERE document = ? AND draft AND shelf IN {shelves}", (document,)),
+        Sql("EXISTS (SELECT 1 FROM documents d WHERE d.document = ? AND d.draft AND d.row = c.row)", (document,)),
+        is_quick=True,
+    )
+
+
+def _never_saved() -> Condition:
+    saved = "EXISTS (SELECT 1 FROM documents s WHERE s.document = {of}.document AND NOT s.draft)"
+    return Condition(
+        Sql(f"SELECT row, shelf FROM documents d WHERE shelf IN {{shelves}} AND NOT {saved.format(of='d')}"),
+        Sql(f"EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND NOT {saved.format(of='d')})"),
+        is_scan=True,
+    )
+
+
+def _fields(filters: Iterable[FieldFilter]) -> list[Condition]:
+    """The conditions on facts; those on one time are one, so that they lead to what lies between them."""
+    found = []
+    limits: dict[Field, list[FieldFilter]] = {}
+    for each in filters:
+        if each.comparison is Comparison.EXACT:
+            found.append(_keyed(FACTS[each.field], each.value))
+        else:
+            limits.setdefault(each.field, []).append(each)
+    for field, bounds in limits.items():
+        low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
+        high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
+        found.append(_saved(low, high) if field is Field.LAST_MODIFIED else _between(FACTS[field], low, high))
+    return found
+
+
+def _between(number: int, low: str, high: str) -> Condition:
+    """A time among the facts is not before the first and before the second."""
+    return Condition(
+        Sql(
+            "SELECT row, shelf FROM entries WHERE number = ? AND shelf IN {shelves} AND fold >= ? AND fold < ?",
+            (number, low, high),
+        ),
+        Sql("EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND d.created >= ? AND d.created < ?)", (low, high)),
+    )
+
+
+def _saved(low: str, high: str) -> Condition:
+    """The last save is not before the first time and before the second."""
+    bounds = first_row(Instant(low)), first_row(Instant(high))
+    return Condition(
+        Sql("SELECT row, shelf FROM documents WHERE shelf IN {shelves} AND row >= ? AND row < ?", bounds),
+        Sql("(c.row >= ? AND c.row < ?)", bounds),
+        is_quick=True,
+        is_ordered=True,
+    )
+
+
+def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity) -> Condition:
+    folded = control.text.casefold()
+    if control.match is Match.EXACT:
+        return _keyed(number, control.text)
+    if control.match is Match.SUBSTRING:
+        return _part(number, _Part([folded], Sql("instr(fold, ?)", (folded,)), "has_part", folded), distinct, rarity)
+    words = folded.split()
+    in_words = Sql(" AND ".join(["instr(' ' || fold || ' ', ?)"] * len(words)), tuple(f" {word} " for word in words))
+    return _part(number, _Part(words, in_words, "has_words", folded), distinct, rarity)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A condition on the text of one value: it has all the ``texts`` in it.
+
+    ``scanned`` is true of a fold that is not cut, and ``function`` says the same of a card with ``folded``.
+    """
+
+    texts: list[str]
+    scanned: Sql
+    function: str
+    folded: str
+
+
+def _part(number: int, part: _Part, distinct: str, rarity: Rarity) -> Condition:
+    told = part.function + "({of}, ?, ?)"
+    card = "(SELECT card FROM documents d WHERE d.row = {of}.row)"
+    parameters = (number, part.folded)
+    scans = Sql(
+        f"SELECT {distinct} row, shelf FROM entries e WHERE number = ? AND shelf IN {{shelves}} AND fold > 0 AND CASE"
+        f" WHEN substr(fold, -1) = '{SEPARATOR}' THEN {told.format(of=card.format(of='e'))}"
+        f" ELSE {part.scanned.text} END",
+        (number, *parameters, *part.scanned.parameters),
+    )
+    tells = Sql(told.format(of=card.format(of="c")), parameters)
+    trigrams = _trigrams(part.texts, column_of(number), rarity)
+    if not trigrams:
+        return Condition(scans, tells, is_scan=True)
+    match = f"{FIELDS[column_of(number)]} : ({trigrams})"
+    return Condition(scans, tells, Sql("SELECT rowid AS row FROM fields WHERE fields MATCH ?", (match,)))
+
+
+def _anywhere(folded: str, rarity: Rarity) -> Condition:
+    """A text node of the document has the text in it."""
+    in_fields = " OR ".join(f"instr(f.c{number}, ?)" for number in range(COLUMNS))
+    tells = Sql(
+        "(EXISTS (SELECT 1 FROM rests_content r WHERE r.id = c.row AND instr(r.c0, ?))"
+        f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = c.row AND ({in_fields})))",
+        (folded,) * (COLUMNS + 1),
+    )
+    scans = Sql(
+        "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
+        " CROSS JOIN documents d INDEXED BY documents_by_shelf ON d.shelf IN {shelves} AND d.row = r.id"
+        f" WHERE instr(r.c0, ?) OR {in_fields}",
+        tells.parameters,
+    )
+    trigrams = _trigrams([folded], None, rarity)
+    if not trigrams:
+        return Condition(scans, tells, is_scan=True)
+    either = "SELECT rowid AS row FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?"
+    return Condition(scans, tells, Sql(either, (trigrams, trigrams)))
+
+
+Rarity = Callable[[str, int | None], int]
+"""How often a trigram is met, roughly, in a column of fields or in any text: only which is rarer matters."""
+
+
+def _trigrams(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
+    """What the index of texts is asked: for the rarest trigrams of the parts, the rarest first.
+
+    Empty where all parts are too short to have one.
+    """
+    found = dict.fromkeys(
+        part[at : at + _TRIGRAM] for part in parts for at in range(min(len(part), _LONGEST) - _TRIGRAM + 1)
+    )
+    if len(found) > 1:
+        found = dict.fromkeys(sorted(found, key=lambda each: rarity(each, column))[:_MOST_TRIGRAMS])
+    return " AND ".join(_quoted(each) for each in found)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _all(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
+    return tuple(parameter for part in parts for parameter in part.parameters)
+
+
+def tested(found: Iterable[Condition]) -> Sql:
+    """An expression that is true of ``c`` where it meets all of the conditions; those that are quick to tell first."""
+    ordered = sorted(found, key=lambda condition: not condition.is_quick)
+    return Sql(" AND ".join(each.tells.text for each in ordered) or "1", _all(each.tells for each in ordered))

@@ -1,0 +1,241 @@
+"""Searching an index: which condition leads, and in what order documents come."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from persistence.index.conditions import Condition, Controls, Rarity, Sql, conditions, tested
+from persistence.index.records import FACTS, NOTHING, Card, Edge, Fold, Value, decode, key_of, order_of
+from persistence.model.search import Drafts, Field, Query, Scope
+
+_FEW = 20_000
+"""Documents that are gathered at once; where more are found, the list is walked along in its order."""
+
+_SAMPLES = 2_000, 20_000, 200_000
+"""Up to how many documents it is counted where each condition leads, until one leads to fewer."""
+
+_NEWEST = 20_000
+"""Documents among which a page of the newest is looked for first, of those that have one of the first places."""
+_NEAR = 1_000
+
+_MOST_ARMS = 400
+"""Queries in one statement; SQLite allows 500."""
+
+_WALKING, _SORTING = 1, 10
+"""What a document costs that is passed by on a walk, and one that is sorted; only their ratio matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document that was found: what the index says of it, and the mark of the state of its files."""
+
+    document: str
+    is_draft: bool
+    mark: str
+    card: Card
+
+
+def find(connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity) -> tuple[int, list[Found]]:
+    """How many documents a search finds, and those on the page; raises ``sqlite3.Error``."""
+    total, rows = _Search(connection, scope, query, rarity).run()
+    found = (connection.execute(_ONE, (row,)).fetchone() for row in rows)
+    return total, [Found(document, bool(draft), mark, decode(card)) for document, draft, mark, card in found]
+
+
+_ONE = "SELECT document, draft, mark, card FROM documents WHERE row = ?"
+
+
+def controls_of(connection: sqlite3.Connection) -> Controls:
+    """The controls that an index knows."""
+    found = connection.execute("SELECT path, number, several FROM controls").fetchall()
+    return Controls({path: number for path, number, _ in found}, frozenset(row[1] for row in found if row[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """The saved documents, or the drafts, of one version, and which controls its documents have entries of."""
+
+    number: int
+    documents: int
+    controls: frozenset[int]
+
+
+def shelves(connection: sqlite3.Connection, scope: Scope) -> list[Shelf]:
+    """The shelves that a search looks at, without empty ones."""
+    found = connection.execute(
+        "SELECT s.number, s.documents, e.controls, s.version, s.draft FROM shelves s JOIN editions e USING (version)"
+        " WHERE NOT s.hidden AND s.documents > 0 ORDER BY s.number"
+    )
+    wanted = {Drafts.INCLUDE: (0, 1), Drafts.EXCLUDE: (0,), Drafts.ONLY: (1,)}[scope.drafts.kind]
+    return [
+        Shelf(number, documents, frozenset(json.loads(controls or "[]")))
+        for number, documents, controls, version, draft in found
+        if draft in wanted and (scope.versions is None or version in scope.versions)
+    ]
+
+
+class _Search:
+    """One search."""
+
+    def __init__(self, connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity) -> None:
+        self._connection = connection
+        self._query = query
+        self._shelves = shelves(connection, scope)
+        self._controls = controls_of(connection)
+        self._conditions = conditions(scope, query, self._controls, rarity)
+
+    def run(self) -> tuple[int, list[int]]:
+        """The number of documents, and the rows of the page."""
+        if self._conditions is None or not self._shelves:
+            return 0, []
+        if not self._conditions:
+            total = sum(shelf.documents for shelf in self._shelves)
+            return total, self._walk(total, tested(()))
+        leading = self._leading(self._conditions)
+        source = leading.leads
+        tests = [each for each in self._conditions if each is not leading]
+        if leading.narrows is not None:
+            candidates = self._candidates(leading.narrows)
+            if candidates is not None:
+                source, tests = candidates, self._conditions
+        where = tested(tests)
+        found = self._rows("SELECT c.row", source, where, f"LIMIT {_FEW + 1}")
+        if len(found) <= _FEW:
+            return len(found), self._page(found)
+        total = self._rows("SELECT count(*)", source, where)[0]
+        return total, self._page_of_many(total, leading, source, where)
+
+    def _leading(self, found: Sequence[Condition]) -> Condition:
+        """The condition that leads to the fewest documents, as far as that is told quickly."""
+        quick = [condition for condition in found if not condition.is_scan]
+        if len(quick) < 2:  # noqa: PLR2004 - nothing to choose between
+            return next(iter(quick or found))
+        for most in _SAMPLES:
+            reached = [self._reach(condition.narrows or condition.leads, most) for condition in quick]
+            if min(reached) < most:
+                break
+        return quick[reached.index(min(reached))]
+
+    def _reach(self, source: Sql, most: int) -> int:
+        """How many documents there are to look at, counted up to a limit."""
+        bound = self._bound(source, self._shelves)
+        text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
+        return int(self._connection.execute(text, bound.parameters).fetchone()[0])
+
+    def _candidates(self, narrows: Sql) -> Sql | None:
+        """The documents to look at, if they are few."""
+        found = self._connection.execute(f"{narrows.text} LIMIT {_FEW + 1}", narrows.parameters).fetchall()
+        if len(found) > _FEW:
+            return None
+        return Sql(
+            "SELECT d.row, d.shelf FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+            " WHERE d.shelf IN {shelves}",
+            (json.dumps([row for (row,) in found]),),
+        )
+
+    def _rows(self, select: str, source: Sql, where: Sql, end: str = "") -> list[int]:
+        leads = self._bound(source, self._shelves)
+        text = f"{select} FROM ({leads.text}) c WHERE {where.text} {end}"
+        return [row for (row,) in self._connection.execute(text, leads.parameters + where.parameters)]
+
+    def _page_of_many(self, total: int, leading: Condition, source: Sql, where: Sql) -> list[int]:
+        """The page where too many documents were found to be gathered."""
+        if self._sorted_by() is not None:
+            return self._walk(total, tested(self._conditions or ()))
+        if leading.is_ordered:
+            return self._walk(total, where, leading)
+        size, begin = self._query.size, self._query.offset
+        if begin >= total:
+            return []
+        if self._is_newest_first() and begin + size <= _NEAR:
+            # Where many are found, those of the first page are usually among the newest.
+            near = self._walk(total, tested(self._conditions or ()), most=_NEWEST)
+            if len(near) == min(size, total - begin):
+                return near
+        order = "DESC" if self._is_newest_first() else "ASC"
+        return self._rows("SELECT c.row", source, where, f"ORDER BY c.row {order} LIMIT {size} OFFSET {begin}")
+
+    def _page(self, rows: list[int]) -> list[int]:
+        """The page of documents that were gathered."""
+        begin, end = self._query.offset, self._query.offset + self._query.size
+        sort, number = self._query.sort, self._sorted_by()
+        if begin >= len(rows):
+            return []
+        if number is None:
+            return sorted(rows, reverse=self._is_newest_first())[begin:end]
+        passed = end / len(rows) * sum(shelf.documents for shelf in self._shelves)
+        if passed * _WALKING < len(rows) * _SORTING:
+            return self._walk(len(rows), Sql("c.row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)))
+        rows.sort(reverse=True)
+        rows.sort(key=partial(self._sort_key, number), reverse=sort.is_descending)
+        return rows[begin:end]
+
+    def _sort_key(self, number: int, row: int) -> tuple[bool, Fold, bool, Value]:
+        card = decode(self._connection.execute("SELECT card FROM documents WHERE row = ?", (row,)).fetchone()[0])
+        keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
+        return max(keys) if self._query.sort.is_descending else min(keys)
+
+    def _walk(self, total: int, where: Sql, leading: Condition | None = None, most: int | None = None) -> list[int]:
+        """The page, by going along the documents in their order, or along those to which a condition leads.
+
+        Of each shelf no more than ``most`` documents are looked at.
+        """
+        begin, size = self._query.offset, self._query.size
+        if begin >= total:
+            return []
+        number = self._sorted_by()
+        if number is None:
+            order = f"row {'DESC' if self._is_newest_first() else 'ASC'}"
+        else:
+            direction = "DESC" if self._query.sort.is_descending else "ASC"
+            order = f"fold {direction}, value {direction}, row DESC"
+        found: list[Sql] = []
+        for shelf in self._shelves:
+            source = self._bound(leading.leads, [shelf]) if leading is not None else self._along(shelf, number)
+            near = "" if most is None else f" ORDER BY {order} LIMIT {most}"
+            text = f"SELECT c.* FROM ({source.text}{near}) c WHERE {where.text} ORDER BY {order}"
+            found.append(Sql(text, source.parameters + where.parameters))
+        if len(found) == 1:
+            text, parameters = found[0].text, found[0].parameters
+        else:
+            arms = [f"SELECT * FROM ({each.text} LIMIT {begin + size})" for each in found]
+            text = f"SELECT * FROM ({' UNION ALL '.join(arms)}) ORDER BY {order}"
+            parameters = tuple(parameter for each in found for parameter in each.parameters)
+        rows = self._connection.execute(f"{text} LIMIT {size} OFFSET {begin}", parameters)
+        return [row[0] for row in rows]
+
+    def _along(self, shelf: Shelf, number: int | None) -> Sql:
+        """The documents of a shelf with what they are sorted by."""
+        if number is None:
+            return Sql("SELECT row, shelf FROM documents WHERE shelf = ?", (shelf.number,))
+        if number > 0 and number not in shelf.controls:
+            return Sql(
+                f"SELECT row, shelf, {NOTHING} AS fold, {NOTHING} AS value FROM documents WHERE shelf = ?",
+                (shelf.number,),
+            )
+        edge = Edge.HIGHEST if self._query.sort.is_descending else Edge.LOWEST
+        return Sql(
+            "SELECT row, shelf, fold, value FROM entries WHERE number = ? AND shelf = ? AND edge & ?",
+            (number, shelf.number, int(edge)),
+        )
+
+    def _sorted_by(self) -> int | None:
+        """The number of the control or fact that documents are sorted by; ``None`` where it is the last save."""
+        by = self._query.sort.by
+        if by is Field.LAST_MODIFIED:
+            return None
+        return FACTS[by] if isinstance(by, Field) else self._controls.numbers.get(by)
+
+    def _is_newest_first(self) -> bool:
+        """Whether the last save comes first: also where nothing has a value of what is sorted by."""
+        sort = self._query.sort
+        return sort.is_descending or sort.by is not Field.LAST_MODIFIED
+
+    @staticmethod
+    def _bound(sql: Sql, among: Iterable[Shelf]) -> Sql:
+        numbers = ", ".join(str(shelf.number) for shelf in among)
+        return Sql(sql.text.replace("{shelves}", f"({numbers})"), sql.parameters)

@@ -1,0 +1,210 @@
+"""What the index keeps of a document, as values: its card, its entries and its columns of text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+
+import msgspec
+
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.search import Field
+
+SEPARATOR = "\x1f"
+"""Between texts that are kept as one: a character that XML cannot have, so that no text that is looked for has it."""
+
+COLUMNS = 32
+"""Columns of text of indexed controls; the controls have them in turn."""
+
+LONGEST_KEY = 200
+"""Characters of a value by which it is sorted; two that differ only after these are still told apart."""
+
+NOTHING = 0
+"""The fold, and the value, of a control without a value: before every text."""
+
+AS_FOLDED = b""
+"""The value of an entry whose fold is the value itself: after every text, as small letters are after capitals."""
+
+ROWS_PER_MILLISECOND = 1 << 20
+
+Fold = str | int
+Value = str | int | bytes
+
+
+class Fact(IntEnum):
+    """What is entered like a control's value though it is none: the numbers that no control has."""
+
+    CREATED = -1
+    CREATED_BY = -2
+    LAST_MODIFIED_BY = -3
+    WORKFLOW_STAGE = -4
+    GROUP = -5
+    ORGANIZATION = -6
+
+
+FACTS: Mapping[Field, Fact] = {
+    Field.CREATED: Fact.CREATED,
+    Field.CREATED_BY: Fact.CREATED_BY,
+    Field.LAST_MODIFIED_BY: Fact.LAST_MODIFIED_BY,
+    Field.WORKFLOW_STAGE: Fact.WORKFLOW_STAGE,
+}
+"""The facts that searches name; the time of the last save is the order of the rows."""
+
+
+class Edge(IntFlag):
+    """Whether a value is the one that a document is sorted by: the lowest going up, the highest going down."""
+
+    NONE = 0
+    LOWEST = 1
+    HIGHEST = 2
+
+
+class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All that an answer says of a document, and the values of every indexed control by its number."""
+
+    version: int
+    created: Instant
+    modified: Instant
+    creator: str | None
+    group: str | None
+    organization: tuple[str, ...]
+    modifier: str | None
+    stage: str | None
+    values: dict[int, tuple[str, ...]]
+
+    def of(self, number: int) -> tuple[str, ...]:
+        """The values under a number, of a control or a fact."""
+        if number > 0:
+            return self.values.get(number, ())
+        match number:
+            case Fact.ORGANIZATION:
+                return self.organization
+            case Fact.CREATED:
+                said: str | None = self.created
+            case Fact.CREATED_BY:
+                said = self.creator
+            case Fact.LAST_MODIFIED_BY:
+                said = self.modifier
+            case Fact.WORKFLOW_STAGE:
+                said = self.stage
+            case _:
+                said = self.group
+        return () if said is None else (said,)
+
+
+_encoder = msgspec.json.Encoder()
+decode = msgspec.json.Decoder(Card).decode
+"""A card from its JSON."""
+
+
+def encode(card: Card) -> str:
+    """A card as JSON."""
+    return _encoder.encode(card).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document as it is taken in: ``values`` by path, ``rest`` the text that is in none of them.
+
+    ``mark`` tells the state of its files from every other, and ``definition`` the state of the definition it was
+    read by.
+    """
+
+    document: str
+    is_draft: bool
+    version: int
+    mark: str
+    created: Instant
+    modified: Instant
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    stage: str | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rest: str = ""
+
+    def card(self, numbers: Mapping[str, int]) -> Card:
+        """The card; ``numbers`` are those of the controls of the form by path."""
+        return Card(
+            version=self.version,
+            created=self.created,
+            modified=self.modified,
+            creator=self.creator,
+            group=self.group,
+            organization=self.organization,
+            modifier=self.modifier,
+            stage=self.stage,
+            values={number: self.values.get(path, ()) for path, number in numbers.items()},
+        )
+
+
+def first_row(modified: Instant) -> int:
+    """The lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
+    return epoch_nanoseconds(modified) // 1_000_000 * ROWS_PER_MILLISECOND
+
+
+def key_of(value: str) -> tuple[Fold, Value]:
+    """What a value is entered under: its folded text and, where that differs, the value."""
+    folded = value.casefold()
+    if len(value) > LONGEST_KEY or len(folded) > LONGEST_KEY:
+        digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:32]
+        return folded[:LONGEST_KEY] + SEPARATOR, digest
+    return folded, AS_FOLDED if folded == value else value
+
+
+def is_cut(fold: Fold) -> bool:
+    """Whether an entry has only the beginning of its value."""
+    return isinstance(fold, str) and fold.endswith(SEPARATOR)
+
+
+Entry = tuple[int, Fold, Value, int]
+"""Number, fold, value and edge."""
+
+BOTH = int(Edge.LOWEST | Edge.HIGHEST)
+"""The edge of an only value."""
+
+
+def entries(card: Card) -> Iterator[Entry]:
+    """The entries of a document under its facts and under the controls of its form."""
+    for number in (*Fact, *card.values):
+        values = card.of(number)
+        if number is Fact.CREATED:
+            yield int(number), card.created, AS_FOLDED, BOTH  # as it is, so that times are compared
+        elif not values:
+            yield int(number), NOTHING, NOTHING, BOTH
+        elif len(values) == 1:
+            yield int(number), *key_of(values[0]), BOTH
+        else:
+            yield from _several(int(number), values)
+
+
+def _several(number: int, values: Iterable[str]) -> Iterator[Entry]:
+    keys = sorted({key_of(value) for value in values}, key=order_of)
+    for at, (fold, value) in enumerate(keys):
+        edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)
+        yield number, fold, value, int(edge)
+
+
+def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, bool, Value]:
+    """The order in which SQLite sorts keys: numbers, texts, bytes."""
+    fold, value = key
+    return isinstance(fold, str), fold, isinstance(value, bytes), value
+
+
+def columns(card: Card) -> tuple[str | None, ...]:
+    """The columns of text of the indexed controls, folded."""
+    found: list[str | None] = [None] * COLUMNS
+    for number, values in card.values.items():
+        if values:
+            at, text = column_of(number), SEPARATOR.join(values).casefold()
+            before = found[at]
+            found[at] = text if before is None else f"{before}{SEPARATOR}{text}"
+    return tuple(found)
+
+
+def column_of(number: int) -> int:
+    """The column of text of a control."""
+    return number % COLUMNS

@@ -1,0 +1,149 @@
+"""Changing the rows of an index: documents go out with everything that was kept of them, and come in again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from persistence.index.records import (
+    BOTH,
+    ROWS_PER_MILLISECOND,
+    Fold,
+    Record,
+    Value,
+    columns,
+    decode,
+    encode,
+    entries,
+    first_row,
+)
+from persistence.index.schema import FIELDS
+
+_ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
+_ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
+_ADD_ENTRY = "INSERT INTO entries (number, shelf, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
+_REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?"
+_ADD_DOCUMENT = (
+    "INSERT INTO documents (row, shelf, draft, document, mark, round, created, card) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+Name = tuple[str, bool]
+"""A document, and whether its draft is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A version of the form as documents are read by it.
+
+    ``numbers`` are those of its indexed controls by path, in the order of the index; ``round`` is another one whenever
+    its documents must be read anew.
+    """
+
+    version: int
+    round: int
+    numbers: Mapping[str, int]
+
+
+class Rows:
+    """The rows of one index, to be changed within a transaction of its connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._shelves: dict[tuple[int, bool], int] = {}
+
+    def numbers(self, paths: Iterable[str]) -> dict[str, int]:
+        """The numbers of controls by path; those that have none get one."""
+        found = {}
+        for path in paths:
+            row = self._connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()
+            if row is None:
+                row = (self._connection.execute("INSERT INTO controls (path) VALUES (?)", (path,)).lastrowid,)
+            found[path] = int(row[0])
+        return found
+
+    def remove(self, names: Iterable[Name]) -> None:
+        """Take documents out; those that are not there are none the worse for it."""
+        execute = self._connection.execute
+        found = []
+        for document, is_draft in names:
+            found += execute(
+                "SELECT row, shelf, card FROM documents WHERE document = ? AND draft = ?", (document, is_draft)
+            ).fetchall()
+        gone: Counter[int] = Counter()
+        for row, shelf, card in sorted(found):  # in order: the index of texts is written out where a row goes back
+            execute("DELETE FROM fields WHERE rowid = ?", (row,))
+            execute("DELETE FROM rests WHERE rowid = ?", (row,))
+            execute("DELETE FROM documents WHERE row = ?", (row,))
+            gone[shelf] -= 1
+            self._connection.executemany(
+                _REMOVE_ENTRY, [(number, shelf, fold, value, row) for number, fold, value, _ in entries(decode(card))]
+            )
+        self._count(gone)
+
+    def add(self, records: Iterable[Record], editions: Mapping[int, Edition]) -> None:
+        """Take in documents of which there is no row; ``editions`` are those of their versions."""
+        execute = self._connection.execute
+        come: Counter[int] = Counter()
+        entered: list[tuple[int, int, Fold, Value, int, int]] = []
+        for record in sorted(records, key=lambda record: record.modified):
+            edition = editions[record.version]
+            card = record.card(edition.numbers)
+            shelf = self.shelf(record.version, is_draft=record.is_draft)
+            row = self._free(first_row(record.modified))
+            execute(
+                _ADD_DOCUMENT,
+                (
+                    row,
+                    shelf,
+                    record.is_draft,
+                    record.document,
+                    record.mark,
+                    edition.round,
+                    record.created,
+                    encode(card),
+                ),
+            )
+            execute(_ADD_FIELDS, (row, *columns(card)))
+            execute(_ADD_REST, (row, record.rest.casefold()))
+            entered += [(number, shelf, fold, value, row, edge) for number, fold, value, edge in entries(card)]
+            come[shelf] += 1
+        self._connection.executemany(_ADD_ENTRY, entered)
+        self._note_several({number for number, *_, edge in entered if edge != BOTH})
+        self._count(come)
+
+    def shelf(self, version: int, *, is_draft: bool) -> int:
+        """The shelf that is seen of the saved documents, or of the drafts, of a version."""
+        known = self._shelves.get((version, is_draft))
+        if known is not None:
+            return known
+        key = version, is_draft
+        found = self._connection.execute(
+            "SELECT number FROM shelves WHERE version = ? AND draft = ? AND NOT hidden", key
+        ).fetchone()
+        if found is None:
+            made = self._connection.execute("INSERT INTO shelves (version, draft) VALUES (?, ?)", key).lastrowid
+            found = (made,)
+        self._shelves[key] = int(found[0])
+        return self._shelves[key]
+
+    def _free(self, first: int) -> int:
+        """A row for another document that was saved at the same instant."""
+        end = first + ROWS_PER_MILLISECOND
+        last = self._connection.execute(
+            "SELECT max(row) FROM documents WHERE row >= ? AND row < ?", (first, end)
+        ).fetchone()[0]
+        return first if last is None else int(last) + 1
+
+    def _note_several(self, numbers: Iterable[int]) -> None:
+        """Remember of which controls a document may have several values; facts are none."""
+        self._connection.executemany(
+            "UPDATE controls SET several = 1 WHERE number = ? AND NOT several", [(number,) for number in numbers]
+        )
+
+    def _count(self, changes: Mapping[int, int]) -> None:
+        self._connection.executemany(
+            "UPDATE shelves SET documents = documents + ? WHERE number = ?",
+            [(change, shelf) for shelf, change in changes.items()],
+        )

@@ -1,0 +1,43 @@
+"""The tables of an index."""
+
+from __future__ import annotations
+
+from persistence.index.records import COLUMNS
+
+SCHEMA = 1
+"""The version of the tables and of what is written into them; an index of another one is built anew."""
+
+FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
+"""The columns of text of indexed controls."""
+
+TABLES = f"""
+CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE controls (number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, several INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE editions (
+    version INTEGER PRIMARY KEY, mark TEXT NOT NULL, controls TEXT, round INTEGER NOT NULL,
+    is_outdated INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE shelves (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, draft INTEGER NOT NULL, hidden INTEGER NOT NULL DEFAULT 0,
+    documents INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE documents (
+    row INTEGER PRIMARY KEY, shelf INTEGER NOT NULL, draft INTEGER NOT NULL, document TEXT NOT NULL, mark TEXT NOT NULL,
+    round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
+);
+CREATE TABLE entries (
+    number INTEGER NOT NULL, shelf INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
+    edge INTEGER NOT NULL, PRIMARY KEY (number, shelf, fold, value, row)
+) WITHOUT ROWID;
+CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE VIRTUAL TABLE fields USING fts5(
+    {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
+);
+CREATE VIRTUAL TABLE rests USING fts5(rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0);
+"""
+
+INDEXES = """
+CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
+CREATE INDEX documents_by_shelf ON documents (shelf, row);
+"""
+"""Apart, because a new index is filled before it has them."""

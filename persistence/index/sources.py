@@ -1,0 +1,144 @@
+"""What an index is made from: the definitions and documents of one form, read from the tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache, partial
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
+from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.forms.trees import LARGEST
+from persistence.forms.values import Extracted, ValueReader
+from persistence.index.records import Record
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.index_keys import Key
+from persistence.store.reading import NOTHING_THERE, Found, Mark
+from persistence.store.view import View
+
+_CHUNK = 1 << 18
+_DESIGNER_MARK = "designer"
+_NOTHING = Extracted({}, "")
+
+
+class State(Enum):
+    """Whether a version of a form is published."""
+
+    PUBLISHED = "published"
+    DELETED = "deleted"
+    UNKNOWN = "not published, or not to be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A version of a form as an index needs it; ``mark`` tells it from every other state of it."""
+
+    mark: str
+    state: State
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the indexed controls, in the order of the index."""
+        return tuple(key.path for key in self.keys)
+
+
+class Source:
+    """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+
+    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage.
+    """
+
+    def __init__(self, view: View, form: Form, data_format: str, *, is_designer: bool) -> None:
+        self.form = form
+        self.data_format = data_format
+        self.is_designer = is_designer
+        self._view = view
+        self._definition = lru_cache(64)(self._read_definition)
+        self._reader = lru_cache(64)(ValueReader)
+
+    def definition_mark(self, version: int) -> str:
+        """What tells the state of a definition; cheaper than reading it."""
+        if self.is_designer:
+            return _DESIGNER_MARK
+        return self.data_format + _text(self._view.mark(DefinitionAddress(self.form, version, FORM_XHTML)))
+
+    def definition(self, version: int) -> Definition:
+        """The definition of a version."""
+        return self._definition(version, self.definition_mark(version))
+
+    def mark(self, document: str, *, is_draft: bool) -> str:
+        """What tells the state of a document; empty where nothing was ever stored."""
+        mark = self._view.mark(self._address(document, is_draft=is_draft))
+        return "" if mark == NOTHING_THERE else _text(mark)
+
+    def read(
+        self, document: str, *, is_draft: bool, mark: str, definitions: Callable[[int], Definition]
+    ) -> Record | None:
+        """A document by the definition of its version, with the mark that was taken before; ``None`` if there is none.
+
+        One that is damaged counts as none: searches go on, and ``check`` tells of it.
+        """
+        if not mark:
+            return None
+        try:
+            found = self._view.read(self._address(document, is_draft=is_draft), content=True)
+        except DamagedError:
+            return None
+        if found is None or found.file is None:
+            return None
+        sidecar = found.sidecar
+        extracted = self._extracted(found, definitions(sidecar.version).keys)
+        return Record(
+            document=document,
+            is_draft=is_draft,
+            version=sidecar.version,
+            mark=mark,
+            created=sidecar.created,
+            modified=sidecar.modified,
+            creator=sidecar.creator,
+            group=sidecar.group,
+            organization=sidecar.organization,
+            modifier=sidecar.modifier,
+            stage=sidecar.stage,
+            values=extracted.values,
+            rest=extracted.rest,
+        )
+
+    def documents(self) -> Iterator[tuple[str, bool]]:
+        """Every document that has a directory, and every draft, each with whether it is a draft.
+
+        Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
+        """
+        for collection in (Collection.DRAFT, Collection.DATA):
+            for document in self._view.documents(self.form, collection):
+                yield document, collection is Collection.DRAFT
+
+    def _extracted(self, found: Found, keys: tuple[Key, ...]) -> Extracted:
+        with found.opened as file, disk_errors("reading", self.form):
+            try:
+                return self._reader(keys).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+            except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
+                return _NOTHING
+
+    def _address(self, document: str, *, is_draft: bool) -> DocumentAddress:
+        return DocumentAddress(self.form, Collection.DRAFT if is_draft else Collection.DATA, document, DATA_XML)
+
+    def _read_definition(self, version: int, mark: str) -> Definition:
+        if self.is_designer:
+            return Definition(mark, State.PUBLISHED, DESIGNER_KEYS)
+        address = DefinitionAddress(self.form, version, FORM_XHTML)
+        try:
+            found = self._view.read(address, content=True)
+            if found is None or found.file is None:
+                return Definition(mark, State.UNKNOWN if found is None else State.DELETED)
+            with found.file as file, disk_errors(f"reading {address}"):
+                return Definition(mark, State.PUBLISHED, read_index_keys(file.read(LARGEST + 1), self.data_format))
+        except (DamagedError, BadRequestError):
+            return Definition(mark, State.UNKNOWN)
+
+
+def _text(mark: Mark) -> str:
+    return ";".join("" if part is None else f"{part[0]:x}.{part[1]:x}.{part[2]:x}" for part in mark)
