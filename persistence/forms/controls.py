@@ -21,7 +21,7 @@ A section template of many controls that many sections show would multiply witho
 """
 
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
-_INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
+INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
 _ENCRYPTED = "fr-encrypt"
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
@@ -99,7 +99,7 @@ class _Found:
             self.name,
             etree.QName(self.element).localname,
             {wanted: tuple(step for step, since in steps if _ORDER[since] <= at) for wanted, at in _ORDER.items()},
-            is_indexed=has_index or not marks.isdisjoint(_INDEXED),
+            is_indexed=has_index or not marks.isdisjoint(INDEXED),
             is_encrypted=has_encrypt or _ENCRYPTED in marks,
         )
 

@@ -7,7 +7,7 @@ once: whoever changes binds or ids makes a new ``Part``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lxml import etree
@@ -207,9 +207,18 @@ _QUALIFIED = re.compile(r"([^|\s]+)\|([^|\s]+)")
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
-    """Each binding with the name of the elements it is for.
+    """Each binding with the name of the elements it is for."""
+    for element, namespaces in with_namespaces(root):
+        if element.tag == f"{XBL}binding":
+            first = _QUALIFIED.fullmatch(element.get("element", "").partition(",")[0].strip())
+            uris = namespaces.get(first[1]) if first else None
+            yield element, f"{{{uris[-1]}}}{first[2]}" if first and uris else None
 
-    Declarations of namespaces are followed by hand: lxml would collect all that are in scope anew for each binding.
+
+def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Sequence[str]]]]:
+    """Each element with the namespaces in scope by prefix, of which the last of each counts; valid for that turn only.
+
+    Declarations are followed by hand: lxml would collect all that are in scope anew for each element.
     """
     scope: dict[str, list[str]] = {}
     opened: list[str] = []
@@ -220,7 +229,5 @@ def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
             opened.append(prefix)
         elif event == "end-ns":
             scope[opened.pop()].pop()
-        elif subject.tag == f"{XBL}binding":
-            first = _QUALIFIED.fullmatch(subject.get("element", "").partition(",")[0].strip())
-            uris = scope.get(first[1]) if first else None
-            yield subject, f"{{{uris[-1]}}}{first[2]}" if first and uris else None
+        else:
+            yield subject, scope

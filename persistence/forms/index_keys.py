@@ -1,0 +1,211 @@
+"""What of the data of a form is indexed, and where it is (spec search 2.2 to 2.4)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from persistence.errors import BadRequestError
+from persistence.forms.containers import template_uses
+from persistence.forms.controls import INDEXED, MOST_STEPS
+from persistence.forms.names import BIND, XF, XH, classes, control_name, is_element_name
+from persistence.forms.structure import METADATA_ID, Definition, Part, instance_of, reference, with_namespaces
+from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.model.data_formats import V4_0_0, V4_8_0, V2019_1_0
+from persistence.model.index_keys import Key, Step
+
+MOST_CHARACTERS = 4 << 20
+"""Characters in the paths of all keys."""
+
+MOST_PATTERNS = 100
+"""Keys that have values though not all their steps are plain names: one element may match all of them."""
+
+_EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
+_MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}
+"""The lists of grids by which a path becomes that of a data format; the first that has its grid counts."""
+
+_Path = tuple[tuple[str, Element | None], ...]
+"""What each bind on the way is about, with the bind; iterations around a section template come without one."""
+_Grids = frozenset[tuple[str, ...]]
+
+
+def read_index_keys(stored: bytes, data_format: str) -> tuple[Key, ...]:
+    """The keys of a stored definition in index order, for data of a format; none where it has no form model.
+
+    A path that cannot be followed is a key without steps, which has no values.
+
+    Raises:
+        BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
+        DamagedError: it is not well-formed XML.
+    """
+
+    def work(tree: Tree) -> tuple[Key, ...]:
+        definition = Definition.read(tree)
+        return () if definition is None else _keys(definition, data_format)
+
+    return on_stored_tree(stored, work)
+
+
+def _keys(definition: Definition, data_format: str) -> tuple[Key, ...]:
+    lists = [_grids(definition, version) for version in _MIGRATIONS[data_format]]
+    namespaces = _Namespaces(definition)
+    found: dict[str, Key] = {}
+    characters = patterns = 0
+    for complete in _Indexed(definition).paths():
+        path = _adapted(complete, lists)
+        literal = "/".join(text for text, _ in path)
+        characters += len(literal)
+        if characters > MOST_CHARACTERS:
+            raise BadRequestError(f"the paths of what the form indexes have more than {MOST_CHARACTERS} characters")
+        if literal and literal not in found:
+            steps = _steps((text, namespaces.of(bind)) for text, bind in path)
+            patterns += not all(map(_is_plain, steps))
+            found[literal] = Key(literal, steps if patterns <= MOST_PATTERNS or all(map(_is_plain, steps)) else ())
+    return tuple(found.values())
+
+
+class _Indexed:
+    """The paths of what is marked as indexed, as the binds have them."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+        self._left = MOST_STEPS
+
+    def paths(self) -> Iterator[_Path]:
+        """All paths in index order: each part's are looked for once, however many sections show it."""
+        main = self._definition.main
+        uses = list(template_uses(self._definition))
+        for is_marked in (_has_index, _has_class):
+            yield from self._of(main, is_marked)
+            listed: dict[int, list[_Path]] = {}
+            for use in uses:
+                if id(use.part) not in listed:
+                    listed[id(use.part)] = list(self._of(use.part, is_marked))
+                around = _path(main, use.bind) + (((use.iteration, None),) if use.iteration else ())
+                for path in listed[id(use.part)]:
+                    self._count(len(around) + len(path))
+                    yield around + path
+
+    def _of(self, part: Part, is_marked: Callable[[Element], bool]) -> Iterator[_Path]:
+        for element in () if part.body is None else part.body.iterdescendants("*"):
+            bind = part.bind_named_by(element) if control_name(element) and is_marked(element) else None
+            path = () if bind is None else _path(part, bind)
+            self._count(len(path))
+            if path:
+                yield path
+
+    def _count(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise BadRequestError("the form indexes too many controls, or too deeply nested ones")
+
+
+def _has_index(element: Element) -> bool:
+    return next(element.iterchildren("{*}index"), None) is not None
+
+
+def _has_class(element: Element) -> bool:
+    return not classes(element).isdisjoint(INDEXED)
+
+
+def _path(part: Part, bind: Element) -> _Path:
+    said = ((reference(each).removesuffix(_EACH_LANGUAGE), each) for each in part.lineage(bind))
+    return tuple((text, each) for text, each in said if text != ".")
+
+
+def _adapted(path: _Path, lists: Iterable[_Grids]) -> _Path:
+    """The path without its last step but one where a list has the grid around it."""
+    texts = tuple(text for text, _ in path)
+    for grids in lists:
+        if any(texts[:length] in grids for length in range(1, len(texts))):
+            return path[:-2] + path[-1:]
+    return path
+
+
+def _grids(definition: Definition, version: str) -> _Grids:
+    """The paths of the grids that the metadata lists for a migration; none where it is not what it should be."""
+    instance = instance_of(definition.model, METADATA_ID)
+    metadata = None if instance is None else next(instance.iterchildren("*"), None)
+    migrations = () if metadata is None else metadata.iterchildren("migration")
+    found = next((each for each in migrations if each.get("version") == version), None)
+    if found is None:
+        return frozenset()
+    try:
+        return frozenset(_LISTS[version](json.loads(str(found.xpath("string()")))))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return frozenset()
+
+
+# What JSON says is of any type: reading it fails where it is not one of the lists (spec forms 1.5).
+def _repeated_grids(listed: Any) -> Iterator[tuple[str, ...]]:
+    for entry in listed:
+        yield tuple(step.removeprefix("(").removesuffix(")") for step in entry["path"].split("/"))
+
+
+def _plain_grids(listed: Any) -> Iterator[tuple[str, ...]]:
+    for entry in listed["migrations"]:
+        yield tuple(step["value"] for step in (*entry["containerPath"], entry["newGridElem"]))
+
+
+_LISTS: dict[str, Callable[[Any], Iterator[tuple[str, ...]]]] = {V4_8_0: _repeated_grids, V2019_1_0: _plain_grids}
+
+
+class _Namespaces:
+    """The namespaces of the prefixes in what binds are about, found in one pass when the first is asked for."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._root = definition.model.getroottree().getroot()
+        self._known: dict[Element, dict[str, str]] | None = None
+
+    def of(self, bind: Element | None) -> Mapping[str, str]:
+        """The namespaces of the prefixes that a bind uses."""
+        if bind is None or ":" not in reference(bind):
+            return {}
+        if self._known is None:
+            self._known = dict(self._all())
+        return self._known[bind]
+
+    def _all(self) -> Iterator[tuple[Element, dict[str, str]]]:
+        for element, scope in with_namespaces(self._root):
+            if element.tag == BIND:
+                prefixes = {text.rpartition("/")[2] for text in reference(element).split(":")[:-1]}
+                yield element, {prefix: scope[prefix][-1] for prefix in prefixes if scope.get(prefix)}
+
+
+_NAME = r"[^\s/:@*=$'\"()\[\]]++"
+_STEP = re.compile(rf"(?:(?:({_NAME}):)?({_NAME})|\*)(?:\s*\[\s*@id\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*\])?/")
+
+
+def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
+    """The steps of a path: elements by name, any element, either with a certain id; none where there are others."""
+    found: list[Step] = []
+    for text, namespaces in path:
+        steps, at = f"{text}/", 0
+        while at < len(steps):
+            match = _STEP.match(steps, at)
+            prefix, name, single, double = (None,) * 4 if match is None else match.groups()
+            if match is None or (name and not is_element_name(name)) or (prefix and prefix not in namespaces):
+                return ()
+            namespace = namespaces[prefix] if prefix else ""
+            found.append(Step(name or "", namespace, single if single is not None else double))
+            at = match.end()
+    return tuple(found)
+
+
+def _is_plain(step: Step) -> bool:
+    return bool(step.name) and not step.namespace and step.id is None
+
+
+_DESIGNER_METADATA = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"
+_DESIGNER_NAMES = ("application-name", "form-name", "title", "description", "thumbnail", "allow-template-use")
+
+
+def _designer_key(name: str) -> Key:
+    path = f"{_DESIGNER_METADATA}/{name}"
+    return Key(path, _steps([(path, {"xh": XH[1:-1], "xf": XF[1:-1]})]))
+
+
+DESIGNER_KEYS = tuple(map(_designer_key, _DESIGNER_NAMES))
+"""The keys of the designer's own form: its data are definitions (spec search 2.4)."""
