@@ -85,14 +85,10 @@ class Streaming:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:  # noqa: ARG002 - expat's signature
         """An element begins."""
-        if len(name) > LONGEST_NAME:
-            raise MalformedXmlError(f"the XML has an element name of more than {LONGEST_NAME} characters")
         self.depth += 1
         self._elements += 1
-        if self.depth > DEEPEST:
-            raise MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
-        if self._elements > MOST_ELEMENTS:
-            raise MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
+        if self.depth > DEEPEST or self._elements > MOST_ELEMENTS or len(name) > LONGEST_NAME:
+            raise past_limits(name, self.depth)
 
     def end(self, name: str) -> None:  # noqa: ARG002 - expat's signature
         """An element ends."""
@@ -118,6 +114,15 @@ class Streaming:
             self.parser.Parse(piece, is_final)
         except (expat.ExpatError, ValueError, LookupError) as error:  # the last two: an encoding Python does not know
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
+
+
+def past_limits(name: str, depth: int) -> MalformedXmlError:
+    """The refusal of an element that is too deep, has too long a name, or is one too many."""
+    if len(name) > LONGEST_NAME:
+        return MalformedXmlError(f"the XML has an element name of more than {LONGEST_NAME} characters")
+    if depth > DEEPEST:
+        return MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
+    return MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
 
 
 def _check_version(version: str, _encoding: str | None, _standalone: int) -> None:

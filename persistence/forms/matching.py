@@ -1,0 +1,93 @@
+"""Which of many paths an element is on, told step by step while a document streams by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from persistence.forms.streaming import DEEPEST, SEPARATOR
+from persistence.model.index_keys import Step
+
+T = TypeVar("T")
+
+_MOST_KEPT = 10_000
+
+
+class Place(Generic[T]):
+    """An element as the paths see it: ``found`` is what those have that lead here.
+
+    ``following`` are the places of the elements inside by the names a parser gives them, and what it does not have
+    leads nowhere. It is ``None`` where more than the name counts, and ``chosen`` tells.
+    """
+
+    __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
+
+    def __init__(self, nodes: tuple[_Node[T], ...]) -> None:
+        self.found = tuple(found for node in nodes for found in node.found)
+        self._inside: dict[str, list[tuple[str | None, _Node[T]]]] = {}
+        for node in nodes:
+            for step, child in node.inside.items():
+                self._inside.setdefault(_name(step), []).append((step.id, child))
+        self._identities = frozenset(identity for each in self._inside.values() for identity, _ in each)
+        is_plain = "" not in self._inside and self._identities <= {None}
+        self.following: dict[str, Place[T]] | None = {} if is_plain else None
+        self._chosen: dict[tuple[str | None, str | None], Place[T]] = {}
+
+    def chosen(self, name: str, attributes: Mapping[str, str]) -> Place[T]:
+        """The place of an element inside; what is worked out is kept, by what of the element can matter."""
+        identity = attributes.get("id")
+        key = (name if name in self._inside else None, identity if identity in self._identities else None)
+        place = self._chosen.get(key)
+        if place is None:
+            steps = (*self._inside.get("", ()), *self._inside.get(name, ()))
+            place = _place(child for wanted, child in steps if wanted in {None, identity})
+            if len(self._chosen) < _MOST_KEPT:
+                self._chosen[key] = place
+        return place
+
+    def branch(self) -> Iterator[Place[T]]:
+        """Make the places that ``following`` has, and go through them."""
+        if self.following is not None:
+            for name, inside in self._inside.items():
+                place = Place(tuple(child for _, child in inside))
+                self.following[name] = place
+                yield place
+
+
+class _Node(Generic[T]):
+    """A step of some paths, with the next ones."""
+
+    __slots__ = ("found", "inside")
+
+    def __init__(self) -> None:
+        self.found: list[T] = []
+        self.inside: dict[Step, _Node[T]] = {}
+
+
+def outside(paths: Iterable[tuple[tuple[Step, ...], T]]) -> Place[T]:
+    """The place around the root element, for paths of steps below that element, each with what it leads to."""
+    top: _Node[T] = _Node()
+    for steps, found in paths:
+        if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
+            node = top
+            for step in (Step(""), *steps):
+                node = node.inside.setdefault(step, _Node())
+            node.found.append(found)
+    return _place([top])
+
+
+def nowhere() -> Place[T]:
+    """The place of elements that are on no path."""
+    return Place(())
+
+
+def _place(nodes: Iterable[_Node[T]]) -> Place[T]:
+    first = Place(tuple(nodes))
+    waiting = [first]
+    while waiting:
+        waiting += waiting.pop().branch()
+    return first
+
+
+def _name(step: Step) -> str:
+    return f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name

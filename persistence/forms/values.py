@@ -1,0 +1,137 @@
+"""What a document holds for a search: the values of keys, and all other text (spec search 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from persistence.forms.matching import Place, nowhere, outside
+from persistence.forms.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
+from persistence.model.index_keys import Key
+
+MOST_REST = 8 << 20
+"""Characters of text that belongs to no key; what follows is left out."""
+
+MOST_NESTED = 64 << 20
+"""Characters in the values of elements with elements inside, after which such elements have no value any more.
+
+They may lie inside each other, so that the text of a document multiplies.
+"""
+
+NODE_END = "\x1f"
+"""Between text nodes: a character that XML does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What was found.
+
+    ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
+    empty ones. ``rest`` is the text outside of elements of keys, and inside of those that have elements inside: the
+    text nodes that are not blank, with ``NODE_END`` between.
+    """
+
+    values: Mapping[str, tuple[str, ...]]
+    rest: str
+
+
+class ValueReader:
+    """Reads the values of keys out of documents; made once for the keys of a form."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._outside = outside((key.steps, key.path) for key in keys if key.steps)
+
+    def read(self, pieces: Iterable[bytes]) -> Extracted:
+        """What a document holds.
+
+        Raises:
+            MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
+        """
+        with _Extraction(self._outside) as extraction:
+            return extraction.read(pieces).extracted()
+
+
+class _Extraction(Streaming):
+    """Collects text while a document is parsed.
+
+    Every document that is written is read in this way, so the handlers are closures that call nothing, and text goes
+    straight into a list, in which ``NODE_END`` stands for every tag.
+    """
+
+    def __init__(self, around: Place[str]) -> None:
+        super().__init__()
+        self._parts: list[str] = []
+        self._opened: list[int] = []
+        self._leaves: list[tuple[int, int]] = []
+        self._values: dict[str, list[str]] = {}
+        self._nested = 0
+        self._rest: list[str] = []
+        self._room = MOST_REST
+        parts, opened, close = self._parts, self._opened, self._close
+        places: list[Place[str]] = []
+        place: Place[str] = around
+        lost: Place[str] = nowhere()
+        elements = 0
+
+        def start(name: str, attributes: dict[str, str]) -> None:
+            nonlocal place, elements
+            places.append(place)
+            elements += 1
+            if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_NAME:
+                raise past_limits(name, len(places))
+            following = place.following
+            place = place.chosen(name, attributes) if following is None else following.get(name, lost)
+            parts.append(NODE_END)
+            if place.found:
+                opened.append(len(parts))
+
+        def end(_name: str) -> None:
+            nonlocal place
+            if place.found:
+                close(place.found)
+            parts.append(NODE_END)
+            place = places.pop()
+
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = start
+        self.parser.EndElementHandler = end
+        self.parser.CharacterDataHandler = parts.append
+
+    def _close(self, paths: tuple[str, ...]) -> None:
+        """Take the value of an element that ends; its text is no rest if there is no element inside."""
+        parts, at = self._parts, self._opened.pop()
+        inside = parts[at:]
+        value = ""
+        if NODE_END not in inside:
+            self._leaves.append((at, len(parts)))
+            value = "".join(inside)
+        elif self._nested <= MOST_NESTED:
+            value = "".join(inside).replace(NODE_END, "")
+            self._nested += len(value)
+        if value:
+            for path in paths:
+                self._values.setdefault(path, []).append(value)
+        if not self._opened:
+            for first, after in self._leaves:
+                parts[first:after] = [""] * (after - first)
+            self._leaves.clear()
+
+    def extracted(self) -> Extracted:
+        """What was found in the whole document."""
+        return Extracted(
+            {path: tuple(values) for path, values in self._values.items()}, NODE_END.join(self._rest)[:MOST_REST]
+        )
+
+    def _parse(self, piece: bytes, *, is_final: bool) -> None:
+        super()._parse(piece, is_final=is_final)
+        if not self._opened:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take the text of all nodes that have ended; of the last one more may come."""
+        *ended, last = "".join(self._parts).split(NODE_END)
+        self._parts[:] = [last]
+        if self._room > 0:
+            texts = list(filter(str.strip, ended))
+            self._rest += texts
+            self._room -= sum(map(len, texts)) + len(texts)

@@ -1,0 +1,231 @@
+"""The values of keys in documents, and all other text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from persistence.errors import MalformedXmlError
+from persistence.forms import values
+from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS
+from persistence.forms.values import NODE_END, Extracted, ValueReader
+from persistence.model.index_keys import Key, Step
+from tests.forms.order import D_1, D_2, D_3, FORM
+from tests.forms.vectors import V2
+
+
+def key(path: str) -> Key:
+    return Key(path, tuple(map(Step, path.split("/"))))
+
+
+def read(document: str | bytes, *paths: str) -> Extracted:
+    data = document if isinstance(document, bytes) else document.encode()
+    return ValueReader(map(key, paths)).read([data])
+
+
+@pytest.fixture(scope="module")
+def reader() -> ValueReader:
+    return ValueReader(read_index_keys(FORM.encode(), "4.0.0"))
+
+
+def test_a_document_of_the_order_form_has_its_values_and_the_rest(reader: ValueReader) -> None:
+    assert reader.read([D_1]) == Extracted(
+        {
+            "customer/name": ("Ada",),
+            "customer/email": ("ada@example.org",),
+            "customer/topics": ("red green",),
+            "customer/status": ("open",),
+            "items/lines/product": ("Pump A", "Valve_9"),
+        },
+        "call back",
+    )
+
+
+def test_empty_values_are_left_out(reader: ValueReader) -> None:
+    assert dict(reader.read([D_3]).values) == {
+        "customer/name": ("Zoe",),
+        "customer/topics": ("reddish blue",),
+        "customer/status": ("open",),
+    }
+
+
+def test_a_reader_reads_one_document_after_the_other(reader: ValueReader) -> None:
+    assert [reader.read([data]).values["customer/name"] for data in (D_1, D_2, D_1)] == [("Ada",), ("Bob",), ("Ada",)]
+
+
+def test_a_value_is_kept_as_it_is() -> None:
+    assert read("<f><a> \n</a><a>\u00a0x </a><a/><a></a></f>", "a").values == {"a": (" \n", "\u00a0x ")}
+
+
+def test_cdata_references_and_text_around_comments_are_one_text() -> None:
+    found = read("<f><a>1&amp;<![CDATA[<2>]]>3<!-- - -->4<?p i?>5&#xE9;</a>6<![CDATA[7]]></f>", "a")
+    assert found == Extracted({"a": ("1&<2>345é",)}, "67")
+
+
+def test_a_value_is_all_text_inside_and_also_rest_if_there_is_an_element_inside() -> None:
+    found = read("<f><a>1<b>2</b>3<b/></a><a>4</a></f>", "a")
+    assert found == Extracted({"a": ("123", "4")}, NODE_END.join("123"))
+
+
+def test_keys_may_lie_inside_each_other() -> None:
+    found = read("<f><a>1<b>2</b>3<c>4</c></a><a><b>5</b></a></f>", "a", "a/b", "a/d")
+    assert found == Extracted({"a": ("1234", "5"), "a/b": ("2", "5")}, NODE_END.join("134"))
+
+
+def test_an_element_counts_only_in_its_place_and_in_no_namespace() -> None:
+    assert not read(
+        "<a><b/><x><a><b>1</b></a></x><b xmlns='urn:x'>2</b><p:a xmlns:p='urn:x'><b>3</b></p:a></a>", "a/b"
+    ).values
+    assert read("<a><a><b>1</b></a></a>", "a/b").values == {"a/b": ("1",)}
+    assert read("<p:f xmlns:p='urn:x'><a><b>1</b></a></p:f>", "a/b").values == {"a/b": ("1",)}
+
+
+def test_a_name_with_a_separator_is_no_name_with_a_namespace() -> None:
+    assert not ValueReader([Key("x", (Step("urn:x a"),))]).read([b"<f><a xmlns='urn:x'>1</a></f>"]).values
+
+
+def test_a_key_without_steps_has_no_values() -> None:
+    assert ValueReader([Key("a[1]", ())]).read([b"<f><a>1</a></f>"]) == Extracted({}, "1")
+
+
+PATTERNS = {
+    "any": (Step(""), Step("b")),
+    "id": (Step("a", "", "x"), Step("b")),
+    "any with id": (Step("", "", "x"), Step("")),
+    "namespace": (Step("c", "urn:x"), Step("b")),
+    "any, any": (Step(""), Step("")),
+    "plain": (Step("a"), Step("b")),
+}
+
+
+def test_keys_may_be_patterns() -> None:
+    document = (
+        b"<f xmlns:p='urn:x'><a id='x'><b>1</b><p:b>2</p:b></a><a id='y'><b>3</b></a><p:c id='x'><b>4</b></p:c></f>"
+    )
+    found = ValueReader(Key(name, steps) for name, steps in PATTERNS.items()).read([document]).values
+    assert dict(found) == {
+        "any": ("1", "3", "4"),
+        "id": ("1",),
+        "any with id": ("1", "2", "4"),
+        "namespace": ("4",),
+        "any, any": ("1", "2", "3", "4"),
+        "plain": ("1", "3"),
+    }
+
+
+def test_the_metadata_of_an_unpublished_definition_are_the_values_of_the_designer() -> None:
+    found = ValueReader(DESIGNER_KEYS).read([FORM.encode()])
+    names = [path.rpartition("/")[2] for path in found.values]
+    assert dict(zip(names, found.values.values(), strict=True)) == {
+        "application-name": ("acme",),
+        "form-name": ("order",),
+        "title": ("Order", "Bestellung"),
+        "description": ("Test form",),
+    }
+    assert not ValueReader(DESIGNER_KEYS).read([V2.document().replace("fr-form-metadata", "x").encode()]).values
+
+
+def test_pieces_may_end_anywhere(reader: ValueReader) -> None:
+    document = D_1.replace(b"Ada", "Ädä".encode()).replace(b"call back", b"call <!-- x -->&lt; back")
+    assert reader.read(bytes([byte]) for byte in document) == reader.read([document])
+    assert reader.read([document]).rest == "call < back"
+
+
+def test_an_old_encoding_is_read(reader: ValueReader) -> None:
+    for encoding in ("utf-16", "iso-8859-1"):
+        document = f"<?xml version='1.0' encoding='{encoding}'?><f><customer><name>Zoé</name></customer></f>"
+        assert reader.read([document.encode(encoding)]).values["customer/name"] == ("Zoé",)
+
+
+def test_a_separator_cannot_be_smuggled_in() -> None:
+    for text in ("\x1f", "&#x1f;", "&#31;"):
+        with pytest.raises(MalformedXmlError):
+            read(f"<?xml version='1.1'?><f>{text}</f>", "a")
+
+
+def test_of_the_rest_only_so_much_is_kept_and_of_values_everything() -> None:
+    piece = b"<b>" + b"x" * 1_000_000 + b"</b>"
+    found = ValueReader([key("a")]).read([b"<f>", *[piece] * 20, b"<a>", *[b"y" * 1_000_000] * 20, b"</a>z</f>"])
+    assert len(found.rest) == values.MOST_REST
+    assert found.rest.startswith("x" * 1_000_000 + NODE_END + "x")
+    assert found.values == {"a": ("y" * 20_000_000,)}
+
+
+def test_values_inside_each_other_do_not_multiply_without_end() -> None:
+    depth = 100
+    paths = ["/".join(["a"] * level) for level in range(1, depth + 1)]
+    document = ["<f>", *["<a>"] * depth, *["x" * 1_000_000] * 8, *["</a>"] * depth, "</f>"]
+    found = ValueReader(map(key, paths)).read(text.encode() for text in document).values
+    assert len(found[paths[-1]][0]) == 8_000_000
+    assert sum(len(value) for each in found.values() for value in each) < values.MOST_NESTED + 3 * 8_000_000
+
+
+HOSTILE = {
+    "nothing": b"",
+    "not closed": b"<f><a>1",
+    "document type": b"<!DOCTYPE f [<!ENTITY e 'x'>]><f>&e;</f>",
+    "version": b"<?xml version='2.0'?><f/>",
+    "encoding": b"<?xml version='1.0' encoding='klingon'?><f/>",
+    "deep": b"<a>" * (DEEPEST + 1) + b"</a>" * (DEEPEST + 1),
+    "elements": b"<r>" + b"<a/>" * MOST_ELEMENTS + b"</r>",
+    "name": b"<" + b"n" * (LONGEST_NAME + 1) + b"/>",
+    "namespace": b"<r xmlns='" + b"u" * (LONGEST_NAMESPACE + 1) + b"'/>",
+    "token": b"<r x='" + b"y" * (11 << 20) + b"'/>",
+    "NUL": b"<r>a\0b</r>",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_limits_of_all_documents_hold(name: str) -> None:
+    with pytest.raises(MalformedXmlError):
+        read(HOSTILE[name], "a", "a/a")
+
+
+def test_a_document_at_the_limits_is_read() -> None:
+    found = read(b"<a>" * DEEPEST + b"1" + b"</a>" * DEEPEST, "/".join(["a"] * (DEEPEST - 1)))
+    assert list(found.values.values()) == [("1",)]
+    read(b"<r>" + b"<a/>" * (MOST_ELEMENTS - 1) + b"</r>", "a")
+
+
+NAMES = st.sampled_from("abc")
+TEXTS = st.sampled_from(["", " ", "\n\t", "x", " y ", "&amp;", "<![CDATA[z]]>", "é"])
+
+
+@st.composite
+def elements(draw: st.DrawFn, depth: int = 0) -> str:
+    name = draw(NAMES)
+    inner = draw(st.lists(elements(depth=depth + 1) if depth < 3 else st.nothing(), max_size=3)) if depth < 3 else []
+    content = draw(TEXTS) + "".join(element + draw(TEXTS) for element in inner)
+    return f"<{name}>{content}</{name}>"
+
+
+PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), max_size=5, unique=True)
+
+
+def naively(document: str, paths: list[str]) -> Extracted:
+    """The same by trees."""
+    root = etree.fromstring(document)
+    found = {path: root.findall(path) for path in paths}
+    leaves = {element for each in found.values() for element in each if not len(element)}
+
+    def texts(element: etree._Element) -> list[str]:
+        own = [] if element in leaves else [element.text or ""]
+        for child in element:
+            own += [*texts(child), child.tail or ""]
+        return own
+
+    values = {path: ["".join(element.itertext()) for element in each] for path, each in found.items()}
+    return Extracted(
+        {path: tuple(filter(None, each)) for path, each in values.items() if any(each)},
+        NODE_END.join(text for text in texts(root) if text.strip()),
+    )
+
+
+@given(elements(), PATHS, st.integers(1, 40))
+def test_what_is_found_is_what_a_tree_holds(document: str, paths: list[str], size: int) -> None:
+    data = document.encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert ValueReader(map(key, paths)).read(pieces) == naively(document, paths)
