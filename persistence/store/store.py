@@ -13,6 +13,7 @@ from persistence.store import files, locks, root, serving
 from persistence.store.directories import Directories
 from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
 from persistence.store.locks import Locks
+from persistence.store.observing import NOBODY, Change, Observer
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload, sweep
 from persistence.store.view import View
@@ -26,8 +27,10 @@ class Store(View):
     ``BadAddressError`` for names that cannot be file names.
     """
 
-    def __init__(self, path: str, *, lock_timeout: float) -> None:
+    def __init__(self, path: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
         """Open the root, which is made if it is missing; ``lock_timeout`` is in seconds.
+
+        ``observer`` hears which documents are changed through this store.
 
         Raises:
             StartupError: the tree has another format, or is not whole.
@@ -44,6 +47,7 @@ class Store(View):
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
         self._directories = Directories(self.root)
+        self._observer = observer
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
@@ -65,8 +69,12 @@ class Store(View):
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
-        with disk_errors("writing", address), self._locks.holding(address.scope):
-            yield Writer(self._layout, self._directories)
+        change = Change(self._observer)
+        try:
+            with disk_errors("writing", address), self._locks.holding(address.scope):
+                yield Writer(self._layout, self._directories, change)
+        finally:
+            change.ends()
 
     def serving_link(self, found: Found) -> str:
         """A path below the root under which another process may read exactly this open content for an hour."""

@@ -10,12 +10,13 @@ import os
 from contextlib import suppress
 
 from persistence.errors import DamagedError
-from persistence.model.addresses import Address, Collection, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, reading, sidecars
 from persistence.store.directories import Directories
 from persistence.store.layout import QUARANTINE, TRASH, Layout, Place, file_name
+from persistence.store.observing import Change
 from persistence.store.reading import Found
 from persistence.store.uploads import Upload
 
@@ -23,9 +24,10 @@ from persistence.store.uploads import Upload
 class Writer:
     """What may be done while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(self, layout: Layout, directories: Directories) -> None:
+    def __init__(self, layout: Layout, directories: Directories, change: Change) -> None:
         self._layout = layout
         self._directories = directories
+        self._change = change
 
     def current(self, address: Address) -> Found | None:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
@@ -36,6 +38,7 @@ class Writer:
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: Found | None) -> None:
         """Store an uploaded content as the next revision, over what ``current`` found."""
         place = self._layout.place(address)
+        self._tell(address)
         if over is None:
             self._directories.make(place.directory)
         pending = place.pending(sidecar.id)
@@ -63,6 +66,7 @@ class Writer:
     def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
         place = self._layout.place(address)
+        self._tell(address)
         try:
             kept = address.keeps_history and keep(place, over.sidecar)
             with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
@@ -92,12 +96,19 @@ class Writer:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
         draft = self._layout.document(form, Collection.DRAFT, document)
         trash = self._layout.own(TRASH)
+        if not files.exists(draft):
+            return
+        self._change.begins(form, document)
         try:
             files.rename(draft, f"{trash}/{fresh_id()}")
         except FileNotFoundError:
             return
         files.sync_directory(self._layout.documents(form, Collection.DRAFT))
         files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
+
+    def _tell(self, address: Address) -> None:
+        if isinstance(address, DocumentAddress) and address.is_main:
+            self._change.begins(address.form, address.document)
 
     def _set_aside(self, place: Place) -> None:
         """Put a file out of the way that a person left here and that was never taken in: nobody may overwrite it."""
