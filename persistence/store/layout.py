@@ -17,6 +17,8 @@
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
+    <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
+    <root>/.index/.pending/<id>                                which documents it has still to take in, by process
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
 A name from a request never starts with a dot, so none of these can be named from outside.
@@ -41,6 +43,8 @@ SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
 QUARANTINE = ".quarantine"
+INDEX = ".index"
+PENDING = ".index/.pending"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
@@ -196,6 +200,14 @@ class Layout:
     def document(self, form: Form, collection: Collection, document: str) -> str:
         """The directory of a document."""
         return f"{self.documents(form, collection)}/{_directory(document)}"
+
+    def index(self, form: Form) -> str:
+        """The directory of what is indexed of a form's data."""
+        return f"{self.root}/{INDEX}/{_directory(form.app)}/{_directory(form.name)}"
+
+    def current_index(self, form: Form) -> str:
+        """The file that tells which index of a form is in use; without it, the index is made anew."""
+        return f"{self.index(form)}/current"
 
     def lock(self, number: int) -> str:
         """A lock file."""

@@ -21,6 +21,7 @@ from persistence.model.sidecar import LARGEST_VERSION
 from persistence.store import owner
 from persistence.store.layout import (
     CREATIONS,
+    INDEX,
     LAYOUT,
     LOCKS,
     OTHERS,
@@ -36,7 +37,7 @@ from persistence.store.layout import (
 from persistence.store.locks import Locks, stripe
 from persistence.upkeep.findings import Finding, Kind
 
-OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE}
+OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """What a root has of the service's own."""
 
 _DEFINITIONS = "form"

@@ -212,7 +212,7 @@ def test_what_cannot_be_listed_is_said_in_one_line(
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("own", [(), ("layout.json", ".locks", ".spool", ".trash", ".serve", ".quarantine")])
+@pytest.mark.parametrize("own", [(), ("layout.json", ".locks", ".spool", ".trash", ".serve", ".quarantine", ".index")])
 def test_nothing_is_changed_and_nothing_made_that_is_missing(place: Place, own: tuple[str, ...]) -> None:
     place.put("hr/leave/form/form.xhtml", definition(TITLES))
     place.put("hr/leave/data/d/data.xml")

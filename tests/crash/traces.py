@@ -47,7 +47,7 @@ _PATH = re.compile(rf'(?:(?:AT_FDCWD|\d+)<{_HEX}>(?:\(deleted\))?, )?"{_HEX}"')
 _TIMES = re.compile(r"tv_sec=(\d+), tv_nsec=(\d+)")
 _OF_A_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)")
 
-UNTRACED = (".locks", ".serve", "layout.json")
+UNTRACED = (".locks", ".serve", ".index", "layout.json")
 """What a root has besides the tree: no request's promise rests on it."""
 
 

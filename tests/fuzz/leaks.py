@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.service import Service
 
 _SETTLING = 15.0
-_OWN = {".locks", ".spool", ".trash", ".serve", ".quarantine", "layout.json"}
+_OWN = {".locks", ".spool", ".trash", ".serve", ".quarantine", ".index", "layout.json"}
 
 
 class Worker(NamedTuple):

@@ -39,7 +39,7 @@ _SEGMENTS = (
     *b"%0a %0d%0aX:y %1b %7f %20 % %2 %zz %u002e %ff \xff \xc3\xa9 \xe9 %C3%A9 e%CC%81 %ED%A0%80 %F0%9F%98%80".split(),
     *b"%E2%80%AE %E2%80%8B %EF%BC%8F %E2%81%84 %EF%BC%8E%EF%BC%8E %EF%BB%BF %C2%85 %F4%90%80%80 %E2%80%A8".split(),
     *b"%EF%BF%BE a. a%20 CON aux.bin a:b a*?<>| a.json .json a.b.json a.JSON data.xml.json form.xhtml.json".split(),
-    *b"DATA.XML data.xml%20 data.xml. .history .data.xml.json .locks .spool .trash .serve .quarantine".split(),
+    *b"DATA.XML data.xml%20 data.xml. .history .data.xml.json .locks .spool .trash .serve .index .quarantine".split(),
     *b"layout.json data draft form 1 data.xml;x=1 a+b a&b=c ~ -rf $(id)".split(),
     *b"{{7*7}} '%20or%20''=' %3Cscript%3E // #f *".split(),
     *(b"x" * 200, b"x" * 201, b"x" * 255, b"x" * 256, b"%C3%A9" * 127, b"%C3%A9" * 128, b"%25" * 66, b"%25" * 67),

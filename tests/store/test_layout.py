@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadAddressError
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.store.layout import Layout, Place, escape, unescape
+from persistence.store.layout import INDEX, PENDING, Layout, Place, escape, unescape
 
 LAYOUT = Layout("/root")
 FORM = Form("hr", "leave")
@@ -94,3 +94,11 @@ def test_two_names_never_share_a_file(one: str, other: str) -> None:
         return {place.content, place.sidecar, place.prepared, place.pending(identifier)}
 
     assert not files(mine) & files(theirs)
+
+
+def test_what_is_indexed_of_a_form_lies_where_no_application_can() -> None:
+    assert LAYOUT.index(Form("a:b", "x.json")) == "/root/.index/a%3Ab/x%2Ejson"
+    assert LAYOUT.current_index(FORM) == "/root/.index/hr/leave/current"
+    for name in (INDEX, PENDING.removeprefix(f"{INDEX}/")):
+        with pytest.raises(BadAddressError):
+            LAYOUT.application(name)
