@@ -17,13 +17,14 @@ ALLOWED = {
     "settings": {"properties", "model", "dialect", "errors"},
     "store": {"model", "errors"},
     "forms": {"model", "errors"},
+    "index": {"store", "forms", "model", "errors"},
     "keys": {"store", "model", "errors"},
     "service": {"store", "forms", "properties", "model", "dialect", "errors"},
     "services": {"service", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "forms", "properties", "model", "dialect", "errors"},
     "app": {"http", "services", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
-    "cli": {"app", "upkeep", "properties", "model", "dialect", "settings", "errors"},
+    "cli": {"app", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""
 
@@ -35,6 +36,7 @@ ONLY_IN = {
     "gunicorn": {"cli"},
     "click": {"cli"},
     "structlog": {"http"},
+    "sqlite3": {"index"},
 }
 """Which layers may import a library."""
 
@@ -52,6 +54,7 @@ ONE_PLACE = {
     ("os", "chmod"): {"store/files.py"},
     ("os", "chown"): {"store/files.py"},
     ("os", "write"): {"store/files.py"},
+    ("os", "ftruncate"): {"store/files.py"},
     ("shutil", "rmtree"): {"store/files.py"},
     ("fcntl", "flock"): {"store/locks.py"},
     ("os", "environ"): {"settings.py"},

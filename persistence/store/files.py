@@ -95,6 +95,11 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def cut(descriptor: int) -> None:
+    """Take everything out of an open file."""
+    os.ftruncate(descriptor, 0)
+
+
 @contextmanager
 def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
     """A new file at ``path`` with ``data``, open and not yet synced; whatever was there is replaced."""
@@ -123,6 +128,11 @@ def append(path: str, data: bytes) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_log(path: str) -> int:
+    """A new file at a path that nobody else uses, at whose end is written."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
 
 def open_unnamed(directory: str) -> int | None:

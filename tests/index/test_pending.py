@@ -1,0 +1,324 @@
+"""The notes of what the index has still to take in: of threads, of processes, and of those that were killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from persistence.index.pending import Noted, Pending
+from persistence.model.addresses import Form
+from persistence.store import files
+
+FORM = Form("hr", "leave")
+SPAWN = multiprocessing.get_context("spawn")
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / ".index" / ".pending"
+
+
+def documents(pending: Pending) -> list[str]:
+    return sorted(noted.document for noted in pending.outstanding())
+
+
+def taken_up(pending: Pending) -> list[list[str]]:
+    """What each abandoned log holds; all of it is taken in."""
+    found = []
+    for log in pending.abandoned():
+        found.append(sorted(noted.document for noted in log.noted))
+        log.remove()
+    return found
+
+
+def killed_after_noting(directory: Path, *names: str) -> None:
+    """A process notes documents and is killed."""
+    with another(directory) as say:
+        for name in names:
+            say("note", name)
+
+
+@contextmanager
+def another(directory: Path) -> Iterator[Callable[[str, str], object]]:
+    """A process of its own that notes and settles as it is told, killed at the end of the block."""
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=_obey, args=(str(directory), theirs))
+    process.start()
+    try:
+
+        def say(what: str, name: str) -> object:
+            ours.send((what, name))
+            return ours.recv()
+
+        yield say
+    finally:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+
+
+def _obey(directory: str, orders: Connection) -> None:
+    pending = Pending(directory)
+    tickets = {}
+    while True:
+        what, name = orders.recv()
+        if what == "note":
+            tickets[name] = pending.note(FORM, name)
+        elif what == "settle":
+            pending.settle([tickets.pop(name)])
+        orders.send([noted.document for noted in pending.outstanding()])
+
+
+def test_what_is_noted_is_outstanding_until_it_is_settled(directory: Path) -> None:
+    pending = Pending(str(directory))
+    assert pending.outstanding() == ()
+    first, again, other = (pending.note(FORM, name) for name in ("a", "a", "é \n\"'"))
+    assert set(pending.outstanding()) == {Noted(FORM, "a"), Noted(FORM, "é \n\"'")}
+    pending.settle([first, other])
+    assert pending.outstanding() == (Noted(FORM, "a"),)
+    pending.settle([again])
+    pending.settle([again])
+    assert pending.outstanding() == ()
+    assert [path.stat().st_size for path in directory.iterdir()] == [0]
+
+
+def test_forms_are_told_apart(directory: Path) -> None:
+    one, other = Pending(str(directory)), Pending(str(directory))
+    one.note(FORM, "a")
+    one.note(Form("hr", "expense"), "a")
+    assert set(other.outstanding()) == {Noted(FORM, "a"), Noted(Form("hr", "expense"), "a")}
+
+
+def test_another_process_sees_what_is_outstanding(directory: Path) -> None:
+    pending = Pending(str(directory))
+    with another(directory) as say:
+        pending.note(FORM, "ours")
+        assert say("note", "theirs") == ["theirs", "ours"]
+        assert documents(pending) == ["ours", "theirs"]
+        assert say("settle", "theirs") == ["ours"]
+        assert documents(pending) == ["ours"]
+
+
+def test_a_living_process_keeps_its_log(directory: Path) -> None:
+    pending = Pending(str(directory))
+    with another(directory) as say:
+        say("note", "theirs")
+        assert taken_up(pending) == []
+        assert documents(pending) == ["theirs"]
+
+
+def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> None:
+    killed_after_noting(directory, "a", "b", "a")
+    one, other = Pending(str(directory)), Pending(str(directory))
+    assert documents(one) == documents(other) == ["a", "b"]
+    for log in one.abandoned():
+        assert sorted(noted.document for noted in log.noted) == ["a", "b"]
+        assert taken_up(other) == []
+        log.remove()
+    assert documents(one) == documents(other) == []
+    assert taken_up(other) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_a_log_that_was_not_taken_in_after_all_can_be_taken_up_again(directory: Path) -> None:
+    killed_after_noting(directory, "a")
+    assert [len(log.noted) for log in Pending(str(directory)).abandoned()] == [1]
+    assert taken_up(Pending(str(directory))) == [["a"]]
+
+
+def test_empty_logs_of_killed_processes_are_removed(directory: Path) -> None:
+    with another(directory) as say:
+        say("note", "a")
+        say("settle", "a")
+        assert len(list(directory.iterdir())) == 1
+    assert taken_up(Pending(str(directory))) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_what_a_process_leaves_is_taken_up_while_it_lives(directory: Path) -> None:
+    pending = Pending(str(directory))
+    ticket = pending.note(FORM, "a")
+    pending.leave()
+    pending.note(FORM, "b")
+    assert documents(pending) == ["a", "b"]
+    assert taken_up(Pending(str(directory))) == [["a"]]
+    pending.settle([ticket])
+    assert documents(pending) == ["b"]
+
+
+def test_a_line_that_is_not_whole_was_never_noted(directory: Path) -> None:
+    killed_after_noting(directory, "a", "b")
+    (log,) = directory.iterdir()
+    log.write_bytes(log.read_bytes()[:-3])
+    assert taken_up(Pending(str(directory))) == [["a"]]
+
+
+def test_a_disk_that_is_full_spoils_no_other_line(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pending, other = Pending(str(directory)), Pending(str(directory))
+    pending.note(FORM, "a")
+
+    def stop_short(descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data[:7])
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", stop_short)
+        with pytest.raises(OSError, match=os.strerror(28)):
+            pending.note(FORM, "b")
+    ticket = pending.note(FORM, "c")
+    assert documents(pending) == documents(other) == ["a", "c"]
+    pending.settle([ticket])
+    assert documents(pending) == ["a"]
+
+
+@pytest.mark.parametrize("text", [b"\0" * 100, b"\n[1,2,3]", b'\n["a"]', b"\n\xff\xfe", b"\n" + b"[" * 100000, b"\n\n"])
+def test_a_log_that_makes_no_sense_holds_nothing(directory: Path, text: bytes) -> None:
+    directory.mkdir(parents=True)
+    (directory / "x").write_bytes(text)
+    assert Pending(str(directory)).outstanding() == ()
+    assert taken_up(Pending(str(directory))) == []
+    assert list(directory.iterdir()) == []
+
+
+def test_what_is_no_log_is_left_alone(directory: Path) -> None:
+    """A pipe, above all, at which one would wait for ever."""
+    directory.mkdir(parents=True)
+    os.mkfifo(directory / "pipe")
+    (directory / "directory").mkdir()
+    (directory / "link").symlink_to("pipe")
+    assert Pending(str(directory)).outstanding() == ()
+    assert taken_up(Pending(str(directory))) == []
+    assert len(list(directory.iterdir())) == 3
+
+
+def test_logs_stay_short_though_something_is_always_outstanding(directory: Path) -> None:
+    pending = Pending(str(directory))
+    last = pending.note(FORM, "0")
+    for number in range(1, 5000):
+        ticket = pending.note(FORM, str(number))
+        pending.settle([last])
+        last = ticket
+    sizes = [path.stat().st_size for path in directory.iterdir()]
+    assert len(sizes) <= 2
+    assert sum(sizes) < 1 << 15
+    assert documents(pending) == ["4999"]
+    assert "4999" in documents(Pending(str(directory)))
+
+
+def test_a_note_that_is_never_settled_is_kept_by_others_that_are(directory: Path) -> None:
+    pending, other = Pending(str(directory)), Pending(str(directory))
+    stuck = pending.note(FORM, "stuck")
+    for number in range(1000):
+        pending.settle([pending.note(FORM, str(number))])
+    assert documents(pending) == ["stuck"]
+    assert "stuck" in documents(other)
+    assert len(list(directory.iterdir())) <= 2
+    pending.settle([stuck])
+    assert documents(other) == []
+    assert len(list(directory.iterdir())) == 1
+
+
+def test_notes_survive_the_removal_of_the_whole_index(directory: Path) -> None:
+    pending, other = Pending(str(directory)), Pending(str(directory))
+    first = pending.note(FORM, "a")
+    shutil.rmtree(directory.parent)
+    assert documents(other) == []
+    second = pending.note(FORM, "b")
+    assert documents(pending) == documents(other) == ["a", "b"]
+    pending.settle([first, second])
+    assert documents(pending) == documents(other) == []
+
+
+def test_threads_note_and_settle_at_once(directory: Path) -> None:
+    """Whatever is noted and not settled is seen by others, at every moment."""
+    pending, missed = Pending(str(directory)), []
+
+    def work(name: str) -> None:
+        other = Pending(str(directory))
+        for number in range(150):
+            ticket = pending.note(FORM, f"{name}-{number}")
+            if f"{name}-{number}" not in documents(other):
+                missed.append((name, number))
+            pending.settle([ticket])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missed == []
+    assert documents(pending) == documents(Pending(str(directory))) == []
+    assert len(list(directory.iterdir())) == 1
+
+
+def test_nothing_is_lost_between_those_who_begin_and_those_who_take_up(directory: Path) -> None:
+    """A log that is just being begun looks abandoned for a moment."""
+    directory.mkdir(parents=True)
+    found, done = list[str](), threading.Event()
+
+    def take_up() -> None:
+        pending = Pending(str(directory))
+        while not done.is_set():
+            found.extend(name for log in taken_up(pending) for name in log)
+
+    takers = [threading.Thread(target=take_up) for _ in range(2)]
+    for taker in takers:
+        taker.start()
+    pending = Pending(str(directory))
+    for number in range(500):
+        pending.note(FORM, str(number))
+        pending.leave()
+    done.set()
+    for taker in takers:
+        taker.join()
+    found += [name for log in taken_up(pending) for name in log]
+    assert sorted(found, key=int) == [str(number) for number in range(500)]
+    assert list(directory.iterdir()) == []
+
+
+def _of_child(pending: Pending, orders: Connection) -> None:
+    orders.send(documents(pending))
+    pending.note(FORM, "child")
+    orders.send(documents(pending))
+    orders.recv()
+
+
+def test_a_forked_child_has_a_log_of_its_own(directory: Path) -> None:
+    pending, other = Pending(str(directory)), Pending(str(directory))
+    ticket = pending.note(FORM, "parent")
+    ours, theirs = FORK.Pipe()
+    child = FORK.Process(target=_of_child, args=(pending, theirs))
+    child.start()
+    assert ours.recv() == ["parent"]
+    assert ours.recv() == ["child", "parent"]
+    assert len(list(directory.iterdir())) == 2
+    pending.settle([ticket])
+    assert documents(pending) == ["child"]
+    assert taken_up(other) == []
+    ours.send("end")
+    child.join()
+    assert taken_up(other) == [["child"]]
+
+
+def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(directory: Path) -> None:
+    pending = Pending(str(directory))
+    pending.note(FORM, "parent")
+    ours, theirs = FORK.Pipe()
+    child = FORK.Process(target=_of_child, args=(pending, theirs))
+    child.start()
+    ours.recv()
+    ours.recv()
+    pending.leave()  # closes it, as the end of the process does
+    assert taken_up(Pending(str(directory))) == [["parent"]]
+    ours.send("end")
+    child.join()
