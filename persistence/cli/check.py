@@ -16,6 +16,7 @@ from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError, one_line
+from persistence.index.noting import Noting
 from persistence.upkeep.check import Check, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
@@ -45,7 +46,7 @@ def check(
                  4  damage or leftovers remain, or a remedy failed
     """  # noqa: D301 - click's mark for lines that stay apart
     settings = settings_of(options)
-    tree = Tree(settings.data, lock_timeout=settings.lock_timeout)
+    tree = Tree(settings.data, lock_timeout=settings.lock_timeout, observer=Noting(settings.data))
     if not os.path.isdir(tree.root):
         raise StartupError(f"there is no data directory {tree.root}")
     try:

@@ -12,6 +12,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.store import files, locks, owner, root
 from persistence.store.layout import SERVICE
+from persistence.store.observing import Change
 from persistence.store.store import Store
 from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
@@ -105,12 +106,12 @@ class Check:
         if not self._inspector.inspect(folder):
             return
         try:
-            with self._tree.holding(folder):
-                yield from self._settled(folder)
+            with self._tree.holding(folder) as change:
+                yield from self._settled(folder, change)
         except BusyError as error:
             yield Report(Finding(Kind.BUSY, folder.path, str(error)), Outcome.FOUND)
 
-    def _settled(self, folder: Folder) -> Iterator[Report]:
+    def _settled(self, folder: Folder, change: Change) -> Iterator[Report]:
         """Take care of a folder under its lock, until there is nothing more to be done about it."""
         failed: dict[tuple[Kind, str], str] = {}
         mended = set[Finding]()
@@ -122,6 +123,8 @@ class Check:
                 if finding in mended:
                     failed[finding.kind, finding.path] = "it is still so afterwards"
                     continue
+                if folder.collection is not None:
+                    change.begins(folder.form, folder.name)
                 try:
                     said = self._take_care(folder, finding)
                 except (OSError, PersistenceError) as error:

@@ -11,9 +11,10 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.instants import next_after
+from persistence.model.sidecar import fresh_id
 from persistence.store import copying, digests, files, formats, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
-from persistence.store.layout import LAYOUT, QUARANTINE, SERVICE, file_name
+from persistence.store.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, TRASH, file_name
 from persistence.upkeep import sums
 from persistence.upkeep.backup import complete
 from persistence.upkeep.copies import chunks
@@ -126,6 +127,9 @@ class Restore:
     def _begin(self, layout: LayoutFile) -> None:
         """Say in the root that it is being restored; what is there is looked at again under the lock."""
         self._check()
+        files.rename(f"{self._root}/{INDEX}", f"{self._root}/{TRASH}/{fresh_id()}")  # of a tree that was here before
+        files.empty(f"{self._root}/{TRASH}")
+        root.make_own(self._root)
         formats.write(f"{self._root}/{LAYOUT}", LayoutFile(max(layout.format, FORMAT), restoring=self.source))
 
     def _check(self) -> None:

@@ -35,6 +35,7 @@ from persistence.store.layout import (
     unescape,
 )
 from persistence.store.locks import Locks, stripe
+from persistence.store.observing import NOBODY, Change, Observer
 from persistence.upkeep.findings import Finding, Kind
 
 OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
@@ -77,22 +78,37 @@ class Folder:
 
 
 class Tree:
-    """The folders of one root, and their locks; ``lock_timeout`` is in seconds."""
+    """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
 
-    def __init__(self, root: str, *, lock_timeout: float) -> None:
+    ``observer`` hears of the documents that are changed while their folder is held.
+    """
+
+    def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
         self.root = os.path.abspath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
         self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
+        self._observer = observer
 
     @contextmanager
-    def holding(self, folder: Folder) -> Iterator[None]:
+    def holding(self, folder: Folder) -> Iterator[Change]:
         """Keep writers out of a folder for a block; in a tree without its lock nobody writes.
+
+        The block tells what it changes.
 
         Raises:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
+        change = Change(self._observer)
+        try:
+            with self._locked(folder):
+                yield change
+        finally:
+            change.ends()
+
+    @contextmanager
+    def _locked(self, folder: Folder) -> Iterator[None]:
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
         if not os.path.exists(lock):
             yield

@@ -1,0 +1,148 @@
+"""Whatever a check changes is noted for the index, while the service runs and in a tree that was copied back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from persistence.cli import commands
+from persistence.dialect import SVC
+from persistence.errors import BusyError
+from persistence.index.pending import Pending
+from persistence.model.addresses import Collection, Form
+from persistence.store.layout import PENDING
+from persistence.store.store import Store
+from persistence.upkeep.check import Check
+from persistence.upkeep.findings import Remedy
+from persistence.upkeep.tree import Folder, Tree
+from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return furnished(tmp_path / "data")
+
+
+def noted(root: Path) -> set[str]:
+    """The documents that the next search has to look at: of a command that has ended."""
+    found = Pending(str(root / PENDING)).outstanding()
+    assert {each.form for each in found} <= {Form("app", "form")}
+    return {each.document for each in found}
+
+
+def test_what_is_in_order_is_not_noted(workshop: Workshop) -> None:
+    assert workshop.check("--repair", "--adopt", "--deep").status == 0
+    assert noted(workshop.root) == set()
+
+
+def test_what_is_only_found_is_not_noted(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(OLD)
+    workshop.file(f"{DRAFT}.json").unlink()
+    assert len(workshop.check().findings) == 2
+    assert noted(workshop.root) == set()
+
+
+def test_an_adoption_is_noted(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+    workshop.check("--adopt")
+    assert noted(workshop.root) == {"document"}
+
+
+def test_a_document_that_was_put_there_is_noted(workshop: Workshop) -> None:
+    shutil.copytree(workshop.file(DOCUMENT), workshop.file("app/form/data/copy"))
+    for sidecar in workshop.file("app/form/data/copy").rglob("*.json"):
+        sidecar.unlink()
+    shutil.rmtree(workshop.file("app/form/data/copy/.history"))
+    workshop.check("--adopt")
+    assert noted(workshop.root) == {"copy"}
+
+
+def test_repairs_are_noted(workshop: Workshop) -> None:
+    workshop.file(f"{DATA}.json").write_bytes(b"{")
+    workshop.file(f"{DELETED}.json").unlink()
+    workshop.file(f"{DRAFT}.json").write_bytes(b"")
+    workshop.check("--repair", "--adopt")
+    assert noted(workshop.root) == {"document", "deleted", "draft"}
+
+
+def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> None:
+    stale = workshop.file("app/form/draft/document")
+    shutil.copytree(workshop.file("app/form/draft/draft"), stale)
+    sidecar = stale / "data.xml.json"
+    sidecar.write_text(
+        sidecar.read_text().replace(str(workshop.sidecar(DRAFT)["modified"]), "2001-02-03T04:05:06.789Z")
+    )
+    assert ("outdated-draft", "app/form/draft/document") in workshop.check("--repair").kinds
+    assert not stale.exists()
+    assert noted(workshop.root) == {"document"}
+
+
+def test_definitions_are_not_noted(workshop: Workshop) -> None:
+    workshop.file(FORM).write_bytes(b"<h/>")
+    assert workshop.check("--adopt").status == 3
+    assert noted(workshop.root) == set()
+
+
+class Listener:
+    """Observes a tree: what was told of which document, and whether it could have been locked then."""
+
+    def __init__(self, root: Path) -> None:
+        self.told: list[tuple[str, str, bool]] = []
+        self._tree = Tree(str(root), lock_timeout=0.02)
+
+    def changing(self, form: Form, document: str) -> None:
+        self.told.append(("changing", document, self._is_free(form, document)))
+
+    def changed(self, form: Form, document: str) -> None:
+        self.told.append(("changed", document, self._is_free(form, document)))
+
+    def _is_free(self, form: Form, document: str) -> bool:
+        try:
+            with self._tree.holding(Folder("", form, Collection.DATA, document)):
+                return True
+        except BusyError:
+            return False
+
+
+def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+    workshop.file(ATTACHMENT).write_bytes(b"edited too")
+    listener = Listener(workshop.root)
+    tree = Tree(str(workshop.root), lock_timeout=1, observer=listener)
+    check = Check(
+        tree,
+        SVC,
+        lambda: Store(str(workshop.root), lock_timeout=1),
+        deep=False,
+        remedies=frozenset({Remedy.ADOPT}),
+    )
+    list(check.run())
+    assert check.tally.mended == 2
+    assert listener.told == [("changing", "document", False), ("changed", "document", True)]
+
+
+def test_restoring_drops_the_index_of_a_tree_that_was_here_before(workshop: Workshop, tmp_path: Path) -> None:
+    """As ``rm -rf data/*`` leaves it: of other documents, or of the same ones in another state."""
+    root, backups = tmp_path / "restored", tmp_path / "backups"
+    run("backup", str(backups), "--data", str(workshop.root))
+    (root / ".index/app/form").mkdir(parents=True)
+    (root / ".index/app/form/current").touch()
+    run("restore", str(backups), "--data", str(root))
+    assert list((root / ".index").iterdir()) == []
+    assert (root / DATA).exists()
+
+
+def test_a_backup_leaves_the_index_out(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.file(".index/app/form").mkdir(parents=True)
+    workshop.file(".index/app/form/current").touch()
+    run("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
+    assert not [path for path in (tmp_path / "backups").rglob("*") if path.name in {".index", "current"}]
+    assert workshop.check().findings == []
+
+
+def run(*arguments: str) -> None:
+    done = CliRunner().invoke(commands, arguments)
+    assert done.exit_code == 0, done.output
