@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeVar
 
 from persistence.errors import BadRequestError
+from persistence.model.elements import Element, count, is_descending, word
 from persistence.model.form_query import DEFAULT_LANGUAGE, Filter, FormQuery, Match, Metadata, Page, Sort, Wanted
 from persistence.model.instants import parse_time
 
@@ -36,22 +34,8 @@ _COMBINATORS: Mapping[Metadata, tuple[str, ...]] = {
     **dict.fromkeys(_TIMES, ("min", "max")),
     **dict.fromkeys((Metadata.AVAILABLE, Metadata.OPERATIONS), ("or", "and")),
 }
-_DIRECTIONS = {"asc": False, "desc": True}
 _LOOKED_UP = (Metadata.APPLICATION_NAME, Metadata.FORM_NAME, Metadata.FORM_VERSION)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """An element of a request: its attributes, and its text."""
-
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    text: str = ""
-
-    def value(self, name: str) -> str:
-        """An attribute without surrounding blanks; empty where it is absent."""
-        return self.attributes.get(name, "").strip()
 
 
 def from_elements(root: Element, filters: Iterable[Element], sort: Element | None, page: Element | None) -> FormQuery:
@@ -82,7 +66,7 @@ def from_elements(root: Element, filters: Iterable[Element], sort: Element | Non
         ignore_admin=root.attributes.get("ignore-admin-permissions") == "true",
         filters=tuple(made),
         sort=Sort(language=language) if sort is None else _sort(sort, language),
-        page=None if page is None else Page(_count(page, "page-number", 1), _count(page, "page-size", 10)),
+        page=None if page is None else _page(page),
     )
 
 
@@ -108,22 +92,21 @@ def _wanted(metadata: Metadata, text: str) -> Wanted:
 
 
 def _sort(element: Element, language: str) -> Sort:
-    metadata, direction = _metadata(element), element.value("direction")
-    if direction.lower() not in _DIRECTIONS:
-        raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
-    return Sort(metadata, _DIRECTIONS[direction.lower()], element.attributes.get(LANGUAGE, language))
+    return Sort(
+        _metadata(element), is_descending(element.value("direction")), element.attributes.get(LANGUAGE, language)
+    )
 
 
-def _count(element: Element, name: str, default: int) -> int:
-    text = element.value(name)
-    if text and not _COUNT.fullmatch(text):
-        raise BadRequestError(f"{name} must be a positive integer, not {text!r}")
-    return int(text) if text else default
+def _page(element: Element) -> Page:
+    return Page(
+        count(element.value("page-number"), "page-number", 1),
+        count(element.value("page-size"), "page-size", 10),
+    )
 
 
 def _metadata(element: Element) -> Metadata:
     """What a filter or sort is about, of this server: there are no others (spec search 4.2, remote servers)."""
-    metadata = _known(Metadata, element.value("metadata"), "metadata")
+    metadata = word(Metadata, element.value("metadata").lower(), "metadata")
     combinator = element.value("combinator")
     if element.value("url"):
         raise BadRequestError("there are no remote servers here, so that a filter or sort cannot have a url")
@@ -133,16 +116,4 @@ def _metadata(element: Element) -> Metadata:
 
 
 def _match(element: Element) -> Match:
-    return _known(Match, element.value("match"), "match")
-
-
-_Word = TypeVar("_Word", bound=Enum)
-
-
-def _known(words: type[_Word], text: str, what: str) -> _Word:
-    try:
-        return words(text.lower())
-    except ValueError:
-        raise BadRequestError(
-            f"there is no {what} {text!r}; there are {', '.join(str(word.value) for word in words)}"
-        ) from None
+    return word(Match, element.value("match").lower(), "match")

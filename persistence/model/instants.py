@@ -34,6 +34,15 @@ def from_datetime(moment: datetime) -> Instant:
     return Instant(moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z")
 
 
+def first_from(moment: datetime) -> Instant:
+    """The first millisecond that begins at or after an aware ``datetime``.
+
+    Raises:
+        OverflowError: that is after the last year of the calendar.
+    """
+    return from_datetime(moment + timedelta(microseconds=-moment.microsecond % 1000))
+
+
 def next_after(previous: Instant | None) -> Instant:
     """Now, or one millisecond past ``previous`` when the clock has not moved beyond it.
 

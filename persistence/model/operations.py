@@ -8,6 +8,9 @@ from functools import lru_cache
 CREATE, READ, UPDATE, DELETE, LIST = OPERATIONS = ("create", "read", "update", "delete", "list")
 """The names on the wire, in the order in which they are written."""
 
+FINDING = (READ, UPDATE, DELETE)
+"""Who has one of these finds a document in a search that does not say otherwise (spec search 1.1)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operations:

@@ -9,7 +9,8 @@ from enum import Enum
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.model.operations import CREATE, OPERATIONS, UNRESTRICTED, Operations, in_order
+from persistence.model.operations import CREATE, FINDING, OPERATIONS, UNRESTRICTED, Operations, in_order
+from persistence.model.search import Sight
 from persistence.model.users import User
 
 
@@ -76,23 +77,40 @@ def on_creation(permissions: Permissions | None, user: User) -> Operations:
     return in_order(granted)
 
 
-def may_see(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
-    """Whether a search for data on which the user has one of the operations finds data of ``owner`` (spec search 1.8).
+def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight | None:
+    """Whose documents a search for those on which the user has one of the operations finds (spec search 1.8).
 
-    Not the same as having the operation: a permission for owners who also have a role counts for every owner.
+    ``None`` is everybody's. Not the same as having the operation: a permission for owners who also have a role counts
+    for every owner, and one for a role in an organization whatever was asked for.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
-        return True
-    return any(_may_see(each, user, owner, asked) for each in permissions or ())
-
-
-def _may_see(permission: Permission, user: User, owner: User, asked: frozenset[str]) -> bool:
-    return not asked.isdisjoint(permission.operations) and any(
-        (condition in (Condition.OWNER, Condition.GROUP_MEMBER) or isinstance(condition, UserRole))
-        and _holds(condition, user, owner)
-        for condition in permission.conditions
+        return None
+    granted = permissions or ()
+    row_tests = {
+        condition for each in granted if not asked.isdisjoint(each.operations) for condition in each.conditions
+    }
+    named = {
+        role
+        for each in granted
+        if not each.operations.isdisjoint(FINDING)
+        for condition in each.conditions
+        if isinstance(condition, UserRole)
+        for role in condition.any_of
+    }
+    return Sight(
+        creator=user.name if Condition.OWNER in row_tests else None,
+        group=user.group if Condition.GROUP_MEMBER in row_tests else None,
+        organizations=frozenset(
+            role.organization for role in user.roles if role.organization is not None and role.name in named
+        ),
     )
+
+
+def may_see(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
+    """Whether a search for data on which the user has one of the operations finds data of ``owner``."""
+    seen = sight(permissions, user, any_of)
+    return seen is None or seen.includes(owner)
 
 
 def _granted(permissions: Permissions, user: User, owner: User | None) -> frozenset[str]:

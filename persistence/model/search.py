@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from persistence.model.instants import Instant
-from persistence.model.operations import DELETE, READ, UPDATE
+from persistence.model.operations import FINDING
+from persistence.model.users import User
 
 
 class Match(Enum):
@@ -87,6 +88,18 @@ class Sight:
     group: str | None = None
     organizations: frozenset[str] = frozenset()
 
+    def includes(self, owner: User) -> bool:
+        """Whether documents that ``owner`` has created are seen."""
+        return (
+            (self.creator is not None and self.creator == owner.name)
+            or (self.group is not None and self.group == owner.group)
+            or not self.organizations.isdisjoint(owner.organization)
+        )
+
+
+NOTHING = Sight()
+"""Nobody's documents are seen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -123,7 +136,7 @@ class SearchRequest:
     query: Query = Query()
     paths: tuple[str, ...] = ()
     drafts: WhichDrafts = WhichDrafts()
-    any_of: tuple[str, ...] = (READ, UPDATE, DELETE)
+    any_of: tuple[str, ...] = FINDING
     all_indexed: bool = False
 
 

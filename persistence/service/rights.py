@@ -6,16 +6,13 @@ from operator import attrgetter
 
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.operations import DELETE, READ, UPDATE, Operations
+from persistence.model.operations import FINDING, Operations
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
-
-_SEARCHED = (READ, UPDATE, DELETE)
-"""Who has one of these sees a document in a search that does not say otherwise (spec search 1.1)."""
 
 
 class Rights:
@@ -36,7 +33,7 @@ class Rights:
     def may_see(self, form: Form, document: Sidecar, user: User) -> bool:
         """Whether a user's search would find a document."""
         defined = self._permissions(form, document.version)
-        return permissions.may_see(defined, user, owner_of(document), _SEARCHED)
+        return permissions.may_see(defined, user, owner_of(document), FINDING)
 
     def of_version(self, published: Published) -> Permissions | None:
         """The permissions of a published version: its own, else those of the property, else none are defined."""
