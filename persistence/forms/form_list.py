@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree as ET
-from xml.sax.saxutils import escape, quoteattr
 
+from persistence.forms.writing import attribute, element, text
 from persistence.model.instants import shortest
 from persistence.model.published import Published
 
 _MOST_KEPT = 64 << 20
-_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class FormList:
@@ -45,31 +43,22 @@ class FormList:
 
 def _children(published: Published) -> Iterator[str]:
     metadata = published.metadata
-    yield _element("application-name", published.form.app)
-    yield _element("form-name", published.form.name)
+    yield element("application-name", content=text(published.form.app))
+    yield element("form-name", content=text(published.form.name))
     yield f"<form-version>{published.version}</form-version>"
     yield f"<last-modified-time>{shortest(published.modified)}</last-modified-time>"
     if published.modifier is not None:
-        yield _element("last-modified-by", published.modifier)
+        yield element("last-modified-by", content=text(published.modifier))
     yield f"<created>{shortest(published.created)}</created>"
     for language, title in metadata.titles.items():
-        yield _element("title", title, f" xml:lang={quoteattr(_clean(language))}" if language else "")
+        yield element("title", attribute("xml:lang", language) if language else "", text(title))
     yield f"<available>{'true' if metadata.available else 'false'}</available>"
     if metadata.permissions is not None:
         yield _verbatim(metadata.permissions)
 
 
-def _element(name: str, text: str, attributes: str = "") -> str:
-    return f"<{name}{attributes}>{escape(_clean(text))}</{name}>"
-
-
-def _clean(text: str) -> str:
-    """Text that XML can hold (XML 1.0, production 2): a sidecar may have been edited by hand."""
-    return _NOT_IN_XML.sub("\ufffd", text)
-
-
-def _verbatim(element: str) -> str:
+def _verbatim(document: str) -> str:
     """A well-formed document as an element: as it is, unless it has what may only stand at a document's beginning."""
-    if "<?" in element or "<!" in element:
-        return ET.tostring(ET.fromstring(element), encoding="unicode")  # noqa: S314 - it was parsed when it was read
-    return element
+    if "<?" in document or "<!" in document:
+        return ET.tostring(ET.fromstring(document), encoding="unicode")  # noqa: S314 - it was parsed when it was read
+    return document

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 _CHUNK = 1 << 18
+
+LARGEST_QUERY = 1 << 20
+"""Bytes of a body that only asks for something."""
 _MOST_DRAINED = 1 << 28
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flask import Blueprint, Request, Response, request
-from flask.blueprints import BlueprintSetupState
 
 from persistence.errors import BadRequestError
 from persistence.http import bodies
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
+from persistence.http.routes import without_head
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata
 from persistence.model.instants import parse_time
 from persistence.service.published_forms import PublishedForms
 
-_LARGEST_QUERY = 1 << 20
 _PATHS = ("/form", "/form/<app>", "/form/<app>/<form>")
 
 
@@ -31,14 +30,14 @@ class Forms:
         blueprint = Blueprint(name, __name__, url_prefix=prefix)
         for path in _PATHS:
             blueprint.add_url_rule(path, "forms", self.forms, methods=("GET", "POST"), provide_automatic_options=False)
-        blueprint.record(_without_head)
+        blueprint.record(without_head)
         return blueprint
 
     def forms(self, app: str | None = None, form: str | None = None) -> Response:
         """``/form/$app/$form``; the query of a POST is in its body only."""
         user = self.parser.user(request)
         if request.method == "POST":
-            body = self.published.search(bodies.chunks(request.environ, _LARGEST_QUERY), user)
+            body = self.published.search(bodies.chunks(request.environ, bodies.LARGEST_QUERY), user)
         else:
             body = self.published.find(_query(request, app, form), user)
         return xml(body)
@@ -64,10 +63,3 @@ def _flag(value: str | None, name: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
     return value.lower() == "true"
-
-
-def _without_head(state: BlueprintSetupState) -> None:
-    """Take away the HEAD that werkzeug adds to every GET: there is none here (spec crud 2.1)."""
-    for rule in state.app.url_map.iter_rules(f"{state.blueprint.name}.forms"):
-        if rule.methods is not None:
-            rule.methods.discard("HEAD")

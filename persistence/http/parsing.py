@@ -15,7 +15,7 @@ from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
-from persistence.model.versions import VersionRequest
+from persistence.model.versions import Searched, VersionRequest
 from persistence.service.requests import Delete, Get, Put
 
 if TYPE_CHECKING:
@@ -81,6 +81,14 @@ class RequestParser:
         """The version of a publication: the parameter, else the header (spec crud 8.3)."""
         said = request.args.get("form-definition-version")
         return versions.parse(said, None, None) if said else self._version(request.environ)
+
+    def version_to_search(self, request: Request) -> int | Searched:
+        """The version of which documents are looked for (spec search 1.4)."""
+        return versions.parse_searched(request.environ.get(self._prefix + "FORM_DEFINITION_VERSION"))
+
+    def version_to_reindex(self, request: Request) -> int:
+        """The version that is indexed anew (spec search 5)."""
+        return versions.parse_reindexed(request.environ.get(self._prefix + "FORM_DEFINITION_VERSION"))
 
     def user(self, request: Request) -> User:
         """Who is calling, as the caller says (spec crud 6.1)."""

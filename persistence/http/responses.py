@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from flask import Response
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[str, str]]
 
+_XML: Headers = [("Content-Type", "application/xml")]
+_BLOCK = 1 << 16
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
 
 
@@ -75,7 +78,30 @@ def whole(body: bytes, headers: Headers) -> Response:
 
 def xml(body: bytes) -> Response:
     """An XML document that was made for this answer."""
-    return whole(body, [("Content-Type", "application/xml")])
+    return whole(body, _XML)
+
+
+def xml_in_pieces(pieces: Iterable[bytes]) -> Response:
+    """An XML document that may be large: sent as it is made, unless it is small and its length soon known."""
+    blocks = _blocks(pieces)
+    begin, more = next(blocks, b""), next(blocks, None)
+    if more is None:
+        return xml(begin)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, _XML, streams=True)
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in larger pieces: each is a call of the operating system and a chunk on the wire."""
+    block: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        block.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            yield b"".join(block)
+            block, size = [], 0
+    if block:
+        yield b"".join(block)
 
 
 def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:

@@ -156,6 +156,11 @@ class Hit:
     stage: str | None = None
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @property
+    def owner(self) -> User:
+        """The creator, as far as permissions are concerned."""
+        return User(name=self.creator, group=self.group, organization=self.organization)
+
 
 @dataclass(frozen=True, slots=True)
 class Hits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import Enum
 
 from persistence.errors import BadRequestError, VersionError
 
@@ -46,12 +47,42 @@ def parse(version: str | None, document: str | None, is_draft: str | None) -> Ve
     if document is not None:
         return VersionRequest(for_document=ForDocument(document, is_draft=_flag(is_draft)))
     text = (version or "").strip()
-    if text == "next":
-        return VersionRequest(wants_next=True)
+    return VersionRequest(wants_next=True) if text == "next" else VersionRequest(number=_number(text, " or 'next'"))
+
+
+class Searched(Enum):
+    """The versions that a search looks at where it names none (spec search 1.4)."""
+
+    LATEST = "latest"
+    ALL = "all"
+
+
+def parse_searched(version: str | None) -> int | Searched:
+    """Read the version header of a search.
+
+    Raises:
+        VersionError: it is neither ``all`` nor a positive integer.
+    """
+    if version is None:
+        return Searched.LATEST
+    text = version.strip()
+    return Searched.ALL if text == Searched.ALL.value else _number(text, " or 'all'")
+
+
+def parse_reindexed(version: str | None) -> int:
+    """Read the version header of a request to reindex, which must be there (spec search 5).
+
+    Raises:
+        VersionError: it is no positive integer.
+    """
+    return _number((version or "").strip(), "")
+
+
+def _number(text: str, or_what: str) -> int:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     if number < 1:
-        raise VersionError(f"the form definition version must be a positive integer or 'next', not {text!r}")
-    return VersionRequest(number=number)
+        raise VersionError(f"the form definition version must be a positive integer{or_what}, not {text!r}")
+    return number
 
 
 def _flag(text: str | None) -> bool:

@@ -71,6 +71,10 @@ class Catalog:
         found = (self.version(form, number) for number in self._store.versions(form))
         return (published for published in found if published is not None)
 
+    def highest(self, form: Form) -> int | None:
+        """The highest version of which there is anything, be it only that it was deleted."""
+        return next(self._store.versions(form), None)
+
     def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[Published]]:
         """The versions of every form, or of those of one application or one form name; without what is damaged."""
         for form in self._store.forms(app):

@@ -24,15 +24,15 @@ class Rights:
 
     def on_data(self, form: Form, document: Sidecar, user: User) -> Operations:
         """What a user may do with a document; ``document`` is the sidecar of its ``data.xml``."""
-        return permissions.on_data(self._permissions(form, document.version), user, owner_of(document))
+        return permissions.on_data(self.of_data(form, document.version), user, owner_of(document))
 
     def on_creation(self, form: Form, version: int, user: User) -> Operations:
         """What a user may do with a document that is not there yet."""
-        return permissions.on_creation(self._permissions(form, version), user)
+        return permissions.on_creation(self.of_data(form, version), user)
 
     def may_see(self, form: Form, document: Sidecar, user: User) -> bool:
         """Whether a user's search would find a document."""
-        defined = self._permissions(form, document.version)
+        defined = self.of_data(form, document.version)
         return permissions.may_see(defined, user, owner_of(document), FINDING)
 
     def of_version(self, published: Published) -> Permissions | None:
@@ -40,7 +40,7 @@ class Rights:
         configured = self._properties.of(published.form)
         return _in_force(configured, published.permissions) if configured.has_permissions else None
 
-    def _permissions(self, form: Form, version: int) -> Permissions | None:
+    def of_data(self, form: Form, version: int) -> Permissions | None:
         """The permissions for data of a version.
 
         Where the version was deleted, they are those of the version that was published last (spec crud 5.2); where

@@ -1,0 +1,33 @@
+"""Texts and elements of the XML documents that the service writes itself."""
+
+from __future__ import annotations
+
+import re
+
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+_IN_ATTRIBUTES = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
+)
+
+
+def text(value: str) -> str:
+    """A text between tags that a parser reads as it was, but for what XML cannot hold (XML 1.0, production 2).
+
+    That is replaced: it can only be in a sidecar that was edited by hand.
+    """
+    return _clean(value).translate(_IN_TEXT)
+
+
+def attribute(name: str, value: str) -> str:
+    """An attribute, with the blank before it; its value as ``text`` has it."""
+    return f' {name}="{_clean(value).translate(_IN_ATTRIBUTES)}"'
+
+
+def element(name: str, attributes: str = "", content: str = "") -> str:
+    """An element; ``attributes`` and ``content`` are written already."""
+    return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"
+
+
+def _clean(value: str) -> str:
+    return _NOT_IN_XML.sub("\ufffd", value)

@@ -1,0 +1,49 @@
+"""Making the index anew on request (spec search 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Blueprint, Response, request
+
+from persistence.http import bodies
+from persistence.http.parsing import RequestParser
+from persistence.http.responses import empty, xml
+from persistence.http.routes import without_head
+from persistence.model.addresses import Form
+from persistence.service.reindexing import Reindexing
+
+
+@dataclass(frozen=True, slots=True)
+class Reindex:
+    """The handlers of one face. An answer comes when the index is made; bodies say nothing."""
+
+    reindexing: Reindexing
+    parser: RequestParser
+
+    def blueprint(self, name: str, prefix: str) -> Blueprint:
+        """The routes below ``prefix``."""
+        blueprint = Blueprint(name, __name__, url_prefix=f"{prefix}/reindex")
+        blueprint.add_url_rule("", "all", self.all, methods=("GET", "POST"), provide_automatic_options=False)
+        blueprint.post("/<app>/<form>", provide_automatic_options=False)(self.version)
+        blueprint.get("/status", provide_automatic_options=False)(self.status)
+        blueprint.record(without_head)
+        return blueprint
+
+    def all(self) -> Response:
+        """``GET`` or ``POST /reindex``: that of every form."""
+        bodies.drain(request.environ)
+        self.reindexing.all()
+        return empty(HTTPStatus.OK, [])
+
+    def version(self, app: str, form: str) -> Response:
+        """``POST /reindex/$app/$form``: that of the version in the header."""
+        number = self.parser.version_to_reindex(request)
+        bodies.drain(request.environ)
+        self.reindexing.version(Form(app, form), number)
+        return empty(HTTPStatus.OK, [])
+
+    def status(self) -> Response:
+        """``GET /reindex/status``: how far it is."""
+        return xml(self.reindexing.status().as_xml())

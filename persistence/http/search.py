@@ -1,0 +1,40 @@
+"""Searches and distinct values (spec search 1 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flask import Blueprint, Response, request
+
+from persistence.http import bodies
+from persistence.http.parsing import RequestParser
+from persistence.http.responses import xml_in_pieces
+from persistence.model.addresses import Form
+from persistence.service.searching import Searching
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The handlers of one face."""
+
+    searching: Searching
+    parser: RequestParser
+
+    def blueprint(self, name: str, prefix: str) -> Blueprint:
+        """The routes below ``prefix``."""
+        blueprint = Blueprint(name, __name__, url_prefix=prefix)
+        blueprint.post("/search/<app>/<form>", provide_automatic_options=False)(self.search)
+        blueprint.post("/distinct-values/<app>/<form>", provide_automatic_options=False)(self.distinct_values)
+        return blueprint
+
+    def search(self, app: str, form: str) -> Response:
+        """``POST /search/$app/$form``."""
+        user, version = self.parser.user(request), self.parser.version_to_search(request)
+        body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
+        return xml_in_pieces(self.searching.search(Form(app, form), version, body, user))
+
+    def distinct_values(self, app: str, form: str) -> Response:
+        """``POST /distinct-values/$app/$form``."""
+        user, version = self.parser.user(request), self.parser.version_to_search(request)
+        body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
+        return xml_in_pieces(self.searching.distinct(Form(app, form), version, body, user))
