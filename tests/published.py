@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from persistence.forms.metadata import MetadataReader
-from persistence.model.addresses import DefinitionAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.model.metadata import FormMetadata
+from persistence.model.users import ANONYMOUS, User
+from persistence.service.requests import Put
+from persistence.service.rules import Received, next_revision
 from persistence.store.store import Store
 
 _DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms">
@@ -33,31 +38,47 @@ def definition(metadata: str) -> bytes:
 
 
 class Planter:
-    """Publishes in a tree that no service serves yet, at instants of one's own."""
+    """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
 
     def __init__(self, data: Path) -> None:
         self._store = Store(str(data), lock_timeout=1)
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
+        """One PUT of a ``form.xhtml`` with little but metadata."""
+        self.define(form, version, definition(metadata), when, by)
+
+    def define(self, form: str, version: int, body: bytes, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml``; the first of a version is its creation."""
+        with MetadataReader() as reader:
+            metadata = reader.read([body]).metadata
         address = DefinitionAddress(Form(*form.split("/")), version, "form.xhtml")
-        body, modified = definition(metadata), Instant(when)
-        with MetadataReader() as reader, self._store.upload() as upload:
-            reader.feed(body)
-            reader.finish()
+        self._put(address, Put(user=User(by)), version, body, when, metadata)
+
+    def save(
+        self,
+        form: str,
+        document: str,
+        body: bytes,
+        when: str,
+        by: User = ANONYMOUS,
+        stage: str | None = None,
+        *,
+        version: int = 1,
+        collection: Collection = Collection.DATA,
+    ) -> None:
+        """One PUT of a ``data.xml``; the first of a document is its creation. No draft is erased."""
+        address = DocumentAddress(Form(*form.split("/")), collection, document, DATA_XML)
+        self._put(address, Put(user=by, stage=stage), version, body, when)
+
+    def _put(
+        self, address: Address, put: Put, version: int, body: bytes, when: str, metadata: FormMetadata | None = None
+    ) -> None:
+        with self._store.upload() as upload:
             upload.write(body)
             with self._store.writing(address) as writer:
                 over = writer.current(address)
-                sidecar = Sidecar(
-                    schema=SCHEMA,
-                    id=upload.id,
-                    version=version,
-                    modified=modified,
-                    created=over.sidecar.created if over else modified,
-                    size=upload.size,
-                    digest=upload.digest,
-                    content_type="application/xhtml+xml",
-                    modifier=by,
-                    metadata=reader.metadata,
-                )
+                received = Received(upload.id, upload.size, upload.digest, "application/xml", metadata)
+                made = next_revision(put, received, version, over=over, owner=put.user)
+                created = made.created if over else Instant(when)
+                sidecar = msgspec.structs.replace(made, modified=Instant(when), created=created)
                 writer.commit(address, sidecar, upload, over=over)

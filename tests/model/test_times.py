@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.model.instants import Instant, parse_time, shortest
+from persistence.model.instants import Instant, first_from, parse_time, shortest
 
 
 def moment(*fields: int) -> datetime:
@@ -67,3 +67,17 @@ def test_instants_are_as_short_as_they_can_be() -> None:
     """Spec search 0.3, Output."""
     assert shortest(Instant("2024-05-01T10:00:00.000Z")) == "2024-05-01T10:00:00Z"
     assert shortest(Instant("2024-05-01T10:00:00.250Z")) == "2024-05-01T10:00:00.250Z"
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "instant"),
+    [(0, "2024-05-01T10:00:00.000Z"), (1, "2024-05-01T10:00:00.001Z"), (250_000, "2024-05-01T10:00:00.250Z")],
+)
+def test_the_first_instant_from_a_moment_on(microsecond: int, instant: str) -> None:
+    assert first_from(moment(2024, 5, 1, 10, 0, 0, microsecond)) == instant
+
+
+def test_there_is_no_instant_after_the_last_year() -> None:
+    assert first_from(moment(2023, 12, 31, 23, 59, 59, 999_001)) == "2024-01-01T00:00:00.000Z"
+    with pytest.raises(OverflowError):
+        first_from(moment(9999, 12, 31, 23, 59, 59, 999_001))

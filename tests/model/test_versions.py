@@ -7,9 +7,12 @@ from persistence.model.versions import (
     ABSENT,
     HIGHEST,
     ForDocument,
+    Searched,
     VersionRequest,
     must_equal,
     parse,
+    parse_reindexed,
+    parse_searched,
     to_publish,
     to_read,
 )
@@ -87,3 +90,25 @@ def test_a_number_must_equal_the_stored_one() -> None:
     must_equal(2, 2, "x")
     with pytest.raises(VersionError, match="x has form definition version 2, not 1"):
         must_equal(1, 2, "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "searched"),
+    [(None, Searched.LATEST), ("all", Searched.ALL), (" all ", Searched.ALL), ("1", 1), (" 007 ", 7)],
+)
+def test_a_search_is_in_the_latest_version_in_one_or_in_all(text: str | None, searched: int | Searched) -> None:
+    """Spec search 1.4."""
+    assert parse_searched(text) == searched
+
+
+@pytest.mark.parametrize("text", ["", "next", "abc", "0", "-1", "ALL", "latest", "1.0", "9" * 10])
+def test_a_search_in_other_versions_is_refused(text: str) -> None:
+    with pytest.raises(VersionError, match="'all'"):
+        parse_searched(text)
+
+
+def test_what_is_reindexed_is_one_version() -> None:
+    assert parse_reindexed(" 2 ") == 2
+    for text in (None, "", "all", "next", "0", "x"):
+        with pytest.raises(VersionError):
+            parse_reindexed(text)

@@ -1,0 +1,361 @@
+"""Searches, distinct values and reindexing over HTTP (spec search 1, 3 and 5): the vectors T1 to T13, and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests import orders, searches
+from tests.orders import found
+from tests.published import PERMISSIONS, Planter
+from tests.searches import NAME, STATUS, control
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+_DATA = "acme/order/data/{}/data.xml"
+_FORM = "acme/order/form/form.xhtml"
+_XML = {"Content-Type": "application/xml"}
+
+
+def post(service: Service, path: str, body: str | None = None, **own: object) -> Answer:
+    headers = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
+    sent = None if body is None else body.encode()
+    return service.raw("POST", f"{service.face}{path}", {**_XML, **headers}, sent)
+
+
+def search(
+    service: Service, body: str = "<search/>", version: object = None, form: str = "acme/order", **own: object
+) -> Answer:
+    """A search, which must succeed."""
+    if version is not None:
+        own["Form_Definition_Version"] = version
+    answer = post(service, f"/search/{form}", body, **own)
+    assert answer.status == 200, answer.cause
+    return answer
+
+
+def of(service: Service, body: str = "<search/>", version: object = None, **own: object) -> list[str]:
+    """The documents that a search finds, in order."""
+    return found(search(service, body, version, **own).body)
+
+
+def reindex(service: Service) -> None:
+    """What was planted before the service began is found from now on."""
+    assert post(service, "/reindex", "").status == 200
+
+
+def canonical(xml: str | bytes) -> str:
+    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
+
+
+@pytest.fixture(scope="module", params=["svc", "orbeon"])
+def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp(f"searched-{request.param}")
+    orders.plant(Planter(directory / "data"))
+    with running(directory, dialect=request.param) as service:
+        reindex(service)
+        yield service
+
+
+@pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
+def acme(request: pytest.FixtureRequest, planted: Service) -> Service:
+    """The set-up of the vectors, in both dialects and through both faces; nothing is changed in it."""
+    planted.face = request.param
+    return planted
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Service]:
+    """The set-up of the vectors for one test, which may change it."""
+    orders.plant(Planter(tmp_path / "data"))
+    with running(tmp_path, workers=2) as service:
+        reindex(service)
+        yield service
+
+
+def test_t1_nothing_there(svc: Service, form: str) -> None:
+    body = (
+        "<search><query/><drafts>include</drafts><page-size>10</page-size><page-number>1</page-number>"
+        "<lang>en</lang></search>"
+    )
+    for is_published in (False, True):
+        if is_published:
+            assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
+        answer = search(svc, body, version=1, form=form)
+        assert answer.body == b'<documents search-total="0"/>'
+        assert answer["Content-Type"] == "application/xml"
+        assert answer["Svc-Form-Definition-Version"] is None
+        assert answer["Svc-Operations"] is None
+
+
+def test_t2_default_order_and_details_in_the_order_of_the_request(acme: Service) -> None:
+    answer = search(acme, searches.T2_QUERY)
+    assert canonical(answer.body) == canonical(searches.T2)
+    assert (answer["Content-Type"], answer["Content-Length"]) == ("application/xml", str(len(answer.body)))
+    assert answer[f"{acme.prefix}Form-Definition-Version"] is None
+    assert answer[f"{acme.prefix}Operations"] is None
+
+
+@pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
+def test_t3_to_t9_for_anyone(acme: Service, vector: searches.Vector) -> None:
+    assert of(acme, vector.body) == vector.found
+
+
+def test_t3_details_of_what_is_not_indexed_and_of_what_is_asked_for_twice(acme: Service) -> None:
+    by_number = {vector.number: vector for vector in searches.VECTORS}
+    nothing = [(searches.NOTES, "")]
+    assert list(orders.details(search(acme, by_number["T3m"].body).body)) == [nothing] * 3
+    twice = [(searches.PRODUCT, "Pump A, Valve_9")] * 2
+    assert list(orders.details(search(acme, by_number["T3n"].body).body)) == [twice]
+
+
+@pytest.mark.parametrize("children", searches.ERRORS)
+def test_t8_errors(acme: Service, children: str) -> None:
+    answer = post(acme, "/search/acme/order", f"<search>{children}</search>")
+    assert (answer.status, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert answer.cause
+    assert "\n" not in answer.cause
+
+
+@pytest.mark.parametrize("version", ["x", "next", "0", "-1", "1.0", "", "latest"])
+def test_t8_a_version_that_is_none(acme: Service, version: str) -> None:
+    for path in ("/search/acme/order", "/distinct-values/acme/order"):
+        assert post(acme, path, "<search/>", Form_Definition_Version=version).status == 400
+
+
+@pytest.mark.parametrize("children", searches.NO_ERRORS)
+def test_t8_no_errors(acme: Service, children: str) -> None:
+    search(acme, f"<search>{children}</search>")
+
+
+def test_t8_drafts_in_other_words_are_an_error_for_known_users_only(acme: Service) -> None:
+    body = "<search><drafts> only </drafts></search>"
+    assert post(acme, "/search/acme/order", body, Username="bob").status == 400
+    assert of(acme, body) == ["d-2", "d-3", "d-1"]
+
+
+@pytest.mark.parametrize("vector", searches.DRAFTS, ids=lambda vector: vector.number)
+def test_t9_drafts(acme: Service, vector: searches.Vector) -> None:
+    assert of(acme, vector.body, Username="bob") == vector.found
+
+
+def test_t9_a_save_erases_the_draft(own: Service) -> None:
+    assert own.put(_DATA.format("d-4"), b"<form/>", Username="bob", Form_Definition_Version=1).status == 201
+    assert of(own, "<search><drafts>only</drafts></search>", Username="bob") == ["d-3°"]
+    assert of(own, "<search><drafts>exclude</drafts></search>", Username="bob") == ["d-4", "d-2", "d-3", "d-1"]
+
+
+def test_t10_all_indexed_controls(acme: Service) -> None:
+    answer = search(acme, searches.T10_CLOSED)
+    assert found(answer.body) == ["d-2"]
+    assert list(orders.details(answer.body)) == [searches.T10_DETAILS]
+    assert of(acme, searches.T10_NOT_INDEXED) == ["d-2", "d-3", "d-1"]
+
+
+T11 = [
+    ({}, "", [], set()),
+    ({}, "create", ["d-2", "d-3", "d-1"], {"create list"}),
+    ({"Username": "ann"}, "", ["d-3°", "d-3", "d-1"], {"create read update list"}),
+    ({"Username": "ann"}, "delete", [], set()),
+    ({"Username": "kim", "Roles": "clerk"}, "", ["d-4°", "d-3°", "d-2", "d-3", "d-1"], {"create read list"}),
+    ({"Username": "kim", "Roles": "clerk"}, "update", [], set()),
+]
+
+
+def test_t11_permissions(own: Service) -> None:
+    restricted = orders.definition(PERMISSIONS)
+    assert own.put(_FORM, restricted, Form_Definition_Version=1).status == 204
+    for user, any_of, documents, allowed in T11:
+        operations = f'<operations any-of="{any_of}"/>' if any_of else ""
+        answer = search(own, f"<search>{operations}</search>", **user)
+        assert found(answer.body) == documents
+        assert {each.attrib["operations"] for each in orders.tree(answer.body)} == allowed
+    assert post(own, "/distinct-values/acme/order", searches.T13_QUERY).body == b"<distinct-values/>"
+    assert own.put(_FORM, orders.definition(), Form_Definition_Version=1).status == 204
+    assert canonical(search(own, searches.T2_QUERY).body) == canonical(searches.T2)
+
+
+def test_t12_versions_clearing_and_reindexing(own: Service) -> None:
+    nina = b"<form><customer><name>Nina</name></customer></form>"
+    names = f"<search>{control(NAME)}</search>"
+    assert own.put(_FORM, orders.definition(), Form_Definition_Version=2).status == 201
+    assert own.put(_DATA.format("d-9"), nina, Username="ann", Form_Definition_Version=2).status == 201
+    assert of(own) == ["d-9"]
+    assert of(own, version=1) == ["d-2", "d-3", "d-1"]
+    assert of(own, version="all") == ["d-9", "d-2", "d-3", "d-1"]
+    assert of(own, version=7) == []
+    assert own.delete(_FORM, Form_Definition_Version=2).status == 204
+    assert of(own) == ["d-2", "d-3", "d-1"]
+    assert of(own, version="all") == ["d-2", "d-3", "d-1"]
+    assert own.get(_DATA.format("d-9")).status == 200
+    assert post(own, "/reindex/acme/order", "").status == 400
+    assert post(own, "/reindex", "").status == 200
+    answer = search(own, names, version="all").body
+    assert found(answer) == ["d-9", "d-2", "d-3", "d-1"]
+    assert next(orders.details(answer)) == [(NAME, "")]
+    assert own.put(_FORM, orders.definition(), Form_Definition_Version=2).status == 201
+    published = search(own, names, version="all").body
+    assert found(published) == ["d-9", "d-2", "d-3", "d-1"]
+    assert next(orders.details(published)) == [(NAME, "Nina")]
+    assert post(own, "/reindex/acme/order", "", Form_Definition_Version=2).status == 200
+    assert search(own, names, version="all").body == published
+
+
+def test_t13_distinct_values(acme: Service) -> None:
+    answer = post(acme, "/distinct-values/acme/order", searches.T13_QUERY, Username="bob", Form_Definition_Version=1)
+    assert (answer.status, answer["Content-Type"]) == (200, "application/xml")
+    assert canonical(answer.body) == canonical(searches.T13)
+    assert answer[f"{acme.prefix}Form-Definition-Version"] is None
+
+
+def test_t13_anonymous_callers_get_no_values_of_drafts(acme: Service) -> None:
+    body = f"<distinct-values>{control(NAME)}{control('unknown')}</distinct-values>"
+    answer = orders.tree(post(acme, "/distinct-values/acme/order", body).body)
+    assert [value.text for value in answer[0]] == ["Ada", "Bob", "Zoe"]
+    assert (answer[1].attrib, len(answer[1])) == ({"path": "unknown"}, 0)
+
+
+@pytest.mark.parametrize("body", ['<d><query metadata="created"/></d>', '<d><query metadata="x"/></d>', "<d>", ""])
+def test_t13_errors(acme: Service, body: str) -> None:
+    assert post(acme, "/distinct-values/acme/order", body).status == 400
+
+
+def test_a_form_that_there_is_not_has_nothing_to_find(acme: Service) -> None:
+    for version in (None, 1, "all"):
+        assert of(acme, version=version, form="none/none") == []
+    answer = post(acme, "/distinct-values/none/none", searches.T13_QUERY)
+    assert [len(query) for query in orders.tree(answer.body)] == [0, 0, 0]
+    assert not (acme.data / "none").exists()
+
+
+def test_what_is_saved_changed_and_deleted_is_found_at_once_by_every_worker(own: Service) -> None:
+    def names() -> set[tuple[str, ...]]:
+        """Through connections enough to reach both workers."""
+        body = f"<search>{control(NAME, 'Eve', match='substring')}</search>"
+        return {tuple(of(own, body)) for _ in range(8)}
+
+    def put(name: str) -> None:
+        body = f"<form><customer><name>{name}</name></customer></form>".encode()
+        assert own.put(_DATA.format("d-7"), body, Form_Definition_Version=1).status in (201, 204)
+
+    assert names() == {()}
+    put("Eve")
+    assert names() == {("d-7",)}
+    put("Eva")
+    assert names() == {()}
+    put("Evelyn")
+    assert names() == {("d-7",)}
+    assert own.delete(_DATA.format("d-7")).status == 204
+    assert names() == {()}
+    put("Eve")
+    assert names() == {("d-7",)}
+
+
+def test_unpublished_definitions_are_found_by_what_the_designer_asks_for(svc: Service) -> None:
+    """Spec search 2.4: the paths are literal, and nothing is published."""
+    below = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"
+    title = orders.definition().replace(b">Order<", b">Findable order<")
+    assert svc.put("svc/builder/data/findable/data.xml", title, Username="ann").status == 201
+    queries = control(f"{below}/title", "findable", match="substring") + control(f"{below}/form-name")
+    answer = search(svc, f"<search>{queries}</search>", form="svc/builder")
+    assert found(answer.body) == ["findable"]
+    assert next(orders.details(answer.body)) == [
+        (f"{below}/title", "Findable order, Bestellung"),
+        (f"{below}/form-name", "order"),
+    ]
+    everything = search(svc, '<search return-all-indexed-fields="true"/>', form="svc/builder")
+    keys = ("application-name", "form-name", "title", "description", "thumbnail", "allow-template-use")
+    assert [path for path, _ in next(orders.details(everything.body))] == [f"{below}/{key}" for key in keys]
+
+
+def test_values_come_back_as_they_were_saved(svc: Service, form: str) -> None:
+    """Whatever characters they have, in texts, paths of requests and names of documents."""
+    assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
+    body = "<form><customer><name>&lt;&amp;&#13;\n\"' Ä\U0001f600</name></customer></form>".encode()
+    assert svc.put(f"{form}/data/%3C%C3%A9%22/data.xml", body, Username="ann", Form_Definition_Version=1).status == 201
+    answer = search(svc, f"<search>{control(NAME)}{control('&lt;&quot;&#10;')}</search>", form=form)
+    assert found(answer.body) == ['<é"']
+    assert next(orders.details(answer.body)) == [(NAME, "<&\r\n\"' Ä\U0001f600"), ('<"\n', "")]
+
+
+def test_an_answer_may_be_large(svc: Service, form: str) -> None:
+    """Much more than what was found: the same path asked for again and again."""
+    assert svc.put(f"{form}/form/form.xhtml", orders.definition()).status == 201
+    text = "x" * 100_000
+    body = f"<form><customer><name>{text}</name></customer></form>".encode()
+    assert svc.put(f"{form}/data/large/data.xml", body, Form_Definition_Version=1).status == 201
+    answer = search(svc, f"<search>{control(NAME) * 200}</search>", form=form)
+    assert next(orders.details(answer.body)) == [(NAME, text)] * 200
+    assert answer["Content-Length"] is None
+    assert len(answer.body) > 20_000_000
+
+
+def test_a_request_is_at_most_a_mebibyte(planted: Service) -> None:
+    def filled(size: int) -> str:
+        return f"<search>{' ' * (size - len('<search></search>'))}</search>"
+
+    for path in ("/search/acme/order", "/distinct-values/acme/order"):
+        assert post(planted, path, filled(1 << 20)).status == 200
+        assert post(planted, path, filled((1 << 20) + 1)).status == 413
+
+
+@pytest.mark.parametrize(
+    "body", ["<search>", "", "\x00", "<search/><search/>", "<!DOCTYPE search [<!ENTITY a 'a'>]><search>&a;</search>"]
+)
+def test_a_request_that_is_no_xml_is_refused(planted: Service, body: str) -> None:
+    assert post(planted, "/search/acme/order", body).status == 400
+
+
+def test_a_name_that_no_form_can_have_is_refused(planted: Service) -> None:
+    for path in ("search", "distinct-values"):
+        assert post(planted, f"/{path}/acme/.hidden", "<search/>").status == 400
+        assert post(planted, f"/{path}/acme/{'x' * 300}", "<search/>").status == 400
+
+
+def test_a_caller_that_cannot_be_read_is_refused(planted: Service) -> None:
+    assert post(planted, "/search/acme/order", "<search/>", Credentials="{").status == 400
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "LOCK"])
+@pytest.mark.parametrize("path", ["/search/acme/order", "/distinct-values/acme/order", "/reindex/acme/order"])
+def test_there_are_no_other_methods(acme: Service, method: str, path: str) -> None:
+    answer = acme.raw(method, acme.face + path)
+    assert (answer.status, answer["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    "path", ["/search", "/search/acme", "/search/acme/order/", "/search/acme/order/1", "/reindex/x"]
+)
+def test_there_are_no_other_paths(planted: Service, path: str) -> None:
+    assert post(planted, path, "<search/>").status == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_everything_is_reindexed_by_two_methods(acme: Service, method: str) -> None:
+    before = search(acme, searches.T2_QUERY, Username="bob").body
+    answer = acme.raw(method, f"{acme.face}/reindex")
+    assert (answer.status, answer.body, answer["Content-Type"]) == (200, b"", None)
+    assert search(acme, searches.T2_QUERY, Username="bob").body == before
+    assert acme.raw("GET", f"{acme.face}/reindex/status").body == b'<status state="stopped"/>'
+
+
+def test_one_version_is_reindexed_and_one_that_there_is_not_is_nothing_to_do(acme: Service) -> None:
+    for path in ("/reindex/acme/order", "/reindex/none/none"):
+        for version in (1, 7):
+            assert post(acme, path, "", Form_Definition_Version=version).status == 200
+        for wrong in ("x", "all", "next", "0", ""):
+            assert post(acme, path, "", Form_Definition_Version=wrong).status == 400
+        assert post(acme, path, "").status == 400
+    assert of(acme, f"<search>{control(STATUS, 'closed')}</search>") == ["d-2"]
+    assert not (acme.data / "none").exists()
+
+
+def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
+    for method in ("HEAD", "PUT", "DELETE", "OPTIONS"):
+        answer = planted.raw(method, f"{planted.face}/reindex")
+        assert (answer.status, answer["Allow"]) == (405, "GET, POST")
+    for method in ("HEAD", "PUT", "POST", "DELETE"):
+        answer = planted.raw(method, f"{planted.face}/reindex/status")
+        assert (answer.status, answer["Allow"]) == (405, "GET")

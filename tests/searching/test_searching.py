@@ -1,0 +1,349 @@
+"""What a user's search finds, and may do with it: versions, permissions and drafts over an index in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from persistence.dialect import SVC
+from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
+from persistence.model.addresses import FORM_XHTML, Form
+from persistence.model.search import Hits, Query, Scope
+from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.versions import Searched, VersionRequest
+from persistence.properties.properties import Properties
+from persistence.service.catalog import Catalog
+from persistence.service.requests import Delete
+from persistence.service.rights import Rights
+from persistence.service.searching import Searching
+from persistence.services import services_of
+from persistence.store.store import Store
+from tests import orders, searches
+from tests.index.oracle import Oracle, Stored
+from tests.orders import ANN, BOB, INDEXED, ORDER, found
+from tests.published import PERMISSIONS, Planter
+
+KIM = User("kim", roles=(Role("clerk"),))
+LATEST, ALL = Searched.LATEST, Searched.ALL
+_EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
+_SEARCH = "<search/>"
+
+
+def any_of(operations: str) -> str:
+    return f'<search><operations any-of="{operations}"/></search>'
+
+
+@dataclass
+class Bench:
+    """A tree of definitions, an index of documents, and searches over the two."""
+
+    data: Path
+    stored: list[Stored] = field(default_factory=lambda: [each.stored for each in orders.DOCUMENTS])
+    indexed: dict[int, tuple[str, ...]] = field(default_factory=lambda: {1: INDEXED})
+    properties: Mapping[str, object] = field(default_factory=dict)
+
+    def define(self, metadata: str = "", version: int = 1, when: str = orders.PUBLISHED, form: Form = ORDER) -> None:
+        Planter(self.data).define(str(form), version, orders.definition(metadata), when)
+
+    def delete(self, version: int) -> None:
+        definitions = services_of(self.store, SVC, self._loaded).definitions
+        definitions.delete(ORDER, FORM_XHTML, Delete(version=VersionRequest(number=version)))
+
+    @property
+    def store(self) -> Store:
+        return Store(str(self.data), lock_timeout=1)
+
+    @property
+    def _loaded(self) -> Properties:
+        return Properties.load(self.properties, SVC.property_prefix)
+
+    @property
+    def _searching(self) -> Searching:
+        catalog = Catalog(self.store)
+        rights = Rights(catalog, self._loaded)
+        return Searching(Oracle(self.stored, self.indexed), catalog, self._loaded, rights, SVC)
+
+    def search(
+        self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
+    ) -> bytes:
+        return b"".join(self._searching.search(form, version, [body.encode()], user))
+
+    def distinct(self, body: str = searches.T13_QUERY, user: User = ANONYMOUS) -> bytes:
+        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], user))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """The set-up of the vectors."""
+    made = Bench(tmp_path)
+    made.define()
+    return made
+
+
+def operations(body: bytes) -> set[str]:
+    return {each.attrib["operations"] for each in orders.tree(body)}
+
+
+def canonical(xml: str | bytes) -> str:
+    return ET.canonicalize(xml.decode() if isinstance(xml, bytes) else xml, strip_text=True)
+
+
+def test_t2_documents_in_their_order_with_details_in_that_of_the_request(bench: Bench) -> None:
+    assert canonical(bench.search(searches.T2_QUERY)) == canonical(searches.T2)
+
+
+@pytest.mark.parametrize("vector", searches.VECTORS, ids=lambda vector: vector.number)
+def test_t3_to_t9_for_anyone(bench: Bench, vector: searches.Vector) -> None:
+    assert found(bench.search(vector.body)) == vector.found
+
+
+@pytest.mark.parametrize("vector", searches.DRAFTS, ids=lambda vector: vector.number)
+def test_t9_drafts_for_known_users(bench: Bench, vector: searches.Vector) -> None:
+    assert found(bench.search(vector.body, BOB)) == vector.found
+
+
+@pytest.mark.parametrize("children", searches.ERRORS)
+def test_t8_errors(bench: Bench, children: str) -> None:
+    with pytest.raises(BadRequestError):
+        bench.search(f"<search>{children}</search>")
+
+
+def test_t10_all_indexed_controls(bench: Bench) -> None:
+    answer = bench.search(searches.T10_CLOSED)
+    assert found(answer) == ["d-2"]
+    assert list(orders.details(answer)) == [searches.T10_DETAILS]
+    assert found(bench.search(searches.T10_NOT_INDEXED)) == ["d-2", "d-3", "d-1"]
+
+
+def test_all_indexed_controls_can_be_sorted_by(bench: Bench) -> None:
+    body = '<search return-all-indexed-fields="true"><query path="{}" sort="asc"/></search>'
+    assert found(bench.search(body.format("customer/name"))) == ["d-1", "d-2", "d-3"]
+    assert found(bench.search(body.format("customer/notes"))) == ["d-2", "d-3", "d-1"]
+
+
+def test_where_the_definition_cannot_be_read_all_queries_about_controls_vanish(bench: Bench) -> None:
+    bench.indexed.clear()
+    answer = bench.search(searches.T10_CLOSED)
+    assert found(answer) == ["d-2", "d-3", "d-1"]
+    assert list(orders.details(answer)) == [[], [], []]
+
+
+T11 = [
+    (ANONYMOUS, _SEARCH, [], set()),
+    (ANONYMOUS, any_of("create"), ["d-2", "d-3", "d-1"], {"create list"}),
+    (ANN, _SEARCH, ["d-3°", "d-3", "d-1"], {"create read update list"}),
+    (ANN, any_of("delete"), [], set()),
+    (KIM, _SEARCH, _EVERY, {"create read list"}),
+    (KIM, any_of("update"), [], set()),
+    # beyond the vectors
+    (ANONYMOUS, any_of(""), [], set()),
+    (ANONYMOUS, any_of("list"), ["d-2", "d-3", "d-1"], {"create list"}),
+    (replace(ANN, roles=KIM.roles), _SEARCH, _EVERY, {"create read list", "create read update list"}),
+    (replace(KIM, name=None), _SEARCH, ["d-2", "d-3", "d-1"], {"create read list"}),
+]
+
+
+@pytest.mark.parametrize(("user", "body", "documents", "allowed"), T11)
+def test_t11_permissions(bench: Bench, user: User, body: str, documents: list[str], allowed: set[str]) -> None:
+    bench.define(PERMISSIONS)
+    answer = bench.search(body, user)
+    assert (found(answer), operations(answer)) == (documents, allowed)
+
+
+def test_permissions_that_are_gone_again_restrict_nobody(bench: Bench) -> None:
+    bench.define(PERMISSIONS)
+    bench.define()
+    assert (found(bench.search()), operations(bench.search())) == (["d-2", "d-3", "d-1"], {"*"})
+
+
+def one(operations: str, conditions: str = "") -> str:
+    return f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>'
+
+
+_PARIS = User("pia", roles=(Role("clerk", "Paris"),))
+
+
+@pytest.mark.parametrize(
+    ("permissions", "user", "documents", "allowed"),
+    [
+        ("<permissions/>", ANN, [], set()),
+        (one("read", "<any-authenticated-user/>"), ANONYMOUS, [], set()),
+        (one("read", "<any-authenticated-user/>"), KIM, _EVERY, {"read list"}),
+        (one("read", "<group-member/>"), User("sue", "support"), ["d-4°", "d-2"], {"read list"}),
+        (one("read", "<group-member/>"), User("sue"), [], set()),
+        (one("read", "<anyone-with-token/>"), ANN, [], set()),
+        # A permission for owners who are clerks: a row is found for the owner, who then may do nothing with it.
+        (one("read", '<owner/><user-role any-of="clerk"/>'), ANN, ["d-3°", "d-3", "d-1"], {""}),
+        (one("read", '<owner/><user-role any-of="clerk"/>'), KIM, [], set()),
+        (one("read", '<user-role any-of="clerk"/>'), _PARIS, ["d-6"], {"read list"}),
+        (one("update", '<user-role any-of="clerk"/>'), replace(_PARIS, roles=(Role("boss", "Paris"),)), [], set()),
+        (one("create", "<owner/>"), ANN, [], set()),
+    ],
+)
+def test_what_is_found_by_whom(
+    bench: Bench, permissions: str, user: User, documents: list[str], allowed: set[str]
+) -> None:
+    """Spec search 1.8. One more document belongs to somebody in Paris."""
+    first = bench.stored[0]
+    elsewhere = replace(first.hit, document="d-6", creator="leo", group=None, organization=("Corp", "Paris"))
+    if user.roles and user.roles[0].organization:
+        bench.stored.append(replace(first, hit=elsewhere))
+    bench.define(permissions)
+    answer = bench.search(user=user)
+    assert (found(answer), operations(answer)) == (documents, allowed)
+
+
+def test_a_role_in_an_organization_counts_whatever_is_asked_for(bench: Bench) -> None:
+    """These always use read, update and delete; the operations say the rest."""
+    bench.stored = [replace(each, hit=replace(each.hit, organization=("Corp", "Paris"))) for each in bench.stored]
+    bench.define(one("read", '<user-role any-of="clerk"/>'))
+    answer = bench.search(any_of("update"), _PARIS)
+    assert (found(answer), operations(answer)) == (_EVERY, {"read list"})
+
+
+def test_permissions_may_come_from_the_property(bench: Bench) -> None:
+    bench.properties = {"svc.permissions.acme.order": '{"owner": ["read"]}'}
+    answer = bench.search(user=ANN)
+    assert (found(answer), operations(answer)) == (["d-3°", "d-3", "d-1"], {"read"})
+    assert found(bench.search()) == []
+
+
+def test_permissions_may_be_switched_off(bench: Bench) -> None:
+    bench.define("<permissions/>")
+    bench.properties = {"svc.persistence.*.permissions": False}
+    assert operations(bench.search()) == {"*"}
+
+
+@pytest.fixture
+def versions(bench: Bench) -> Bench:
+    """Two versions, of which the second has permissions, and a document of each of three."""
+    bench.define(PERMISSIONS, version=2, when="2024-04-02T09:00:00.000Z")
+    for number in (2, 3):
+        hit = replace(bench.stored[0].hit, document=f"v-{number}", version=number)
+        bench.stored.append(Stored(hit))
+    bench.indexed[2] = ("customer/name",)
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("version", "user", "documents"),
+    [
+        (LATEST, KIM, ["v-2"]),
+        (LATEST, ANONYMOUS, []),
+        (1, ANONYMOUS, ["d-2", "d-3", "d-1"]),
+        (2, KIM, ["v-2"]),
+        (2, ANONYMOUS, []),
+        (ALL, KIM, ["d-4°", "d-3°", "d-2", "d-3", "d-1", "v-2", "v-3"]),
+        (ALL, ANONYMOUS, []),
+        (3, KIM, ["v-3"]),  # never published: the permissions of the version published last
+        (3, ANONYMOUS, []),
+        (7, KIM, []),
+    ],
+)
+def test_versions_and_whose_permissions_count(
+    versions: Bench, version: int | Searched, user: User, documents: list[str]
+) -> None:
+    assert found(versions.search(user=user, version=version)) == documents
+
+
+def test_the_permissions_of_the_version_published_last_count_for_one_that_is_not(versions: Bench) -> None:
+    versions.define("", version=1, when="2024-04-03T09:00:00.000Z")
+    assert found(versions.search(version=3)) == ["v-3"]
+
+
+@pytest.mark.parametrize(("version", "paths"), [(LATEST, 1), (ALL, 1), (2, 1), (1, 5), (7, 0)])
+def test_whose_index_counts(versions: Bench, version: int | Searched, paths: int) -> None:
+    versions.stored.append(Stored(replace(versions.stored[0].hit, document="v-7", version=7)))
+    answer = versions.search('<search return-all-indexed-fields="true"/>', KIM, version)
+    assert {len(each) for each in orders.details(answer)} == {paths}
+
+
+def test_when_the_latest_version_is_deleted_the_one_before_is_searched(versions: Bench) -> None:
+    versions.delete(2)
+    assert found(versions.search()) == ["d-2", "d-3", "d-1"]
+
+
+def test_when_nothing_is_published_any_more_the_permissions_of_what_was_deleted_hold(versions: Bench) -> None:
+    """And all versions are searched: a form that is deleted does not open its data."""
+    versions.delete(2)
+    versions.delete(1)
+    for version in (LATEST, ALL, 2):
+        assert found(versions.search(version=version)) == []
+    assert "v-3" in found(versions.search(user=KIM))
+    assert found(versions.search(version=1)) == ["d-2", "d-3", "d-1"]
+
+
+def test_when_nothing_was_ever_published_everything_is_found(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.stored.append(Stored(replace(bench.stored[0].hit, document="v-2", version=2)))
+    assert sorted(found(bench.search())) == ["d-1", "d-2", "d-3", "v-2"]
+    assert operations(bench.search(version=ALL)) == {"*"}
+    assert found(bench.search(version=2)) == ["v-2"]
+
+
+def test_of_a_form_without_versions_there_is_only_the_first(versions: Bench) -> None:
+    versions.properties = {"svc.persistence.*.versioning": False}
+    for version in (LATEST, ALL, 1):
+        assert found(versions.search(version=version)) == ["d-2", "d-3", "d-1"]
+    with pytest.raises(VersionError):
+        versions.search(version=2)
+
+
+def test_the_designers_own_data_has_no_versions(bench: Bench) -> None:
+    designer = Form("svc", "builder")
+    bench.define(version=3, form=designer)  # nothing that anyone publishes there counts
+    answer = bench.search('<search return-all-indexed-fields="true"/>', form=designer)
+    assert found(answer) == ["d-2", "d-3", "d-1"]
+    assert len(next(orders.details(answer))) == len(INDEXED)
+    assert found(bench.search(form=designer, version=1)) == ["d-2", "d-3", "d-1"]
+    assert found(bench.search(form=designer, version=2)) == []
+
+
+def test_a_definition_that_cannot_be_read_lets_nobody_in(bench: Bench) -> None:
+    folder = bench.data / "acme/order/form/1"
+    (folder / "form.xhtml.json").write_text("{")
+    (folder / "form.xhtml").write_text("{")
+    for version in (LATEST, ALL, 1):
+        with pytest.raises(DamagedError):
+            bench.search(user=KIM, version=version)
+
+
+def test_a_name_that_no_form_can_have_is_refused(bench: Bench) -> None:
+    for version in (LATEST, 1):
+        with pytest.raises(BadAddressError):
+            bench.search(form=Form("acme", ".hidden"), version=version)
+
+
+def test_t13_distinct_values(bench: Bench) -> None:
+    assert canonical(bench.distinct(user=BOB)) == canonical(searches.T13)
+
+
+def test_anonymous_callers_get_no_values_of_drafts(bench: Bench) -> None:
+    assert "New" not in bench.distinct().decode()
+    assert "Zoe B" not in bench.distinct().decode()
+
+
+def test_who_may_see_nothing_gets_no_values_and_others_those_they_may_see(bench: Bench) -> None:
+    bench.define(PERMISSIONS)
+    assert bench.distinct() == b"<distinct-values/>"
+    values = [value.text for value in orders.tree(bench.distinct('<d><query path="customer/name"/></d>', ANN))[0]]
+    assert values == ["Ada", "Zoe", "Zoe B"]
+
+
+def test_values_that_are_asked_for_twice_are_there_twice(bench: Bench) -> None:
+    answer = orders.tree(bench.distinct(f"<d>{searches.control(searches.STATUS) * 2}</d>"))
+    assert [[value.text for value in query] for query in answer] == [["closed", "open"]] * 2
+
+
+def test_nothing_is_asked_of_the_index_for_whom_may_see_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.define("<permissions/>")
+
+    def search(_self: Oracle, _form: Form, _scope: Scope, _query: Query) -> Hits:
+        raise AssertionError
+
+    monkeypatch.setattr(Oracle, "search", search)
+    assert bench.search() == b'<documents search-total="0"/>'
