@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from functools import lru_cache
-
-from persistence.index.schema import SCHEMA
 
 SCHEMA_FACT = "schema"
 TREE = "tree"
-"""The start of the machine in which the index was last known to be of the tree, and the tree's root directory."""
+"""Of which tree it was when it was last known to be up to date (``identity``)."""
 COMPLETE = "complete"
-"""Whether it has rows of all documents; otherwise it only takes down what has been missed."""
+"""Whether it has rows of all documents; otherwise it stands for one that is being built, and has none."""
 REBUILDING = "rebuilding"
-"""Whether another index is being built, which is to hear of what changes meanwhile."""
-RETIRED = "retired"
-"""Whether another index has taken its place."""
+"""Whether another index is being built, for which is taken down what it may miss."""
 
 
 def read(connection: sqlite3.Connection, name: str) -> str | int | None:
@@ -27,18 +22,3 @@ def read(connection: sqlite3.Connection, name: str) -> str | int | None:
 def write(connection: sqlite3.Connection, name: str, value: str | int) -> None:
     """Take a fact down."""
     connection.execute("INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)", (name, value))
-
-
-def begin(connection: sqlite3.Connection) -> None:
-    """The facts of a new index."""
-    write(connection, SCHEMA_FACT, SCHEMA)
-
-
-@lru_cache(1)
-def boot() -> str:
-    """The start of the machine, as Linux names it; empty where it does not."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

@@ -31,6 +31,8 @@ ROWS_PER_MILLISECOND = 1 << 20
 
 Fold = str | int
 Value = str | int | bytes
+Entry = tuple[int, Fold, Value, int]
+"""Number, fold, value and edge."""
 
 
 class Fact(IntEnum):
@@ -106,10 +108,9 @@ def encode(card: Card) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as it is taken in: ``values`` by path, ``rest`` the text that is in none of them.
+    """A document as it is read: ``values`` by path, ``rest`` the text that is in none of them.
 
-    ``mark`` tells the state of its files from every other, and ``definition`` the state of the definition it was
-    read by.
+    ``mark`` tells the state of its files from every other.
     """
 
     document: str
@@ -126,19 +127,62 @@ class Record:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: str = ""
 
-    def card(self, numbers: Mapping[str, int]) -> Card:
-        """The card; ``numbers`` are those of the controls of the form by path."""
-        return Card(
-            version=self.version,
-            created=self.created,
-            modified=self.modified,
-            creator=self.creator,
-            group=self.group,
-            organization=self.organization,
-            modifier=self.modifier,
-            stage=self.stage,
-            values={number: self.values.get(path, ()) for path, number in numbers.items()},
-        )
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """A version of the form as documents are read by it.
+
+    ``numbers`` are those of its indexed controls by path, in the order of the index; ``round`` is another one whenever
+    its documents must be read anew.
+    """
+
+    version: int
+    round: int
+    numbers: Mapping[str, int]
+
+
+class Prepared(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A document as it is written: all that needs no look at the index. ``fields`` and ``rest`` are folded."""
+
+    document: str
+    is_draft: bool
+    version: int
+    round: int
+    mark: str
+    created: Instant
+    modified: Instant
+    card: str
+    fields: tuple[str | None, ...]
+    rest: str
+    entries: tuple[Entry, ...]
+
+
+def prepared(record: Record, edition: Edition) -> Prepared:
+    """A document, made ready to be written."""
+    card = Card(
+        version=record.version,
+        created=record.created,
+        modified=record.modified,
+        creator=record.creator,
+        group=record.group,
+        organization=record.organization,
+        modifier=record.modifier,
+        stage=record.stage,
+        values={number: record.values.get(path, ()) for path, number in edition.numbers.items()},
+    )
+    return Prepared(
+        document=record.document,
+        is_draft=record.is_draft,
+        version=record.version,
+        round=edition.round,
+        mark=record.mark,
+        created=record.created,
+        modified=record.modified,
+        card=encode(card),
+        fields=columns(card),
+        rest=record.rest.casefold(),
+        entries=tuple(entries(card)),
+    )
 
 
 def first_row(modified: Instant) -> int:
@@ -159,9 +203,6 @@ def is_cut(fold: Fold) -> bool:
     """Whether an entry has only the beginning of its value."""
     return isinstance(fold, str) and fold.endswith(SEPARATOR)
 
-
-Entry = tuple[int, Fold, Value, int]
-"""Number, fold, value and edge."""
 
 BOTH = int(Edge.LOWEST | Edge.HIGHEST)
 """The edge of an only value."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from operator import attrgetter
 
 from persistence.index.records import (
     BOTH,
     ROWS_PER_MILLISECOND,
-    Fold,
-    Record,
-    Value,
+    Entry,
+    Prepared,
     columns,
     decode,
-    encode,
     entries,
     first_row,
 )
@@ -31,19 +29,7 @@ _ADD_DOCUMENT = (
 
 Name = tuple[str, bool]
 """A document, and whether its draft is meant."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edition:
-    """A version of the form as documents are read by it.
-
-    ``numbers`` are those of its indexed controls by path, in the order of the index; ``round`` is another one whenever
-    its documents must be read anew.
-    """
-
-    version: int
-    round: int
-    numbers: Mapping[str, int]
+_saved = attrgetter("modified")
 
 
 class Rows:
@@ -82,36 +68,27 @@ class Rows:
             )
         self._count(gone)
 
-    def add(self, records: Iterable[Record], editions: Mapping[int, Edition]) -> None:
-        """Take in documents of which there is no row; ``editions`` are those of their versions."""
-        execute = self._connection.execute
+    def add(self, documents: Iterable[Prepared]) -> None:
+        """Take in documents of which there is no row."""
         come: Counter[int] = Counter()
-        entered: list[tuple[int, int, Fold, Value, int, int]] = []
-        for record in sorted(records, key=lambda record: record.modified):
-            edition = editions[record.version]
-            card = record.card(edition.numbers)
-            shelf = self.shelf(record.version, is_draft=record.is_draft)
-            row = self._free(first_row(record.modified))
-            execute(
-                _ADD_DOCUMENT,
-                (
-                    row,
-                    shelf,
-                    record.is_draft,
-                    record.document,
-                    record.mark,
-                    edition.round,
-                    record.created,
-                    encode(card),
-                ),
-            )
-            execute(_ADD_FIELDS, (row, *columns(card)))
-            execute(_ADD_REST, (row, record.rest.casefold()))
-            entered += [(number, shelf, fold, value, row, edge) for number, fold, value, edge in entries(card)]
+        several: set[int] = set()
+        for each in sorted(documents, key=_saved):
+            shelf = self.shelf(each.version, is_draft=each.is_draft)
+            row = self._free(first_row(each.modified))
+            values = row, shelf, each.is_draft, each.document, each.mark, each.round, each.created, each.card
+            self._connection.execute(_ADD_DOCUMENT, values)
+            self._connection.execute(_ADD_FIELDS, (row, *each.fields))
+            self._connection.execute(_ADD_REST, (row, each.rest))
+            self._enter(shelf, row, each.entries)
+            several.update(number for number, *_, edge in each.entries if edge != BOTH)
             come[shelf] += 1
-        self._connection.executemany(_ADD_ENTRY, entered)
-        self._note_several({number for number, *_, edge in entered if edge != BOTH})
+        self._note_several(several)
         self._count(come)
+
+    def _enter(self, shelf: int, row: int, found: Iterable[Entry]) -> None:
+        self._connection.executemany(
+            _ADD_ENTRY, [(number, shelf, fold, value, row, edge) for number, fold, value, edge in found]
+        )
 
     def shelf(self, version: int, *, is_draft: bool) -> int:
         """The shelf that is seen of the saved documents, or of the drafts, of a version."""

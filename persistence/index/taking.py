@@ -13,21 +13,18 @@ from contextlib import contextmanager
 from itertools import islice
 
 from persistence.index import facts
-from persistence.index.rows import Edition, Name, Rows
+from persistence.index.records import Edition, prepared
+from persistence.index.rows import Name, Rows
 from persistence.index.sources import Definition, Source, State
 
 _BATCH = 200
 """Documents in one transaction: others who write wait for it."""
 
 
-class RetiredError(Exception):
-    """Another index has taken the place of this one."""
-
-
 class Taking:
     """Brings one index up to date with its source.
 
-    Methods raise ``sqlite3.Error``, ``RetiredError`` and the domain errors of the store.
+    Methods raise ``sqlite3.Error`` and the domain errors of the store.
     """
 
     def __init__(self, connection: sqlite3.Connection, source: Source) -> None:
@@ -125,18 +122,12 @@ class Taking:
     def _changing(self) -> Iterator[_Change]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            _must_be_current(self._connection)
             yield _Change(self._connection, self._source)
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-
-
-def _must_be_current(connection: sqlite3.Connection) -> None:
-    if facts.read(connection, facts.RETIRED):
-        raise RetiredError
 
 
 def _any_definition(_version: int) -> Definition:
@@ -155,10 +146,12 @@ class _Change:
     def take_in(self, documents: Iterable[str]) -> None:
         """Put the rows of documents and their drafts in the place of those that were there."""
         documents = list(dict.fromkeys(documents))
-        if not facts.read(self._connection, facts.COMPLETE) or facts.read(self._connection, facts.REBUILDING):
+        if facts.read(self._connection, facts.REBUILDING):
             self._connection.executemany(
                 "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
             )
+        if not facts.read(self._connection, facts.COMPLETE):
+            return
         names: list[Name] = [(document, is_draft) for document in documents for is_draft in (True, False)]
         records = [
             record
@@ -173,7 +166,7 @@ class _Change:
             )
         ]
         self._rows.remove(names)
-        self._rows.add(records, {version: edition for version, (edition, _) in self._editions.items()})
+        self._rows.add(prepared(record, self.edition(record.version)[0]) for record in records)
 
     def renew(self, version: int, documents: Iterable[str]) -> None:
         """Take in those of the documents that were not read by the definition as it is."""

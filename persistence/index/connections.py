@@ -1,0 +1,188 @@
+"""Connections to the file of an index, and whether it is one that can be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from persistence.index import conditions, facts
+from persistence.index.sampling import Sample
+from persistence.index.schema import SCHEMA, TABLES
+from persistence.store import files
+
+_LONGEST_WAIT = 10.0
+_READER_CACHE = 4 << 10
+"""KiB of pages that a reader keeps; the kernel keeps all that are in use."""
+
+_MOST_READERS = 4
+"""Connections that are kept for the next search; the memory of a worker is for these."""
+
+_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_RANGE,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_CONSTRAINT,
+    }
+)
+
+
+class UnusableError(Exception):
+    """An index that must be made anew: it is damaged, or was made by another version of the service."""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that the file is not what it was; otherwise it is the disk, or others are busy with it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or (code & 0xFF) in _DAMAGE
+
+
+class Reader:
+    """A connection that reads, and a sample of the texts in the index."""
+
+    def __init__(self, path: str) -> None:
+        self.connection = _connected(path)
+        self.connection.execute("PRAGMA query_only = ON")
+        self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
+        conditions.install(self.connection)
+        self.sample = Sample(self.connection)
+
+
+class Connections:
+    """The connections of this process to one file, which must be there and be an index of this version.
+
+    Opening raises ``UnusableError`` and ``sqlite3.Error``.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        _check_size(path)
+        self._identity = _identity(path)
+        self._readers: list[Reader] = []
+        self._writer: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        with self.reading() as reader:
+            if facts.read(reader.connection, facts.SCHEMA_FACT) != SCHEMA:
+                raise UnusableError(path)
+
+    def is_gone(self) -> bool:
+        """Whether the file was removed, or another put in its place, since it was opened."""
+        return _identity(self.path) != self._identity
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """A connection of one's own, that sees one state of the index for the block."""
+        with self._lock:
+            reader = self._readers.pop() if self._readers else None
+        if reader is None:
+            reader = Reader(self.path)
+        try:
+            reader.connection.execute("BEGIN")
+            yield reader
+        finally:
+            if reader.connection.in_transaction:
+                reader.connection.execute("ROLLBACK")
+            with self._lock:
+                if len(self._readers) < _MOST_READERS:
+                    self._readers.append(reader)
+                    reader = None
+            if reader is not None:
+                reader.connection.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """The connection that writes, which threads have in turn."""
+        with self._turn:
+            if self._writer is None:
+                self._writer = opened_to_write(self.path)
+            yield self._writer
+
+    def close(self) -> None:
+        """Close what nobody uses at the moment; the rest is closed when it is given back, or forgotten."""
+        with self._lock:
+            while self._readers:
+                self._readers.pop().connection.close()
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+                    self._writer = None
+            finally:
+                self._turn.release()
+
+
+def opened_to_write(path: str) -> sqlite3.Connection:
+    """A connection that changes an index in use."""
+    connection = _connected(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def created(path: str) -> sqlite3.Connection:
+    """A connection to a new file, with tables; until it is finished, a crash may leave anything of it."""
+    files.ensure_file(path)
+    connection = _connected(path)
+    for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
+        connection.execute(f"PRAGMA {pragma}")
+    connection.executescript(TABLES)
+    connection.execute("BEGIN")
+    facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
+    return connection
+
+
+def sync(path: str) -> None:
+    """Make a finished file durable."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        files.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=_LONGEST_WAIT, check_same_thread=False
+    )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_dev
+
+
+_HEADER = 100
+_MAGIC = b"SQLite format 3\0"
+
+
+def _check_size(path: str) -> None:
+    """Make sure that the file is as long as its header says; SQLite would notice only where it reads (file format 1.3).
+
+    Raises:
+        UnusableError: it is not, or is none of SQLite's.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError as error:
+        raise UnusableError(path) from error
+    if len(header) < _HEADER or not header.startswith(_MAGIC):
+        raise UnusableError(path)
+    (page_size,), (pages,) = struct.unpack(">H", header[16:18]), struct.unpack(">I", header[28:32])
+    if size < pages * (65536 if page_size == 1 else page_size):
+        raise UnusableError(path)

@@ -1,0 +1,76 @@
+"""The files of one form's index: one is in use, and another one can take its place while it is.
+
+A small file beside them names the one in use. A file is never replaced by another of the same name: whoever has it open
+goes on reading it, until it is not the one in use any more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from persistence.model.addresses import Form
+from persistence.model.sidecar import fresh_id
+from persistence.store import files, locks
+from persistence.store.layout import Layout
+
+_SUFFIX = ".sqlite"
+_NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
+_BUSY = "the index of the form is being made"
+
+
+class Generations:
+    """The index files of a form. Methods raise ``OSError``."""
+
+    def __init__(self, layout: Layout, form: Form) -> None:
+        self._directory = layout.index(form)
+        self._pointer = layout.current_index(form)
+
+    def current(self) -> str | None:
+        """The path of the file in use; ``None`` where there is none, as far as is said."""
+        try:
+            descriptor = files.open_to_read(self._pointer)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            name = files.read_small(descriptor).decode(errors="replace")
+        finally:
+            os.close(descriptor)
+        return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
+
+    def fresh(self) -> str:
+        """A path for a new file."""
+        return f"{self._directory}/{fresh_id()}{_SUFFIX}"
+
+    def use(self, path: str) -> None:
+        """Let a file be the one in use from now on."""
+        files.write_durably(self._pointer, os.path.basename(path).encode())
+
+    def forget(self, path: str) -> None:
+        """Let a file not be the one in use, if it is."""
+        if self.current() == path:
+            files.remove(self._pointer)
+
+    def sweep(self) -> None:
+        """Remove the files that are not in use; only while nobody else makes one."""
+        current = os.path.basename(self.current() or "")
+        for name in os.listdir(self._directory):
+            base = name.partition(_SUFFIX)[0] + _SUFFIX
+            if _NAME.fullmatch(base) and base != current:
+                with suppress(OSError):
+                    files.remove(f"{self._directory}/{name}")
+
+    @contextmanager
+    def making(self, *, timeout: float) -> Iterator[None]:
+        """Keep others from making an index of the form for a block; ``timeout`` in seconds is how long to wait.
+
+        Raises:
+            BusyError: somebody else makes one.
+        """
+        files.ensure_directory(self._directory)
+        lock = f"{self._directory}/lock"
+        files.ensure_file(lock)
+        with locks.alone(lock, _BUSY, timeout=timeout):
+            yield
