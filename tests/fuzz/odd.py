@@ -30,6 +30,10 @@ _SHAPES = (
     (b"data", b""),
 )
 _FORMS = ((b"form",), (b"form", b"odd"), (b"form", b"odd", b"form"))
+_SEARCHES = (
+    *((name, b"odd", b"form") for name in (b"search", b"distinct-values", b"reindex")),
+    *((b"reindex",), (b"reindex", b"status")),
+)
 _SERVICE = b"/fr/service"
 _ASKING = {b"GET": 6, b"HEAD": 2, b"POST": 1}
 _POSTING = {b"POST": 8, b"GET": 2}
@@ -125,6 +129,9 @@ _BODIES = (
     *(b"<d/>", b"<d/>", b"", b"<d>", b"\x00", b"4\r\n<d/>\r\n0\r\n\r\n", b"zz\r\n"),
     *(b"x" * 70000, b"<d>" + b"y" * 300000 + b"</d>"),
     *(b"<search/>", b"<search><filter metadata='form-version' match='exact'>latest</filter></search>"),
+    b"<search return-all-indexed-fields='true'><query path='a[1]' sort='asc'>x</query><drafts>only</drafts></search>",
+    b"<search><query metadata='created' match='gte'>2024-05-01</query><page-number>999999999999</page-number></search>",
+    b"<distinct-values><query path='a'/><query metadata='created-by'/></distinct-values>",
     _DEFINITION,
 )
 _CHUNKED = (
@@ -163,7 +170,7 @@ def _percent(raw: bytes) -> bytes:
 
 
 def _targets(prefix: bytes) -> SearchStrategy[_Target]:
-    """Everything there is: mostly resources, then lists of forms and of attachments, and publishing."""
+    """Everything there is: mostly resources, then lists of forms and of attachments, searches, and publishing."""
     designer = b"svc" if prefix == b"Svc-" else b"orbeon"
     resources = st.builds(
         lambda face, shape: _Target(face, (b"crud", b"odd", b"form", *shape)),
@@ -176,12 +183,17 @@ def _targets(prefix: bytes) -> SearchStrategy[_Target]:
         st.sampled_from(_FORMS),
         st.sampled_from((_ASKING, _POSTING)),
     )
+    searches = st.builds(
+        lambda face, names: _Target(face, names, methods=_POSTING),
+        st.sampled_from(_FACES),
+        st.sampled_from(_SEARCHES),
+    )
     others = (
         _Target(_SERVICE, (b"publish",), methods=_POSTING),
         _Target(_SERVICE, (designer, b"builder", b"publish", b"D"), methods=_POSTING),
         _Target(_SERVICE, (b"odd", b"form", b"attachments"), b"?document=D", _ASKING),
     )
-    return st.one_of(resources, resources, resources, forms, st.sampled_from(others))
+    return st.one_of(resources, resources, resources, forms, searches, st.sampled_from(others))
 
 
 _odd_segments = st.sampled_from(_SEGMENTS) | st.binary(min_size=1, max_size=12).map(_percent)
