@@ -7,11 +7,10 @@ a search leads, and the others tell: which one, ``finding`` decides.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from persistence.index.records import (
-    COLUMNS,
     FACTS,
     SEPARATOR,
     Fact,
@@ -20,6 +19,7 @@ from persistence.index.records import (
     first_row,
     key_of,
 )
+from persistence.index.sampling import Rarity
 from persistence.index.schema import FIELDS
 from persistence.model.instants import Instant
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope, Sight
@@ -30,6 +30,8 @@ _MOST_TRIGRAMS = 5
 
 _LONGEST = 100
 """Characters of a text of which trigrams are looked for."""
+
+_WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
 _BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
 _AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
@@ -46,18 +48,29 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True)
+class Narrowing:
+    """What selects the rows of some documents among which are all that meet a condition.
+
+    Above the share ``worth`` of all documents, looking at everything is quicker than looking at each of these.
+    """
+
+    narrows: Sql
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """A condition.
 
-    ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice; ``tells`` is an expression that
-    is true of ``c``, a row and its shelf, where the document meets it, and ``is_quick`` where that needs no look at the
-    document. ``narrows`` selects the rows of some documents among which are all that meet it; without it, ``is_scan``
-    says that ``leads`` looks at everything. With ``is_ordered``, ``leads`` goes by row in a shelf.
+    ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice, and ``is_scan`` says that it looks
+    at everything for that; ``tells`` is an expression that is true of ``c``, a row and its shelf, where the document
+    meets it, and ``is_quick`` where that needs no look at the document. With ``is_ordered``, ``leads`` goes by row in a
+    shelf, and can be counted quickly.
     """
 
     leads: Sql
     tells: Sql
-    narrows: Sql | None = None
+    narrowing: Narrowing | None = None
     is_scan: bool = False
     is_quick: bool = False
     is_ordered: bool = False
@@ -88,7 +101,7 @@ def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -
         found.append(_matching(number, control, "DISTINCT" if number in controls.several else "", rarity))
     found += _fields(query.fields)
     if query.text:
-        found.append(_anywhere(query.text.casefold(), rarity))
+        found.append(_anywhere(query.text.casefold(), controls, rarity))
     return found
 
 
@@ -233,32 +246,37 @@ def _part(number: int, part: _Part, distinct: str, rarity: Rarity) -> Condition:
     if not trigrams:
         return Condition(scans, tells, is_scan=True)
     match = f"{FIELDS[column_of(number)]} : ({trigrams})"
-    return Condition(scans, tells, Sql("SELECT rowid AS row FROM fields WHERE fields MATCH ?", (match,)))
+    narrows = Sql("SELECT rowid AS row FROM fields WHERE fields MATCH ?", (match,))
+    return Condition(scans, tells, Narrowing(narrows, _WORTH_IN_FIELD))
 
 
-def _anywhere(folded: str, rarity: Rarity) -> Condition:
+def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
     """A text node of the document has the text in it."""
-    in_fields = " OR ".join(f"instr(f.c{number}, ?)" for number in range(COLUMNS))
+    used = sorted({column_of(number) for number in controls.numbers.values()})
+    in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
+    texts = (folded,) * (len(used) + 1)
     tells = Sql(
         "(EXISTS (SELECT 1 FROM rests_content r WHERE r.id = c.row AND instr(r.c0, ?))"
         f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = c.row AND ({in_fields})))",
-        (folded,) * (COLUMNS + 1),
+        texts,
     )
     scans = Sql(
         "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
         " CROSS JOIN documents d INDEXED BY documents_by_shelf ON d.shelf IN {shelves} AND d.row = r.id"
         f" WHERE instr(r.c0, ?) OR {in_fields}",
-        tells.parameters,
+        texts,
     )
     trigrams = _trigrams([folded], None, rarity)
     if not trigrams:
         return Condition(scans, tells, is_scan=True)
-    either = "SELECT rowid AS row FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?"
-    return Condition(scans, tells, Sql(either, (trigrams, trigrams)))
-
-
-Rarity = Callable[[str, int | None], int]
-"""How often a trigram is met, roughly, in a column of fields or in any text: only which is rarer matters."""
+    either = Sql(
+        "SELECT rowid AS row FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
+        (trigrams, trigrams),
+    )
+    if len(folded) == _TRIGRAM:  # where the index says that it is there, it is
+        found = f"SELECT d.row, d.shelf FROM ({either.text}) n CROSS JOIN documents d USING (row) WHERE d.shelf IN {{shelves}}"
+        return Condition(Sql(found, either.parameters), tells)
+    return Condition(scans, tells, Narrowing(either, _WORTH_ANYWHERE))
 
 
 def _trigrams(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:

@@ -7,12 +7,12 @@ import sqlite3
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from persistence.index import conditions, facts
 from persistence.index.sampling import Sample
-from persistence.index.schema import SCHEMA, TABLES
+from persistence.index.schema import INDEXES, SCHEMA, TABLES
 from persistence.store import files
 
 _LONGEST_WAIT = 10.0
@@ -51,7 +51,7 @@ class Reader:
     """A connection that reads, and a sample of the texts in the index."""
 
     def __init__(self, path: str) -> None:
-        self.connection = _connected(path)
+        self.connection = connected(path)
         self.connection.execute("PRAGMA query_only = ON")
         self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
         conditions.install(self.connection)
@@ -66,15 +66,12 @@ class Connections:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        _check_size(path)
+        check(path)
         self._identity = _identity(path)
         self._readers: list[Reader] = []
         self._writer: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        with self.reading() as reader:
-            if facts.read(reader.connection, facts.SCHEMA_FACT) != SCHEMA:
-                raise UnusableError(path)
 
     def is_gone(self) -> bool:
         """Whether the file was removed, or another put in its place, since it was opened."""
@@ -124,22 +121,20 @@ class Connections:
 
 def opened_to_write(path: str) -> sqlite3.Connection:
     """A connection that changes an index in use."""
-    connection = _connected(path)
+    connection = connected(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
 
 
-def created(path: str) -> sqlite3.Connection:
-    """A connection to a new file, with tables; until it is finished, a crash may leave anything of it."""
+def make_empty(path: str) -> None:
+    """Make a file with the tables of an index and no rows, that stands for one that is being built."""
     files.ensure_file(path)
-    connection = _connected(path)
-    for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
-        connection.execute(f"PRAGMA {pragma}")
-    connection.executescript(TABLES)
-    connection.execute("BEGIN")
-    facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
-    return connection
+    with closing(opened_to_write(path)) as connection:
+        connection.executescript(TABLES + INDEXES)
+        facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
+        facts.write(connection, facts.COMPLETE, 0)
+        facts.write(connection, facts.REBUILDING, 1)
 
 
 def sync(path: str) -> None:
@@ -151,7 +146,8 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-def _connected(path: str) -> sqlite3.Connection:
+def connected(path: str) -> sqlite3.Connection:
+    """A connection to a file, which must be there."""
     return sqlite3.connect(
         f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=_LONGEST_WAIT, check_same_thread=False
     )
@@ -169,8 +165,10 @@ _HEADER = 100
 _MAGIC = b"SQLite format 3\0"
 
 
-def _check_size(path: str) -> None:
-    """Make sure that the file is as long as its header says; SQLite would notice only where it reads (file format 1.3).
+def check(path: str) -> None:
+    """Make sure that it is an index of this version, and as long as its header says (SQLite file format, 1.3).
+
+    SQLite itself would notice only where it reads.
 
     Raises:
         UnusableError: it is not, or is none of SQLite's.
@@ -186,3 +184,6 @@ def _check_size(path: str) -> None:
     (page_size,), (pages,) = struct.unpack(">H", header[16:18]), struct.unpack(">I", header[28:32])
     if size < pages * (65536 if page_size == 1 else page_size):
         raise UnusableError(path)
+    with closing(connected(path)) as connection:
+        if facts.read(connection, facts.SCHEMA_FACT) != SCHEMA:
+            raise UnusableError(path)

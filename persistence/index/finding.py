@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from persistence.index.conditions import Condition, Controls, Rarity, Sql, conditions, tested
-from persistence.index.records import FACTS, NOTHING, Card, Edge, Fold, Value, decode, key_of, order_of
-from persistence.model.search import Drafts, Field, Query, Scope
+from persistence.index.conditions import Condition, Controls, Narrowing, Sql, conditions, tested
+from persistence.index.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
+from persistence.index.sampling import Rarity
+from persistence.model.search import Drafts, Field, Hit, Query, Scope
 
 _FEW = 20_000
 """Documents that are gathered at once; where more are found, the list is walked along in its order."""
@@ -18,9 +20,8 @@ _FEW = 20_000
 _SAMPLES = 2_000, 20_000, 200_000
 """Up to how many documents it is counted where each condition leads, until one leads to fewer."""
 
-_NEWEST = 20_000
-"""Documents among which a page of the newest is looked for first, of those that have one of the first places."""
 _NEAR = 1_000
+"""Up to which place of the list documents are kept while many are counted."""
 
 _MOST_ARMS = 400
 """Queries in one statement; SQLite allows 500."""
@@ -31,22 +32,40 @@ _WALKING, _SORTING = 1, 10
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document that was found: what the index says of it, and the mark of the state of its files."""
+    """A document that was found, and the mark of the state of its files that the index has."""
 
-    document: str
-    is_draft: bool
+    hit: Hit
     mark: str
-    card: Card
 
 
 def find(connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity) -> tuple[int, list[Found]]:
     """How many documents a search finds, and those on the page; raises ``sqlite3.Error``."""
-    total, rows = _Search(connection, scope, query, rarity).run()
-    found = (connection.execute(_ONE, (row,)).fetchone() for row in rows)
-    return total, [Found(document, bool(draft), mark, decode(card)) for document, draft, mark, card in found]
+    controls = controls_of(connection)
+    total, rows = _Search(connection, scope, query, controls, rarity).run()
+    paths = {number: path for path, number in controls.numbers.items()}
+    return total, [_found(connection.execute(_ONE, (row,)).fetchone(), paths) for row in rows]
 
 
 _ONE = "SELECT document, draft, mark, card FROM documents WHERE row = ?"
+
+
+def _found(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> Found:
+    document, draft, mark, text = row
+    card = decode(text)
+    hit = Hit(
+        document=document,
+        version=card.version,
+        is_draft=bool(draft),
+        created=card.created,
+        modified=card.modified,
+        creator=card.creator,
+        group=card.group,
+        organization=card.organization,
+        modifier=card.modifier,
+        stage=card.stage,
+        values={paths[number]: values for number, values in card.values.items()},
+    )
+    return Found(hit, mark)
 
 
 def controls_of(connection: sqlite3.Connection) -> Controls:
@@ -81,12 +100,14 @@ def shelves(connection: sqlite3.Connection, scope: Scope) -> list[Shelf]:
 class _Search:
     """One search."""
 
-    def __init__(self, connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, scope: Scope, query: Query, controls: Controls, rarity: Rarity
+    ) -> None:
         self._connection = connection
         self._query = query
         self._shelves = shelves(connection, scope)
-        self._controls = controls_of(connection)
-        self._conditions = conditions(scope, query, self._controls, rarity)
+        self._controls = controls
+        self._conditions = conditions(scope, query, controls, rarity)
 
     def run(self) -> tuple[int, list[int]]:
         """The number of documents, and the rows of the page."""
@@ -98,16 +119,43 @@ class _Search:
         leading = self._leading(self._conditions)
         source = leading.leads
         tests = [each for each in self._conditions if each is not leading]
-        if leading.narrows is not None:
-            candidates = self._candidates(leading.narrows)
-            if candidates is not None:
-                source, tests = candidates, self._conditions
-        where = tested(tests)
-        found = self._rows("SELECT c.row", source, where, f"LIMIT {_FEW + 1}")
+        if leading.narrowing is not None:
+            narrowed = self._narrowed(leading.narrowing)
+            if narrowed is not None:
+                source, tests = narrowed, self._conditions
+        return self._gathered(source, tested(tests), leading)
+
+    def _gathered(self, source: Sql, where: Sql, leading: Condition) -> tuple[int, list[int]]:
+        """The number of documents that a source selects and that pass the tests, and the page of them."""
+        leads = self._bound(source, self._shelves)
+        cursor = self._connection.execute(
+            f"SELECT c.row FROM ({leads.text}) c WHERE {where.text}", leads.parameters + where.parameters
+        )
+        cursor.row_factory = _only
+        found = cursor.fetchmany(_FEW + 1)
         if len(found) <= _FEW:
             return len(found), self._page(found)
-        total = self._rows("SELECT count(*)", source, where)[0]
-        return total, self._page_of_many(total, leading, source, where)
+        if leading.is_ordered and self._sorted_by() is None:
+            text = f"SELECT count(*) FROM ({leads.text}) c WHERE {where.text}"
+            total = int(self._connection.execute(text, leads.parameters + where.parameters).fetchone()[0])
+            return total, self._walk(total, where, leading)
+        end = self._query.offset + self._query.size
+        if self._sorted_by() is None and end <= _NEAR:
+            return self._foremost(found, cursor, end)
+        total = len(found)
+        while more := len(cursor.fetchmany(_FEW)):
+            total += more
+        return total, self._walk(total, tested(self._conditions or ()))
+
+    def _foremost(self, found: list[int], cursor: sqlite3.Cursor, end: int) -> tuple[int, list[int]]:
+        """The number of documents and the page, where it is one of the first: those that come later need not be kept."""
+        foremost = heapq.nlargest if self._is_newest_first() else heapq.nsmallest
+        total, kept = 0, list[int]()
+        while found:
+            total += len(found)
+            kept = foremost(end, kept + found)
+            found = cursor.fetchmany(_FEW)
+        return total, kept[self._query.offset :]
 
     def _leading(self, found: Sequence[Condition]) -> Condition:
         """The condition that leads to the fewest documents, as far as that is told quickly."""
@@ -115,7 +163,10 @@ class _Search:
         if len(quick) < 2:  # noqa: PLR2004 - nothing to choose between
             return next(iter(quick or found))
         for most in _SAMPLES:
-            reached = [self._reach(condition.narrows or condition.leads, most) for condition in quick]
+            reached = [
+                self._reach(condition.narrowing.narrows if condition.narrowing else condition.leads, most)
+                for condition in quick
+            ]
             if min(reached) < most:
                 break
         return quick[reached.index(min(reached))]
@@ -126,38 +177,21 @@ class _Search:
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
         return int(self._connection.execute(text, bound.parameters).fetchone()[0])
 
-    def _candidates(self, narrows: Sql) -> Sql | None:
-        """The documents to look at, if they are few."""
+    def _narrowed(self, narrowing: Narrowing) -> Sql | None:
+        """The documents to look at, if there are few enough."""
+        narrows = narrowing.narrows
         found = self._connection.execute(f"{narrows.text} LIMIT {_FEW + 1}", narrows.parameters).fetchall()
-        if len(found) > _FEW:
-            return None
+        if len(found) <= _FEW:
+            narrows = Sql("SELECT value AS row FROM json_each(?)", (json.dumps([row for (row,) in found]),))
+        else:
+            most = int(sum(shelf.documents for shelf in self._shelves) * narrowing.worth)
+            if self._reach(narrows, most) >= most:
+                return None
         return Sql(
-            "SELECT d.row, d.shelf FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+            f"SELECT d.row, d.shelf FROM ({narrows.text}) n CROSS JOIN documents d USING (row)"
             " WHERE d.shelf IN {shelves}",
-            (json.dumps([row for (row,) in found]),),
+            narrows.parameters,
         )
-
-    def _rows(self, select: str, source: Sql, where: Sql, end: str = "") -> list[int]:
-        leads = self._bound(source, self._shelves)
-        text = f"{select} FROM ({leads.text}) c WHERE {where.text} {end}"
-        return [row for (row,) in self._connection.execute(text, leads.parameters + where.parameters)]
-
-    def _page_of_many(self, total: int, leading: Condition, source: Sql, where: Sql) -> list[int]:
-        """The page where too many documents were found to be gathered."""
-        if self._sorted_by() is not None:
-            return self._walk(total, tested(self._conditions or ()))
-        if leading.is_ordered:
-            return self._walk(total, where, leading)
-        size, begin = self._query.size, self._query.offset
-        if begin >= total:
-            return []
-        if self._is_newest_first() and begin + size <= _NEAR:
-            # Where many are found, those of the first page are usually among the newest.
-            near = self._walk(total, tested(self._conditions or ()), most=_NEWEST)
-            if len(near) == min(size, total - begin):
-                return near
-        order = "DESC" if self._is_newest_first() else "ASC"
-        return self._rows("SELECT c.row", source, where, f"ORDER BY c.row {order} LIMIT {size} OFFSET {begin}")
 
     def _page(self, rows: list[int]) -> list[int]:
         """The page of documents that were gathered."""
@@ -179,11 +213,8 @@ class _Search:
         keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
         return max(keys) if self._query.sort.is_descending else min(keys)
 
-    def _walk(self, total: int, where: Sql, leading: Condition | None = None, most: int | None = None) -> list[int]:
-        """The page, by going along the documents in their order, or along those to which a condition leads.
-
-        Of each shelf no more than ``most`` documents are looked at.
-        """
+    def _walk(self, total: int, where: Sql, leading: Condition | None = None) -> list[int]:
+        """The page, by going along the documents in their order, or along those to which a condition leads."""
         begin, size = self._query.offset, self._query.size
         if begin >= total:
             return []
@@ -196,8 +227,7 @@ class _Search:
         found: list[Sql] = []
         for shelf in self._shelves:
             source = self._bound(leading.leads, [shelf]) if leading is not None else self._along(shelf, number)
-            near = "" if most is None else f" ORDER BY {order} LIMIT {most}"
-            text = f"SELECT c.* FROM ({source.text}{near}) c WHERE {where.text} ORDER BY {order}"
+            text = f"SELECT c.* FROM ({source.text}) c WHERE {where.text} ORDER BY {order}"
             found.append(Sql(text, source.parameters + where.parameters))
         if len(found) == 1:
             text, parameters = found[0].text, found[0].parameters
@@ -239,3 +269,7 @@ class _Search:
     def _bound(sql: Sql, among: Iterable[Shelf]) -> Sql:
         numbers = ", ".join(str(shelf.number) for shelf in among)
         return Sql(sql.text.replace("{shelves}", f"({numbers})"), sql.parameters)
+
+
+def _only(_cursor: sqlite3.Cursor, row: tuple[int, ...]) -> int:
+    return row[0]

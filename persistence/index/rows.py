@@ -12,7 +12,6 @@ from persistence.index.records import (
     ROWS_PER_MILLISECOND,
     Entry,
     Prepared,
-    columns,
     decode,
     entries,
     first_row,
@@ -37,7 +36,7 @@ class Rows:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._shelves: dict[tuple[int, bool], int] = {}
+        self._shelves: dict[tuple[int, bool, bool], int] = {}
 
     def numbers(self, paths: Iterable[str]) -> dict[str, int]:
         """The numbers of controls by path; those that have none get one."""
@@ -73,7 +72,7 @@ class Rows:
         come: Counter[int] = Counter()
         several: set[int] = set()
         for each in sorted(documents, key=_saved):
-            shelf = self.shelf(each.version, is_draft=each.is_draft)
+            shelf = self.shelf_of(each)
             row = self._free(first_row(each.modified))
             values = row, shelf, each.is_draft, each.document, each.mark, each.round, each.created, each.card
             self._connection.execute(_ADD_DOCUMENT, values)
@@ -90,20 +89,21 @@ class Rows:
             _ADD_ENTRY, [(number, shelf, fold, value, row, edge) for number, fold, value, edge in found]
         )
 
-    def shelf(self, version: int, *, is_draft: bool) -> int:
-        """The shelf that is seen of the saved documents, or of the drafts, of a version."""
-        known = self._shelves.get((version, is_draft))
-        if known is not None:
-            return known
-        key = version, is_draft
-        found = self._connection.execute(
-            "SELECT number FROM shelves WHERE version = ? AND draft = ? AND NOT hidden", key
-        ).fetchone()
-        if found is None:
-            made = self._connection.execute("INSERT INTO shelves (version, draft) VALUES (?, ?)", key).lastrowid
-            found = (made,)
-        self._shelves[key] = int(found[0])
-        return self._shelves[key]
+    def shelf_of(self, document: Prepared) -> int:
+        """The shelf that a document belongs on: one that is seen."""
+        return self.shelf(document.version, is_draft=document.is_draft, is_hidden=False)
+
+    def shelf(self, version: int, *, is_draft: bool, is_hidden: bool) -> int:
+        """A shelf of the saved documents, or of the drafts, of a version."""
+        key = version, is_draft, is_hidden
+        known = self._shelves.get(key)
+        if known is None:
+            execute = self._connection.execute
+            found = execute("SELECT number FROM shelves WHERE version = ? AND draft = ? AND hidden = ?", key).fetchone()
+            if found is None:
+                found = (execute("INSERT INTO shelves (version, draft, hidden) VALUES (?, ?, ?)", key).lastrowid,)
+            known = self._shelves[key] = int(found[0])
+        return known
 
     def _free(self, first: int) -> int:
         """A row for another document that was saved at the same instant."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from persistence.index.records import COLUMNS
+
+Rarity = Callable[[str, int | None], int]
+"""How often a trigram is met, roughly, in a column of fields or in any text: only which is rarer matters."""
 
 _SAMPLED = 64
 _LONGEST = 4_000

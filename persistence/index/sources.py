@@ -13,7 +13,15 @@ from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.records import Record
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    DESIGNER_VERSION,
+    FORM_XHTML,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.index_keys import Key
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.view import View
@@ -43,6 +51,10 @@ class Definition:
     def paths(self) -> tuple[str, ...]:
         """The paths of the indexed controls, in the order of the index."""
         return tuple(key.path for key in self.keys)
+
+
+UNKNOWN = Definition("", State.UNKNOWN)
+"""That of a version of which nothing is known."""
 
 
 class Source:
@@ -106,6 +118,10 @@ class Source:
             values=extracted.values,
             rest=extracted.rest,
         )
+
+    def versions(self) -> Iterator[int]:
+        """The versions that have a definition, or had one."""
+        return iter((DESIGNER_VERSION,)) if self.is_designer else self._view.versions(self.form)
 
     def documents(self) -> Iterator[tuple[str, bool]]:
         """Every document that has a directory, and every draft, each with whether it is a draft.

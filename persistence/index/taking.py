@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from persistence.index import facts
+from persistence.index.looking import Looking
 from persistence.index.records import Edition, prepared
 from persistence.index.rows import Name, Rows
 from persistence.index.sources import Definition, Source, State
@@ -22,7 +23,7 @@ _BATCH = 200
 
 
 class Taking:
-    """Brings one index up to date with its source.
+    """Brings one index up to date with its source, by a connection that writes.
 
     Methods raise ``sqlite3.Error`` and the domain errors of the store.
     """
@@ -30,39 +31,20 @@ class Taking:
     def __init__(self, connection: sqlite3.Connection, source: Source) -> None:
         self._connection = connection
         self._source = source
+        self._looking = Looking(connection, source)
 
     def take_in(self, documents: Iterable[str]) -> None:
         """Take in those of some documents that have changed, with their drafts."""
-        stale = [document for document in documents if self._is_stale(document)]
+        stale = self._looking.stale(documents)
         for at in range(0, len(stale), _BATCH):
             with self._changing() as change:
                 change.take_in(stale[at : at + _BATCH])
 
-    def _is_stale(self, document: str) -> bool:
-        return any(
-            self._marked(document, is_draft=is_draft) != self._source.mark(document, is_draft=is_draft)
-            for is_draft in (True, False)
-        )
-
-    def _marked(self, document: str, *, is_draft: bool) -> str:
-        row = self._connection.execute(
-            "SELECT mark FROM documents WHERE document = ? AND draft = ?", (document, is_draft)
-        ).fetchone()
-        return "" if row is None else str(row[0])
-
-    def look_at_definitions(self) -> None:
-        """Notice which definitions have changed since documents were read by them."""
-        known = self._connection.execute("SELECT version, mark FROM editions").fetchall()
-        changed = [version for version, mark in known if mark != self._source.definition_mark(version)]
-        if changed:
-            with self._changing() as change:
-                for version in changed:
-                    change.edition(version)
-
-    def outdated(self) -> list[int]:
-        """The versions whose documents are to be read anew."""
-        found = self._connection.execute("SELECT version FROM editions WHERE is_outdated ORDER BY version")
-        return [version for (version,) in found]
+    def notice(self, versions: Iterable[int]) -> None:
+        """Take down what has become of the definitions of some versions."""
+        with self._changing() as change:
+            for version in versions:
+                change.edition(version)
 
     def renew(self, version: int) -> Iterator[int]:
         """Read the documents of an outdated version anew, in batches; yields how many have been looked at."""
@@ -80,49 +62,24 @@ class Taking:
             "UPDATE editions SET is_outdated = 0 WHERE version = ? AND round = ?", (version, number)
         )
 
-    def _round(self, version: int) -> int:
-        return int(self._connection.execute("SELECT round FROM editions WHERE version = ?", (version,)).fetchone()[0])
-
-    def differing(self) -> Iterator[str | None]:
-        """The documents whose rows are not of their files as they are now; ``None`` for one that is as it should be."""
-        same = 0
-        for document, is_draft in self._source.documents():
-            mark = self._source.mark(document, is_draft=is_draft)
-            known = self._marked(document, is_draft=is_draft)
-            if known == mark:
-                same += known != ""
-                yield None
-            elif known or self._source.read(document, is_draft=is_draft, mark=mark, definitions=_any_definition):
-                yield document
-            else:
-                yield None  # deleted, or damaged: there is to be no row
-        if same < self._connection.execute("SELECT count(*) FROM documents").fetchone()[0]:
-            yield from self._vanished()
-
-    def _vanished(self) -> Iterator[str]:
-        last = 0
-        while rows := self._connection.execute(
-            "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (last, _BATCH)
-        ).fetchall():
-            for _, document, draft in rows:
-                if not self._source.mark(document, is_draft=bool(draft)):
-                    yield document
-            last = rows[-1][0]
-
     def verify(self) -> Iterator[int]:
         """Take in all that differs; yields how many documents have been looked at."""
         done = 0
-        differing = iter(self.differing())
+        differing = iter(self._looking.differing())
         while batch := list(islice(differing, _BATCH)):
             self.take_in(document for document in batch if document is not None)
             done += len(batch)
             yield done
 
+    def _round(self, version: int) -> int:
+        row = self._connection.execute("SELECT round FROM editions WHERE version = ?", (version,)).fetchone()
+        return int(row[0])
+
     @contextmanager
-    def _changing(self) -> Iterator[_Change]:
+    def _changing(self) -> Iterator[Change]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            yield _Change(self._connection, self._source)
+            yield Change(self._connection, self._source)
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
@@ -130,12 +87,8 @@ class Taking:
             raise
 
 
-def _any_definition(_version: int) -> Definition:
-    return Definition("", State.UNKNOWN)
-
-
-class _Change:
-    """What is done within one transaction."""
+class Change:
+    """What is done within one transaction. Methods raise what those of ``Taking`` do."""
 
     def __init__(self, connection: sqlite3.Connection, source: Source) -> None:
         self._connection = connection

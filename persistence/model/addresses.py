@@ -8,6 +8,8 @@ from enum import Enum
 DATA_XML = "data.xml"
 FORM_XHTML = "form.xhtml"
 DESIGNER_FORM = "builder"
+DESIGNER_VERSION = 1
+"""The only version of the designer's own data (seed, Versioning 5)."""
 
 
 class Collection(Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.versions import VersionRequest
@@ -34,9 +34,6 @@ from persistence.service.singleton import Singletons
 from persistence.store.reading import Found
 from persistence.store.store import Store
 from persistence.store.writing import Writer
-
-DESIGNER_VERSION = 1
-"""The only version of the designer's own data (seed, Versioning 5)."""
 
 
 @dataclass(frozen=True, slots=True)

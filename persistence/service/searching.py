@@ -9,14 +9,13 @@ from typing import Protocol
 from persistence.dialect import Dialect
 from persistence.forms import search_answer, search_query
 from persistence.model import permissions
-from persistence.model.addresses import Form
+from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.model.operations import FINDING
 from persistence.model.search import NOTHING, Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest, only_first
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
-from persistence.service.documents import DESIGNER_VERSION
 from persistence.service.rights import Rights
 
 

@@ -1,0 +1,97 @@
+"""Filling a new index: what is sorted is written at the end, in its order."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from persistence.index import facts
+from persistence.index.records import Entry, Prepared
+from persistence.index.rows import Name, Rows
+from persistence.index.schema import INDEXES, SCHEMA, TABLES
+from persistence.store import files
+
+STAGED = "-staged"
+"""The end of the name of the file in which entries wait."""
+
+_AT_ONCE = 5_000
+"""Documents that are written in the order of their rows: where one goes back, texts are written out at once."""
+
+_TEXTS_IN_MEMORY = 64 << 20
+_TEXTS_USUALLY = 1 << 20
+"""Bytes that the index of texts collects before it writes them out."""
+
+
+class Bulk(Rows):
+    """A new index, in a file that nobody else has open. Methods raise ``sqlite3.Error`` and ``OSError``.
+
+    ``cleared`` are the documents that are not to be seen.
+    """
+
+    def __init__(self, path: str, connection: sqlite3.Connection, cleared: frozenset[Name]) -> None:
+        super().__init__(connection)
+        self._path = path
+        self._cleared = cleared
+        self._waiting: list[Prepared] = []
+        self._staged: dict[int, list[tuple[int, int | str, int | str | bytes, int, int]]] = {}
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.executescript(TABLES)
+        connection.execute("ATTACH ? AS staged", (path + STAGED,))
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
+            connection.execute(f"PRAGMA staged.{pragma}")
+        self._collect(_TEXTS_IN_MEMORY)
+        connection.execute("BEGIN")
+        facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
+
+    def take(self, documents: Iterable[Prepared]) -> None:
+        """Take documents in."""
+        self._waiting += documents
+        if len(self._waiting) >= _AT_ONCE:
+            self._write()
+
+    def finish(self, tree: str) -> None:
+        """Make it a complete index of a tree (``identity``), as of when its documents were read."""
+        self._write()
+        for number in sorted(self._staged):
+            self._connection.execute(
+                "INSERT INTO entries (number, shelf, fold, value, row, edge)"
+                f" SELECT {number}, shelf, fold, value, row, edge FROM staged.{_table(number)}"
+                " ORDER BY shelf, fold, value, row"
+            )
+        self._connection.execute("COMMIT")
+        self._collect(_TEXTS_USUALLY)
+        self._connection.executescript(INDEXES)
+        facts.write(self._connection, facts.TREE, tree)
+        facts.write(self._connection, facts.COMPLETE, 1)
+        self._connection.execute("DETACH staged")
+        files.remove(self._path + STAGED)
+
+    def _write(self) -> None:
+        self.add(self._waiting)
+        self._waiting = []
+        for number, found in self._staged.items():
+            self._connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
+            found.clear()
+
+    def shelf_of(self, document: Prepared) -> int:
+        """The shelf that is seen, or another one."""
+        if (document.document, document.is_draft) in self._cleared:
+            return self.shelf(document.version, is_draft=document.is_draft, is_hidden=True)
+        return super().shelf_of(document)
+
+    def _enter(self, shelf: int, row: int, found: Iterable[Entry]) -> None:
+        for number, fold, value, edge in found:
+            staged = self._staged.get(number)
+            if staged is None:
+                staged = self._staged[number] = []
+                self._connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
+            staged.append((shelf, fold, value, row, edge))
+
+    def _collect(self, most: int) -> None:
+        for table in ("fields", "rests"):
+            self._connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', ?)", (most,))
+
+
+def _table(number: int) -> str:
+    return f"control{number}" if number > 0 else f"fact{-number}"

@@ -1,0 +1,112 @@
+"""Reading the documents of a form for a new index, by several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+
+import msgspec
+
+from persistence.errors import DiskError
+from persistence.index.records import Edition, Prepared, prepared
+from persistence.index.sources import UNKNOWN, Definition, Source
+
+Batch = list[Prepared]
+
+_BATCH = 500
+_AHEAD = 4
+"""Batches of each process that wait to be written."""
+_PATIENCE = 1.0
+"""Seconds after which it is looked whether a process that says nothing still lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """By what documents are read: the editions and definitions of the versions that there are."""
+
+    source: Source
+    editions: Mapping[int, Edition]
+    definitions: Mapping[int, Definition]
+
+    def prepared(self, part: int, parts: int) -> Iterator[tuple[int, Batch]]:
+        """One part of the documents in batches, each with how many names have been looked at for it."""
+        batch: Batch = []
+        looked_at = 0
+        for document, is_draft in self.source.documents():
+            if parts > 1 and zlib.crc32(document.encode()) % parts != part:
+                continue
+            looked_at += 1
+            mark = self.source.mark(document, is_draft=is_draft)
+            record = self.source.read(document, is_draft=is_draft, mark=mark, definitions=self._definition)
+            if record is not None:
+                batch.append(prepared(record, self._edition(record.version)))
+            if len(batch) == _BATCH:
+                yield looked_at, batch
+                batch, looked_at = [], 0
+        yield looked_at, batch
+
+    def _definition(self, version: int) -> Definition:
+        return self.definitions.get(version, UNKNOWN)
+
+    def _edition(self, version: int) -> Edition:
+        return self.editions.get(version) or Edition(version, 1, {})
+
+
+@contextmanager
+def fed(reading: Reading, processes: int) -> Iterator[Iterator[tuple[int, Batch]]]:
+    """All documents in batches, read by some processes, or by this one if there is to be one; they end with the block.
+
+    The processes are forks: this one must have no other threads.
+    """
+    if processes == 1:
+        yield reading.prepared(0, 1)
+        return
+    context = multiprocessing.get_context("fork")
+    batches: Queue[bytes] = context.Queue(_AHEAD * processes)
+    readers = [
+        context.Process(target=_read, args=(reading, part, processes, batches), daemon=True)
+        for part in range(processes)
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        yield _received(batches, readers)
+    finally:
+        for reader in readers:
+            reader.terminate()
+            reader.join()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[int, list[Prepared]] | str).decode
+
+
+def _read(reading: Reading, part: int, parts: int, batches: Queue[bytes]) -> None:
+    try:
+        for batch in reading.prepared(part, parts):
+            batches.put(_encode(batch))
+        batches.put(_encode(""))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other process is to know
+        batches.put(_encode(f"{type(error).__name__}: {error}"))
+
+
+def _received(batches: Queue[bytes], readers: list[multiprocessing.context.ForkProcess]) -> Iterator[tuple[int, Batch]]:
+    reading = len(readers)
+    while reading:
+        try:
+            received = _decode(batches.get(timeout=_PATIENCE))
+        except queue.Empty:
+            if all(reader.is_alive() or reader.exitcode == 0 for reader in readers):
+                continue
+            raise DiskError("a process that was reading documents for the index was killed") from None
+        if isinstance(received, tuple):
+            yield received
+        elif received:
+            raise DiskError(f"reading documents for the index: {received}")
+        else:
+            reading -= 1

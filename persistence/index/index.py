@@ -1,0 +1,265 @@
+"""The index as the services know it: it answers for the tree as it is, or says that it cannot yet."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
+from persistence.index import connections, distinct, finding, identity
+from persistence.index.connections import Connections, Reader, UnusableError
+from persistence.index.finding import Found
+from persistence.index.generations import Generations
+from persistence.index.looking import Looking
+from persistence.index.making import Maker, State, state_of
+from persistence.index.pending import Pending
+from persistence.index.sources import Source
+from persistence.index.sources import State as DefinitionState
+from persistence.index.taking import Taking
+from persistence.model.addresses import Form
+from persistence.model.search import Field, Hits, Query, Scope
+from persistence.store.layout import Layout
+from persistence.store.view import View
+
+_MOST_FORMS = 32
+"""Forms whose index files are kept open."""
+
+_ATTEMPTS = 5
+_PAGES = 3
+"""How often a page is looked for again because documents on it have changed meanwhile."""
+
+_RENEWING = 3.0
+"""Seconds for which a search reads documents anew before it says that it takes longer."""
+_RETRY_AFTER = 2
+
+_NOTHING_FOUND: tuple[int, Sequence[Found]] = (0, ())
+_NO_VALUES: Sequence[str] = ()
+
+T = TypeVar("T")
+
+
+class Index:
+    """What is known of the documents of forms, one file for each.
+
+    Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
+    ``source_of`` gives the tree of a form.
+    """
+
+    def __init__(self, view: View, pending: Pending, source_of: Callable[[Form], Source]) -> None:
+        self._root = view.root
+        self._layout = Layout(view.root)
+        self._pending = pending
+        self._source = lru_cache(256)(source_of)
+        self._open: OrderedDict[Form, Connections] = OrderedDict()
+        self._lock = threading.Lock()
+        self._trusted: set[str] = set()
+
+    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
+        """The documents that a query finds; of a form that there is not, none.
+
+        What a page shows is compared with the tree: so it is as it is, also where a person has edited a file.
+        """
+        source = self._source(form)
+
+        def look(reader: Reader) -> tuple[int, Sequence[Found]]:
+            return finding.find(reader.connection, scope, query, reader.sample.rarity)
+
+        for _ in range(_PAGES):
+            total, page = self._asked(form, look, _NOTHING_FOUND)
+            stale = [
+                each.hit.document
+                for each in page
+                if each.mark != source.mark(each.hit.document, is_draft=each.hit.is_draft)
+            ]
+            if not stale:
+                break
+            self.take_in(form, stale)
+        return Hits(total, tuple(each.hit for each in page))
+
+    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+        """The different values of a field or control, sorted without regard to case, then as they are.
+
+        One of a field is empty where a document has none; of a control, none is.
+        """
+
+        def work(reader: Reader) -> Sequence[str]:
+            return list(distinct.distinct(reader.connection, scope, by, reader.sample.rarity))
+
+        yield from self._asked(form, work, _NO_VALUES)
+
+    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
+        """The paths of the indexed controls, in the order of the index; those of the designer's own form are built in.
+
+        ``None`` where the version is not published, or cannot be read.
+        """
+        definition = self._source(form).definition(version)
+        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
+
+    def take_in(self, form: Form, documents: Iterable[str]) -> None:
+        """Bring the rows of some documents up to date; where there is no index, they are read when one is made."""
+        documents = tuple(documents)
+        generations = self._generations(form)
+        for _ in range(_ATTEMPTS):
+            with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
+                path = generations.current()
+                if path is None:
+                    return
+                with self._minding(form, path):
+                    self._catch_up(form, self._used(form, path), documents)
+                if generations.current() == path:  # otherwise another one has been made, perhaps without them
+                    return
+        raise self._restless(form)
+
+    def make_ready(self, form: Form) -> None:
+        """Make the index of a form ready, if there is none that can be used."""
+        if self._generations(form).current() is None:
+            self._make_ready(form)
+
+    def forget(self, form: Form) -> None:
+        """Let the index of a form be made anew: something has changed that it cannot hear of. Raises ``OSError``."""
+        generations = self._generations(form)
+        path = generations.current()
+        if path is not None:
+            generations.forget(path)
+
+    def maker(self, form: Form) -> Maker:
+        """What makes the index of a form."""
+        return Maker(self._root, self._generations(form), self._source(form))
+
+    def _asked(self, form: Form, work: Callable[[Reader], T], nothing: T) -> T:
+        """What a search finds, in an index in which all is that was acknowledged before it was asked."""
+        with disk_errors("looking what the index has still to take in of", form):
+            noted = tuple(each.document for each in self._pending.outstanding() if each.form == form)
+        for _ in range(_ATTEMPTS):
+            with suppress(_AgainError), disk_errors("using the index of", form):
+                used = self._ready(form)
+                if used is None:
+                    return nothing
+                with self._minding(form, used.path):
+                    self._catch_up(form, used, noted)
+                    with used.reading() as reader:
+                        return work(reader)
+        raise self._restless(form)
+
+    def _ready(self, form: Form) -> Connections | None:
+        """The index, ready to be asked; ``None`` where there are no documents."""
+        path = self._generations(form).current()
+        if path is not None:
+            with self._minding(form, path):
+                used = self._used(form, path)
+                if self._is_ready(used):
+                    return used
+        elif next(self._source(form).documents(), None) is None:
+            return None
+        self._close(form)
+        self._make_ready(form)
+        raise _AgainError
+
+    @contextmanager
+    def _minding(self, form: Form, path: str) -> Iterator[None]:
+        """Use an index for a block; one that turns out to be damaged is given up.
+
+        Raises:
+            _AgainError: it was given up; the next one is to be used.
+        """
+        try:
+            yield
+        except UnusableError as error:
+            self._close(form)
+            self._generations(form).forget(path)
+            raise _AgainError from error
+        except sqlite3.Error as error:
+            self._close(form)
+            if not connections.is_damage(error):
+                raise _as_told(error, form) from error
+            self._generations(form).forget(path)
+            raise _AgainError from error
+
+    @staticmethod
+    def _restless(form: Form) -> BusyError:
+        return BusyError(f"the index of {form} is being made again and again", _RETRY_AFTER)
+
+    def _make_ready(self, form: Form) -> None:
+        try:
+            self.maker(form).make_ready()
+        except sqlite3.Error as error:
+            raise _as_told(error, form) from error
+
+    def _is_ready(self, used: Connections) -> bool:
+        """Whether an index can be asked, which is remembered."""
+        if used.path not in self._trusted:
+            with used.reading() as reader:
+                if state_of(reader.connection, identity.of(self._root)) is not State.READY:
+                    return False
+            self._trusted.add(used.path)
+        return True
+
+    def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
+        """Take in what has changed, of some documents and of definitions."""
+        source = self._source(form)
+        with used.reading() as reader:
+            looking = Looking(reader.connection, source)
+            stale, changed = looking.stale(documents), looking.changed_definitions()
+            outdated = looking.outdated()
+        if not (stale or changed or outdated):
+            return
+        with used.writing() as connection:
+            taking = Taking(connection, source)
+            taking.take_in(stale)
+            if changed:
+                taking.notice(changed)
+            end = time.monotonic() + _RENEWING
+            for version in Looking(connection, source).outdated():
+                for _ in taking.renew(version):
+                    if time.monotonic() > end:
+                        raise BusyError(
+                            f"documents of {form} are being read anew: its definition changed", _RETRY_AFTER
+                        )
+
+    def _generations(self, form: Form) -> Generations:
+        return Generations(self._layout, form)
+
+    def _used(self, form: Form, path: str) -> Connections:
+        """The connections to a file, opened if they are not yet; those used least recently are closed."""
+        with self._lock:
+            used = self._open.get(form)
+            if used is not None and used.path == path and not used.is_gone():
+                self._open.move_to_end(form)
+                return used
+        self._close(form)
+        fresh = Connections(path)
+        with self._lock:
+            self._open[form] = fresh
+            least = self._open.popitem(last=False)[1] if len(self._open) > _MOST_FORMS else None
+        if least is not None:
+            least.close()
+        return fresh
+
+    def _close(self, form: Form) -> None:
+        with self._lock:
+            used = self._open.pop(form, None)
+        if used is not None:
+            self._trusted.discard(used.path)
+            used.close()
+
+
+class _AgainError(Exception):
+    """The index has changed under whoever was using it."""
+
+
+def _as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
+    """An error of SQLite that says nothing of the index, as one of the service."""
+    text = f"the index of {form}: {error}"
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(text)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BusyError(text, _RETRY_AFTER)
+        case _:
+            return DiskError(text)

@@ -1,0 +1,109 @@
+"""Taking documents in as they change, in a thread of each process that changes them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from persistence.errors import BusyError, PersistenceError
+from persistence.index.index import Index
+from persistence.index.pending import Pending, Ticket
+from persistence.model.addresses import Form
+
+_AT_ONCE = 200
+_PAUSE = 0.5
+_LOOKING_AFTER_OTHERS = 30.0
+"""Seconds after which it is looked whether a process has died and left notes."""
+
+Failed = Callable[[Form, Exception], None]
+"""Hears that a form's index was given up, to be made anew by whoever searches, and why."""
+
+
+class Indexer:
+    """Hears of changes, and has the index take them in shortly after. An ``Observer`` of the store."""
+
+    def __init__(self, index: Index, pending: Pending, failed: Failed) -> None:
+        self._index = index
+        self._pending = pending
+        self._failed = failed
+        self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
+        self._changed: deque[tuple[Form, str, Ticket]] = deque()
+        self._lock = threading.Lock()
+        self._woken = threading.Condition(self._lock)
+        self._process = 0
+        self._looked = 0.0
+
+    def changing(self, form: Form, document: str) -> None:
+        """Note a document before it changes; where that cannot be, the form's index is given up."""
+        try:
+            ticket = self._pending.note(form, document)
+        except OSError as error:
+            self._give_up(form, error)
+            ticket = None
+        with self._lock:
+            self._tickets[form, document].append(ticket)
+
+    def changed(self, form: Form, document: str) -> None:
+        """Let the document be taken in."""
+        with self._woken:
+            tickets = self._tickets[form, document]
+            ticket = tickets.pop()
+            if not tickets:
+                del self._tickets[form, document]
+            if ticket is not None:
+                self._changed.append((form, document, ticket))
+                self._begin()
+                self._woken.notify()
+        if ticket is None:  # it may have been made anew meanwhile, before the document changed
+            self._give_up(form, None)
+
+    def _begin(self) -> None:
+        """Start the thread, once in each process: a fork has none."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            threading.Thread(target=self._run, name="indexer", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._woken:
+                while not self._changed:
+                    self._woken.wait()
+                taken = [self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))]
+            self._take_in(taken)
+            self._look_after_others()
+
+    def _take_in(self, taken: list[tuple[Form, str, Ticket]]) -> None:
+        by_form: defaultdict[Form, list[str]] = defaultdict(list)
+        for form, document, _ in taken:
+            by_form[form].append(document)
+        for form, documents in by_form.items():
+            try:
+                self._index.take_in(form, documents)
+                self._index.make_ready(form)
+            except BusyError:  # others write, or read it anew: it is noted as long as that takes
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
+                self._give_up(form, error)
+        with suppress(OSError):
+            self._pending.settle(ticket for *_, ticket in taken)
+
+    def _look_after_others(self) -> None:
+        """Take in what processes that have died have left, so that not every search looks at it."""
+        if time.monotonic() < self._looked + _LOOKING_AFTER_OTHERS:
+            return
+        self._looked = time.monotonic()
+        with suppress(OSError, PersistenceError):
+            for left in self._pending.abandoned():
+                for noted in left.noted:
+                    self._index.take_in(noted.form, [noted.document])
+                left.remove()
+
+    def _give_up(self, form: Form, error: Exception | None) -> None:
+        with suppress(OSError):
+            self._index.forget(form)
+        if error is not None:
+            self._failed(form, error)

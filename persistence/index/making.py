@@ -1,0 +1,132 @@
+"""Making an index that can be used: where there is none, where it is damaged, where it may be of another tree."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+
+from persistence.errors import BusyError
+from persistence.index import connections, facts, identity
+from persistence.index.building import Build, Progress
+from persistence.index.connections import UnusableError
+from persistence.index.generations import Generations
+from persistence.index.sources import Source
+from persistence.index.taking import Taking
+
+_SMALL = 1_000
+"""Documents up to which an index is made at once, by whoever needs it."""
+
+_WAIT = 5.0
+"""Seconds for which it is waited for somebody else who makes a small one."""
+
+_RETRY_AFTER = 5
+
+
+class State(Enum):
+    """What there is of an index."""
+
+    READY = "ready"
+    OTHER_TREE = "perhaps of another tree, or of an earlier time"
+    NONE = "none that can be used"
+
+
+def state_of(connection: sqlite3.Connection, tree: str) -> State:
+    """What an index is worth, by what it says of itself; ``tree`` is the identity of the one it is to be of."""
+    if not facts.read(connection, facts.COMPLETE):
+        return State.NONE
+    return State.READY if facts.read(connection, facts.TREE) == tree else State.OTHER_TREE
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the index of one form ready. Methods raise ``DiskError``, ``sqlite3.Error`` and ``OSError``."""
+
+    root: str
+    generations: Generations
+    source: Source
+
+    def make_ready(self) -> None:
+        """Make it ready, at once if the form is small, else by a process of its own.
+
+        Raises:
+            BusyError: that will take a while, or somebody else is at it.
+        """
+        if sum(1 for _ in islice(self.source.documents(), _SMALL + 1)) > _SMALL:
+            self._begin()
+            raise BusyError(f"the index of {self.source.form} is being made", _RETRY_AFTER)
+        self.make(processes=1, timeout=_WAIT, progress=_ignore)
+
+    def make(self, *, processes: int, timeout: float, progress: Progress) -> None:
+        """Make it ready now, unless it is when nobody else makes it any more.
+
+        Raises:
+            BusyError: somebody else made it for longer than ``timeout``, in seconds.
+        """
+        with self.generations.making(timeout=timeout):
+            state = self._state()
+            if state is State.OTHER_TREE:
+                self._verify(progress)
+            elif state is State.NONE:
+                Build(self.root, self.generations, self.source, processes).run(progress)
+
+    def rebuild(self, *, processes: int, timeout: float, progress: Progress, only: int | None = None) -> None:
+        """Make it anew, however ready it is; ``only`` is a version whose cleared documents come back, ``None`` all.
+
+        Raises:
+            BusyError: somebody else made it for longer than ``timeout``, in seconds.
+        """
+        with self.generations.making(timeout=timeout):
+            Build(self.root, self.generations, self.source, processes).run(progress, only=only)
+
+    def _state(self) -> State:
+        path = self.generations.current()
+        if path is None:
+            return State.NONE
+        try:
+            connections.check(path)
+            with closing(connections.connected(path)) as connection:
+                return state_of(connection, identity.of(self.root))
+        except (UnusableError, sqlite3.DatabaseError):
+            return State.NONE
+
+    def _verify(self, progress: Progress) -> None:
+        tree = identity.of(self.root)
+        path = self.generations.current()
+        if path is None:
+            return
+        with closing(connections.opened_to_write(path)) as connection:
+            before = 0
+            for done in Taking(connection, self.source).verify():
+                progress(done - before)
+                before = done
+            facts.write(connection, facts.TREE, tree)
+
+    def _begin(self) -> None:
+        """Let a process of its own make it: it has all processors, and this one answers requests."""
+        source = self.source
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
+            [
+                sys.executable,
+                *("-m", "persistence.index", self.root, source.form.app, source.form.name, source.data_format),
+                *(["--designer"] if source.is_designer else []),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        threading.Thread(target=process.wait, daemon=True).start()
+
+
+def _ignore(_documents: int) -> None:
+    """Nobody looks on."""
+
+
+def processors() -> int:
+    """How many processes can run at a time."""
+    return len(os.sched_getaffinity(0))
