@@ -17,6 +17,7 @@ import pytest
 from persistence.index.pending import Noted, Pending
 from persistence.model.addresses import Form
 from persistence.store import files
+from persistence.store.locks import try_lock
 
 FORM = Form("hr", "leave")
 SPAWN = multiprocessing.get_context("spawn")
@@ -52,19 +53,25 @@ def killed_after_noting(directory: Path, *names: str) -> None:
 def another(directory: Path) -> Iterator[Callable[[str, str], object]]:
     """A process of its own that notes and settles as it is told, killed at the end of the block."""
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_obey, args=(str(directory), theirs))
+    process = SPAWN.Process(target=_obey, args=(str(directory), theirs), daemon=True)
     process.start()
     try:
 
         def say(what: str, name: str) -> object:
             ours.send((what, name))
-            return ours.recv()
+            return heard(ours)
 
         yield say
     finally:
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
+
+
+def heard(end: Connection) -> object:
+    """What a process says, if it still does."""
+    assert end.poll(20)
+    return end.recv()
 
 
 def _obey(directory: str, orders: Connection) -> None:
@@ -286,6 +293,35 @@ def test_nothing_is_lost_between_those_who_begin_and_those_who_take_up(directory
     assert list(directory.iterdir()) == []
 
 
+def _take_up(path: str) -> None:
+    assert taken_up(Pending(os.path.dirname(path))) == []
+
+
+def _hold(path: str) -> None:
+    assert try_lock(files.open_to_read(path))
+
+
+@pytest.mark.parametrize("meanwhile", [_take_up, _hold])
+def test_a_log_that_others_have_taken_up_while_it_was_begun_is_not_used(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[str], None]
+) -> None:
+    opened, first = files.open_log, list[str]()
+
+    def open_log(path: str) -> int:
+        descriptor = opened(path)
+        if not first:
+            first.append(path)
+            meanwhile(path)
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_log", open_log)
+        Pending(str(directory)).note(FORM, "a")
+    assert documents(Pending(str(directory))) == ["a"]
+    (log,) = {str(path) for path in directory.iterdir()} - set(first)
+    assert b"a" in Path(log).read_bytes()
+
+
 def _of_child(pending: Pending, orders: Connection) -> None:
     orders.send(documents(pending))
     pending.note(FORM, "child")
@@ -297,10 +333,10 @@ def test_a_forked_child_has_a_log_of_its_own(directory: Path) -> None:
     pending, other = Pending(str(directory)), Pending(str(directory))
     ticket = pending.note(FORM, "parent")
     ours, theirs = FORK.Pipe()
-    child = FORK.Process(target=_of_child, args=(pending, theirs))
+    child = FORK.Process(target=_of_child, args=(pending, theirs), daemon=True)
     child.start()
-    assert ours.recv() == ["parent"]
-    assert ours.recv() == ["child", "parent"]
+    assert heard(ours) == ["parent"]
+    assert heard(ours) == ["child", "parent"]
     assert len(list(directory.iterdir())) == 2
     pending.settle([ticket])
     assert documents(pending) == ["child"]
@@ -314,10 +350,10 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(director
     pending = Pending(str(directory))
     pending.note(FORM, "parent")
     ours, theirs = FORK.Pipe()
-    child = FORK.Process(target=_of_child, args=(pending, theirs))
+    child = FORK.Process(target=_of_child, args=(pending, theirs), daemon=True)
     child.start()
-    ours.recv()
-    ours.recv()
+    heard(ours)
+    heard(ours)
     pending.leave()  # closes it, as the end of the process does
     assert taken_up(Pending(str(directory))) == [["parent"]]
     ours.send("end")
