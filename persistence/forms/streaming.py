@@ -108,6 +108,7 @@ class Streaming:
         parser = self.parser
         parser.StartElementHandler = parser.EndElementHandler = parser.StartNamespaceDeclHandler = None
         parser.CharacterDataHandler = parser.DefaultHandler = None
+        parser.CommentHandler = parser.ProcessingInstructionHandler = None
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         try:

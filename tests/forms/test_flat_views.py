@@ -1,0 +1,280 @@
+"""The flat views of a form, and the rows of documents in them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.forms import flat_views
+from persistence.forms.controls import read_controls
+from persistence.forms.flat_views import Cell, RowReader, read_flat_views
+from persistence.forms.streaming import DEEPEST
+from persistence.model import addresses
+from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatColumn, FlatView
+from tests.forms.order import D_1, D_2, D_3, FORM
+from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, section
+
+ACME = addresses.Form("acme", "order")
+NAMING = Naming("svc_f_", 63, prefixes_in_main=False)
+
+
+def views(form: Form | str, naming: Naming = NAMING, of: addresses.Form = ACME) -> tuple[FlatView, ...]:
+    stored = form if isinstance(form, str) else form.document()
+    return read_flat_views(stored.encode(), of, 1, naming)
+
+
+def names(form: Form | str, naming: Naming = NAMING) -> dict[str, list[str]]:
+    """The names of the columns of controls by view, which is without what all begin with."""
+    return {
+        view.name.removeprefix("svc_f_acme_order_1"): [each.name for each in view.columns]
+        for view in views(form, naming)
+    }
+
+
+def rows(form: Form | str, *documents: str | bytes) -> list[list[tuple[Cell, ...]]]:
+    """The rows of each view, of all documents together."""
+    found = views(form)
+    reader = RowReader(found)
+    read = [reader.read([each if isinstance(each, bytes) else each.encode()]) for each in documents]
+    return [[row for each in read for row in each[view.name]] for view in found]
+
+
+def test_the_order_form_has_a_view_of_documents_and_one_of_lines() -> None:
+    assert views(FORM) == (
+        FlatView(
+            "svc_f_acme_order_1",
+            tuple(FlatColumn(name, ("customer", name)) for name in ("name", "email", "notes", "topics", "status")),
+        ),
+        FlatView(
+            "svc_f_acme_order_1_lines",
+            (FlatColumn("product", ("product",)),),
+            "svc_f_acme_order_1",
+            ("items", "lines"),
+            ("lines_repetition",),
+        ),
+    )
+    metadata = ["document_id", "created", "last_modified_time", "last_modified_by"]
+    assert views(FORM)[0].column_names == (
+        *(f"metadata_{name}" for name in metadata),
+        *("name", "email", "notes", "topics", "status"),
+    )
+    assert views(FORM)[1].column_names == ("metadata_document_id", "lines_repetition", "product")
+
+
+def test_documents_of_the_order_form_have_rows_in_both() -> None:
+    assert rows(FORM, D_1, D_2, D_3) == [
+        [
+            ("Ada", "ada@example.org", "call back", "red green", "open"),
+            ("Bob", "bob@Example.org", "100% sure", "green", "closed"),
+            ("Zoe", None, None, "reddish blue", "open"),
+        ],
+        [(1, "Pump A"), (2, "Valve_9"), (1, "valve b"), (1, None)],
+    ]
+
+
+def test_with_prefixes_the_columns_of_documents_have_their_whole_path() -> None:
+    prefixed = replace(NAMING, prefixes_in_main=True)
+    assert names(FORM, prefixed) == {
+        "": ["customer_name", "customer_email", "customer_notes", "customer_topics", "customer_status"],
+        "_lines": ["product"],
+    }
+    assert names(V8, prefixed) == {"": ["main_ref_no", "who_mail"], "_tels": ["who_tel"]}
+
+
+def test_names_are_no_longer_than_they_may_be() -> None:
+    found = views(FORM.replace("lines", "positions-of-the-order"), Naming("svc_f_", 20, prefixes_in_main=True))
+    assert [view.name for view in found] == ["svc_f_acme_order_1", "svc_f_acm_ord_1_posi"]
+    shorter = views(FORM, Naming("svc_f_", 11, prefixes_in_main=True))
+    columns = [column.name for column in shorter[0].columns]
+    assert columns == ["custom_name", "custo_email", "custo_notes", "custo_topic", "custo_statu"]
+
+
+def test_a_control_of_a_section_template_is_called_after_its_section_too() -> None:
+    assert names(V8) == {"": ["ref_no", "who_mail"], "_tels": ["who_tel"]}
+    data = "<form><main><ref-no>7</ref-no></main><who><mail>x@y</mail><tels><tel>1</tel></tels></who></form>"
+    assert rows(V8, data) == [[("7", "x@y")], [(1, "1")]]
+
+
+def test_a_template_that_is_shown_twice_has_views_for_each() -> None:
+    use = f'<component:contact xmlns:component="{COMPONENT}"/>'
+    twice = replace(V8, binds=V8.binds + bind("whom"), body=V8.body + section("whom", use, ' repeat="content"'))
+    assert names(twice) == {
+        "": ["ref_no", "who_mail"],
+        "_tels": ["who_tel"],
+        "_whom": ["whom_mail"],
+        "_tels1": ["whom_tel"],
+    }
+    data = """<form><main><ref-no/></main><who/><whom><whom-iteration><mail>a</mail><tels><tel>1</tel></tels>
+      <tels><tel>2</tel></tels></whom-iteration><whom-iteration><tels><tel>3</tel></tels></whom-iteration></whom></form>"""
+    assert rows(twice, data) == [[(None, None)], [], [(1, "a"), (2, None)], [(1, 1, "1"), (1, 2, "2"), (2, 1, "3")]]
+    assert views(twice)[3].repetitions == ("whom_repetition", "tels_repetition")
+
+
+def test_repetitions_are_counted_within_those_around() -> None:
+    assert names(V4) == {"": [], "_kids": ["name"], "_toys": ["toy"]}
+    kid = "<kids-iteration><name>{}</name>{}</kids-iteration>"
+    toys = "<toys><toy>{}</toy></toys>"
+    data = [
+        kid.format("A", toys.format("car") + toys.format("kite")),
+        kid.format("B", ""),
+        kid.format("", toys.format("")),
+    ]
+    assert rows(V4, f"<form><kids>{''.join(data)}</kids></form>", "<form><kids/></form>") == [
+        [(), ()],
+        [(1, "A"), (2, "B"), (3, None)],
+        [(1, 1, "car"), (1, 2, "kite"), (3, 1, None)],
+    ]
+
+
+def test_an_iteration_is_called_as_its_bind_says() -> None:
+    own = replace(V4, binds=V4.binds.replace('ref="kids-iteration" name="kids-iteration"', 'ref="kid" name="kid"'))
+    assert rows(own, "<form><kids><kid><name>A</name></kid></kids></form>")[1] == [(1, "A")]
+
+
+def test_an_old_repeat_is_one_too() -> None:
+    data = "<form><list><head>h</head><row><cell>1</cell></row><row><cell>2</cell></row></list></form>"
+    assert rows(V7, data) == [[("h",)], [(1, "1"), (2, "2")]]
+
+
+TEXTS = {
+    "": None,
+    "x": "x",
+    " ": " ",
+    "a&amp;<![CDATA[b]]>": "a&b",
+    "a<!-- -->b": "a",
+    "a<?p i?>b": "a",
+    "<!-- -->b": "b",
+    "<_>x</_>": None,
+    "<_>x</_>y": "y",
+    "y<_>x</_>z": "y",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_value_is_the_first_text_node(text: str) -> None:
+    data = f"<form><customer><name>{text}</name></customer></form>"
+    assert rows(FORM, data)[0] == [(TEXTS[text], None, None, None, None)]
+
+
+def test_of_several_elements_the_first_with_text_counts() -> None:
+    data = "<form><customer><name/></customer><customer><name>1</name><name>2</name></customer></form>"
+    assert rows(FORM, data)[0] == [("1", None, None, None, None)]
+
+
+def test_a_control_in_another_namespace_or_place_has_no_value() -> None:
+    data = """<form><name>1</name><customer xmlns="urn:x"><name>2</name></customer>
+      <x><customer><name>3</name></customer></x></form>"""
+    assert rows(FORM, data)[0] == [(None,) * 5]
+
+
+def test_every_element_with_a_name_is_a_control_but_containers_and_what_shows_templates() -> None:
+    form = Form(
+        "<form/>",
+        bind("s"),
+        section(
+            "s",
+            '<xf:group id="around"><xf:trigger id="go-control"><xf:label id="no-control"/></xf:trigger></xf:group>'
+            f'<fr:repeat id="r-repeat"><fr:body>{cell("old")}</fr:body></fr:repeat>'
+            f'<k:x id="shown-control" xmlns:k="{COMPONENT}"/><fr:explanation id="text-control"/><fr:c id="c"/>',
+        ),
+    )
+    assert names(form) == {"": ["go", "old", "text"]}
+
+
+def test_columns_and_views_of_one_name_are_counted_whatever_their_case() -> None:
+    form = Form(
+        "<form/>",
+        "",
+        section("s", "".join(map(cell, ("a-b", "a_b", "A-B", "metadata-created", "Metadata_Document_Id"))))
+        + grid("r-x", cell("r-x-repetition"), ' repeat="content"')
+        + section("R_x", grid("r.x", cell("c"), ' repeat="content"'), ' repeat="content"')
+        + grid("r-x", "", ' repeat="content"'),
+    )
+    assert names(form) == {
+        "": ["a_b", "a_b1", "A_B2", "metadata_created1", "Metadata_Document_Id1"],
+        "_r_x": ["r_x_repetition1"],
+        "_R_x1": [],
+        "_rx": ["c"],
+        "_r_x2": [],
+    }
+    again = section("a-b", grid("a_b", cell("c"), ' min="0"'), ' repeat="content"')
+    assert views(Form("<form/>", "", again))[2].repetitions == ("a_b_repetition", "a_b_repetition1")
+
+
+def test_a_library_has_no_views() -> None:
+    assert views(FORM, of=addresses.Form("acme", "library")) == ()
+
+
+def test_a_document_without_a_form_model_has_no_views() -> None:
+    assert views("<form/>") == ()
+    assert RowReader(()).read([b"<form/>"]) == {}
+
+
+def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
+    with pytest.raises(DamagedError):
+        views("<form>")
+
+
+TOO_MUCH = {
+    "columns": Form("<form/>", "", "".join(cell(f"c{n}") for n in range(flat_views.MOST_COLUMNS))),
+    "views": Form("<form/>", "", "".join(grid(f"g{n}", "", " min='0'") for n in range(flat_views.MOST_VIEWS))),
+    "too long names": Form("<form/>", "", "".join(cell("c" * 1_000_000 + str(n)) for n in range(5))),
+    "too many controls": replace(
+        V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(200)),
+        xbl=re.sub("<xf:group>", "<xf:group>" + "<x/>" * 20_000, V8.xbl),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_form_that_would_have_too_much_is_refused(name: str) -> None:
+    with pytest.raises(BadRequestError, match=name):
+        views(TOO_MUCH[name])
+
+
+def test_a_document_that_would_have_too_many_rows_is_refused() -> None:
+    form = Form("<form/>", "", grid("g", "".join(cell(f"c{n}") for n in range(1900)), " min='0'"))
+    with pytest.raises(BadRequestError, match="values"):
+        rows(form, "<form>" + "<g/>" * 10_000 + "</form>")
+
+
+@pytest.mark.parametrize(
+    "document", ["", "<form>", "<!DOCTYPE form><form/>", "<a>" * DEEPEST + "<a/>" + "</a>" * DEEPEST]
+)
+def test_the_limits_of_all_documents_hold(document: str) -> None:
+    with pytest.raises(MalformedXmlError):
+        rows(FORM, document)
+
+
+def test_real_definitions_have_views_of_their_controls(corpus: Path) -> None:
+    """All controls with a bind are in some column, where data of format 4.0.0 has them."""
+    total = 0
+    for path in sorted(corpus.rglob("form.xhtml")):
+        stored = path.read_bytes()
+        found = views(stored.decode())
+        paths: dict[str | None, tuple[str, ...]] = {None: ()}
+        there = set()
+        for view in found:
+            paths[view.name] = paths[view.around] + view.path
+            there |= {paths[view.name] + column.path for column in view.columns}
+            total += len(view.columns)
+            assert len(set(map(str.lower, view.column_names))) == len(view.column_names)
+        if path.parent.parent.name != "library":
+            assert {control.paths["4.0.0"] for control in read_controls(stored)} <= there, path
+    assert total > 100
+
+
+def test_real_documents_have_one_row_and_values(corpus: Path) -> None:
+    values = 0
+    for path in sorted(corpus.rglob("data.xml")):
+        definition = path.parents[2] / "form" / "form.xhtml"
+        if definition.is_file():
+            main, *_ = rows(definition.read_text("utf-8"), path.read_bytes())
+            assert len(main) == 1
+            values += sum(value is not None for value in main[0])
+    assert values > 50
