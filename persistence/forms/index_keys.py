@@ -19,7 +19,7 @@ from persistence.model.index_keys import Key, Step
 MOST_CHARACTERS = 4 << 20
 """Characters in the paths of all keys."""
 
-MOST_PATTERNS = 100
+MOST_PATTERNS = 20
 """Keys that have values though not all their steps are plain names: one element may match all of them."""
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"

@@ -129,9 +129,12 @@ class _Extraction(Streaming):
 
     def _settle(self) -> None:
         """Take the text of all nodes that have ended; of the last one more may come."""
-        *ended, last = "".join(self._parts).split(NODE_END)
-        self._parts[:] = [last]
+        parts = self._parts
+        if NODE_END not in parts:
+            return
+        ended = len(parts) - parts[::-1].index(NODE_END)
         if self._room > 0:
-            texts = list(filter(str.strip, ended))
+            texts = list(filter(str.strip, "".join(parts[:ended]).split(NODE_END)))
             self._rest += texts
             self._room -= sum(map(len, texts)) + len(texts)
+        del parts[:ended]
