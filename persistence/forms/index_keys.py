@@ -24,7 +24,7 @@ MOST_PATTERNS = 20
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}
-"""The lists of grids by which a path becomes that of a data format; the first that has its grid counts."""
+"""The lists of grids that a data format leaves a step out for; to be in one of them or in several is the same."""
 
 _Path = tuple[tuple[str, Element | None], ...]
 """What each bind on the way is about, with the bind; iterations around a section template come without one."""
@@ -49,12 +49,12 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[Key, ...]:
 
 
 def _keys(definition: Definition, data_format: str) -> tuple[Key, ...]:
-    lists = [_grids(definition, version) for version in _MIGRATIONS[data_format]]
+    grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
     namespaces = _Namespaces(definition)
     found: dict[str, Key] = {}
     characters = patterns = 0
     for complete in _Indexed(definition).paths():
-        path = _adapted(complete, lists)
+        path = _adapted(complete, grids)
         literal = "/".join(text for text, _ in path)
         characters += len(literal)
         if characters > MOST_CHARACTERS:
@@ -115,13 +115,11 @@ def _path(part: Part, bind: Element) -> _Path:
     return tuple((text, each) for text, each in said if text != ".")
 
 
-def _adapted(path: _Path, lists: Iterable[_Grids]) -> _Path:
-    """The path without its last step but one where a list has the grid around it."""
+def _adapted(path: _Path, grids: _Grids) -> _Path:
+    """The path without its last step but one, if it leads into one of the grids."""
     texts = tuple(text for text, _ in path)
-    for grids in lists:
-        if any(texts[:length] in grids for length in range(1, len(texts))):
-            return path[:-2] + path[-1:]
-    return path
+    is_inside = any(texts[:length] in grids for length in range(1, len(texts)))
+    return path[:-2] + path[-1:] if is_inside else path
 
 
 def _grids(definition: Definition, version: str) -> _Grids:

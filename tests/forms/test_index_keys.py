@@ -169,6 +169,16 @@ def test_a_path_is_a_key_once() -> None:
     assert paths(replace(S_C, body=S_C.body.replace(MARKED, twice))) == ["s/g/c"]
 
 
+def test_a_grid_is_not_in_itself() -> None:
+    whole = S_C.body.replace("<fr:c>", "<fr:index/><fr:c>")
+    assert paths(replace(S_C, body=whole, meta=META_2019 + plain("s/g")), "4.0.0") == ["s/g", "s/c"]
+
+
+@pytest.mark.parametrize("written", ["", "."])
+def test_what_is_about_the_root_is_not_indexed(written: str) -> None:
+    assert paths(Form("<form/>", f'<xf:bind id="c-bind" ref="{written}"/>', MARKED)) == []
+
+
 META = {
     "old lists have brackets": (
         '<migration version="4.8.0">[{"path":"(s)/(g)","iteration-name":"g-iteration"}]</migration>',
