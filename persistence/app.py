@@ -20,13 +20,18 @@ from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
 from persistence.http.publish import Publish
+from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
+from persistence.http.search import Search
+from persistence.index.indexer import Indexer
 from persistence.keys import Keys
 from persistence.model import peers
+from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
 from persistence.properties.properties import Properties
-from persistence.services import services_of
+from persistence.services import index_of, pending_in, services_of
 from persistence.settings import Settings
+from persistence.store.observing import NOBODY, Observer
 from persistence.store.store import Store
 
 _GUNICORN_GIVES_UP = 4
@@ -58,9 +63,9 @@ def create_app(
         sys.exit(_GUNICORN_GIVES_UP)
 
 
-def open_store(settings: Settings) -> Store:
-    """The store of the settings' data directory."""
-    return Store(settings.data, lock_timeout=settings.lock_timeout)
+def open_store(settings: Settings, observer: Observer = NOBODY) -> Store:
+    """The store of the settings' data directory; ``observer`` hears which documents are changed through it."""
+    return Store(settings.data, lock_timeout=settings.lock_timeout, observer=observer)
 
 
 def open_keys(settings: Settings) -> Keys:
@@ -104,8 +109,10 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
     dialect = DIALECTS[settings.dialect]
-    store = open_store(settings)
-    services = services_of(store, dialect, properties, settings.admin)
+    pending = pending_in(settings.data)
+    index = index_of(settings.data, dialect, properties, pending)
+    store = open_store(settings, Indexer(index, pending, _log_given_up))
+    services = services_of(store, dialect, properties, settings.admin, index=index)
     parser = RequestParser(dialect)
     crud = Crud(
         definitions=services.definitions,
@@ -116,7 +123,11 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         contents=Contents(store, settings.accel_redirect),
         max_body=settings.max_body,
     )
-    forms = Forms(services.forms, parser)
+    faces = (
+        ("forms", Forms(services.forms, parser)),
+        ("search", Search(services.searching, parser)),
+        ("reindex", Reindex(services.reindexing, parser)),
+    )
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
@@ -124,9 +135,14 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     app.register_blueprint(crud.blueprint("provider", ""))
     app.register_blueprint(Publish(services.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(services.attachments, parser).blueprint())
-    app.register_blueprint(forms.blueprint("public-forms", PUBLIC_PREFIX))
-    app.register_blueprint(forms.blueprint("provider-forms", ""))
+    for name, handlers in faces:
+        app.register_blueprint(handlers.blueprint(f"public-{name}", PUBLIC_PREFIX))
+        app.register_blueprint(handlers.blueprint(f"provider-{name}", ""))
     app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
     admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
+
+
+def _log_given_up(form: Form, error: Exception) -> None:
+    logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
+from persistence.index.index import Index
+from persistence.index.pending import Pending
+from persistence.index.sources import Source
+from persistence.model.addresses import Form
 from persistence.model.admins import Admin
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
@@ -16,9 +21,13 @@ from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
 from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
+from persistence.service.reindexing import Reindexing
 from persistence.service.rights import Rights
+from persistence.service.searching import Searching
 from persistence.service.singleton import Singletons
+from persistence.store.layout import PENDING, Layout
 from persistence.store.store import Store
+from persistence.store.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +39,38 @@ class Services:
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
+    searching: Searching
+    reindexing: Reindexing
 
 
-def services_of(store: Store, dialect: Dialect, properties: Properties, admins: Iterable[Admin] = ()) -> Services:
-    """The services over a store, in one dialect; ``admins`` administer forms."""
+def index_of(root: str, dialect: Dialect, properties: Properties, pending: Pending) -> Index:
+    """The index of the tree of a root, in one dialect; ``pending`` is what it has still to take in."""
+
+    def source_of(form: Form) -> Source:
+        data_format = properties.of(form).data_format
+        return Source(View(root), form, data_format, is_designer=dialect.is_designer(form))
+
+    return Index(root, pending, source_of)
+
+
+def pending_in(root: str) -> Pending:
+    """What the index of the tree of a root has still to take in."""
+    return Pending(Layout(os.path.abspath(root)).own(PENDING))
+
+
+def services_of(
+    store: Store,
+    dialect: Dialect,
+    properties: Properties,
+    admins: Iterable[Admin] = (),
+    *,
+    index: Index | None = None,
+) -> Services:
+    """The services over a store, in one dialect; ``admins`` administer forms.
+
+    ``index`` is the one that hears of changes; without it, there is one that hears only of those that others note.
+    """
+    index = index or index_of(store.root, dialect, properties, pending_in(store.root))
     catalog = Catalog(store)
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights)
@@ -45,4 +82,6 @@ def services_of(store: Store, dialect: Dialect, properties: Properties, admins: 
         publishing=Publishing(store, dialect, documents, definitions),
         attachments=Attachments(documents, Controls(store), properties),
         forms=PublishedForms(catalog, admins, rights),
+        searching=Searching(index, catalog, properties, rights, dialect),
+        reindexing=Reindexing(store, index),
     )

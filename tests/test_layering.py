@@ -19,11 +19,11 @@ ALLOWED = {
     "forms": {"model", "errors"},
     "index": {"store", "forms", "model", "errors"},
     "keys": {"store", "model", "errors"},
-    "service": {"store", "forms", "properties", "model", "dialect", "errors"},
-    "services": {"service", "store", "properties", "model", "dialect"},
+    "service": {"index", "store", "forms", "properties", "model", "dialect", "errors"},
+    "services": {"service", "index", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"service", "store", "forms", "properties", "model", "dialect", "errors"},
-    "app": {"http", "services", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
+    "app": {"http", "services", "index", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
     "cli": {"app", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""

@@ -1,36 +1,26 @@
-"""A process that makes the index of a large form ready, begun by a service (``making``)."""
+"""A process that makes indexes, begun by a service or a command (``work``)."""
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import sys
 
-from persistence.errors import BusyError, PersistenceError
-from persistence.index.generations import Generations
-from persistence.index.making import Maker, processors
-from persistence.index.sources import Source
-from persistence.model.addresses import Form
-from persistence.store.layout import Layout
-from persistence.store.view import View
+import msgspec
+
+from persistence.errors import PersistenceError
+from persistence.index.making import processors
+from persistence.index.reindexing import reported
+from persistence.index.work import Work
 
 
 def main() -> int:
-    """Make the index ready; 1 where that was not possible, and the cause is said."""
-    parser = argparse.ArgumentParser()
-    for name in ("root", "app", "form", "data_format"):
-        parser.add_argument(name)
-    parser.add_argument("--designer", action="store_true")
-    asked = parser.parse_args()
-    form = Form(asked.app, asked.form)
+    """Make them; 1 where that was not possible, and the cause is said."""
+    work = msgspec.json.decode(sys.argv[1], type=Work)
     try:
-        source = Source(View(asked.root), form, asked.data_format, is_designer=asked.designer)
-        maker = Maker(asked.root, Generations(Layout(asked.root), form), source)
-        maker.make(processes=processors(), timeout=0.0, progress=lambda _: None)
-    except BusyError:
-        return 0
+        with reported(work) as progress:
+            work.run(processes=processors(), progress=progress)
     except (PersistenceError, sqlite3.Error, OSError) as error:
-        sys.stderr.write(f"persistence: the index of {form} cannot be made: {error}\n")
+        sys.stderr.write(f"persistence: the index cannot be made: {error}\n")
         return 1
     return 0
 

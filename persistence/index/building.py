@@ -123,7 +123,8 @@ def _cleared(old: sqlite3.Connection, only: int | None) -> frozenset[Name]:
     if only is None:
         return frozenset()
     found = old.execute(
-        "SELECT document, draft FROM documents d JOIN shelves s ON s.number = d.shelf WHERE s.hidden AND version <> ?",
+        "SELECT d.document, d.draft FROM documents d JOIN shelves s ON s.number = d.shelf"
+        " WHERE s.hidden AND s.version <> ?",
         (only,),
     )
     return frozenset((document, bool(draft)) for document, draft in found)

@@ -33,7 +33,7 @@ class Bulk(Rows):
         self._path = path
         self._cleared = cleared
         self._waiting: list[Prepared] = []
-        self._staged: dict[int, list[tuple[int, int | str, int | str | bytes, int, int]]] = {}
+        self._staged: dict[int, list[tuple[int, int | str, int | str, int, int]]] = {}
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
             connection.execute(f"PRAGMA {pragma}")
         connection.executescript(TABLES)

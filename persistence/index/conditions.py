@@ -36,7 +36,7 @@ _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 _BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
 _AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
 
-Parameter = str | int | bytes
+Parameter = str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Narrowing:
 class Condition:
     """A condition.
 
-    ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice, and ``is_scan`` says that it looks
-    at everything for that; ``tells`` is an expression that is true of ``c``, a row and its shelf, where the document
-    meets it, and ``is_quick`` where that needs no look at the document. With ``is_ordered``, ``leads`` goes by row in a
-    shelf, and can be counted quickly.
+    ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice, and ``is_scan`` says that it
+    looks at everything for that; ``tells`` is an expression that is true of ``c``, a row and its shelf, where the
+    document meets it, and ``is_quick`` where that needs no look at the document. With ``is_ordered``, ``leads`` goes by
+    row in a shelf, and can be counted quickly.
     """
 
     leads: Sql
@@ -274,9 +274,14 @@ def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
         (trigrams, trigrams),
     )
     if len(folded) == _TRIGRAM:  # where the index says that it is there, it is
-        found = f"SELECT d.row, d.shelf FROM ({either.text}) n CROSS JOIN documents d USING (row) WHERE d.shelf IN {{shelves}}"
-        return Condition(Sql(found, either.parameters), tells)
+        return Condition(among(either), tells)
     return Condition(scans, tells, Narrowing(either, _WORTH_ANYWHERE))
+
+
+def among(rows: Sql) -> Sql:
+    """Those of some rows that are on the shelves that are searched."""
+    text = f"SELECT d.row, d.shelf FROM ({rows.text}) n CROSS JOIN documents d USING (row) WHERE d.shelf IN {{shelves}}"
+    return Sql(text, rows.parameters)
 
 
 def _trigrams(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from persistence.index.conditions import Condition, Controls, Narrowing, Sql, conditions, tested
+from persistence.index.conditions import Condition, Controls, Narrowing, Sql, among, conditions, tested
 from persistence.index.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
 from persistence.index.sampling import Rarity
 from persistence.model.search import Drafts, Field, Hit, Query, Scope
@@ -148,7 +148,7 @@ class _Search:
         return total, self._walk(total, tested(self._conditions or ()))
 
     def _foremost(self, found: list[int], cursor: sqlite3.Cursor, end: int) -> tuple[int, list[int]]:
-        """The number of documents and the page, where it is one of the first: those that come later need not be kept."""
+        """The number of documents and the page, where it is one of the first: what comes later need not be kept."""
         foremost = heapq.nlargest if self._is_newest_first() else heapq.nsmallest
         total, kept = 0, list[int]()
         while found:
@@ -187,11 +187,7 @@ class _Search:
             most = int(sum(shelf.documents for shelf in self._shelves) * narrowing.worth)
             if self._reach(narrows, most) >= most:
                 return None
-        return Sql(
-            f"SELECT d.row, d.shelf FROM ({narrows.text}) n CROSS JOIN documents d USING (row)"
-            " WHERE d.shelf IN {shelves}",
-            narrows.parameters,
-        )
+        return among(narrows)
 
     def _page(self, rows: list[int]) -> list[int]:
         """The page of documents that were gathered."""
@@ -208,7 +204,7 @@ class _Search:
         rows.sort(key=partial(self._sort_key, number), reverse=sort.is_descending)
         return rows[begin:end]
 
-    def _sort_key(self, number: int, row: int) -> tuple[bool, Fold, bool, Value]:
+    def _sort_key(self, number: int, row: int) -> tuple[bool, Fold, Value]:
         card = decode(self._connection.execute("SELECT card FROM documents WHERE row = ?", (row,)).fetchone()[0])
         keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
         return max(keys) if self._query.sort.is_descending else min(keys)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
 import threading
 import time
 from collections import OrderedDict
@@ -22,10 +24,10 @@ from persistence.index.pending import Pending
 from persistence.index.sources import Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
+from persistence.index.work import Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.store.layout import Layout
-from persistence.store.view import View
 
 _MOST_FORMS = 32
 """Forms whose index files are kept open."""
@@ -33,6 +35,10 @@ _MOST_FORMS = 32
 _ATTEMPTS = 5
 _PAGES = 3
 """How often a page is looked for again because documents on it have changed meanwhile."""
+
+_MAKING = 5.0
+"""Seconds for which it is waited for somebody else who makes a small index."""
+_MAKING_RETRY_AFTER = 5
 
 _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
@@ -51,14 +57,15 @@ class Index:
     ``source_of`` gives the tree of a form.
     """
 
-    def __init__(self, view: View, pending: Pending, source_of: Callable[[Form], Source]) -> None:
-        self._root = view.root
-        self._layout = Layout(view.root)
+    def __init__(self, root: str, pending: Pending, source_of: Callable[[Form], Source]) -> None:
+        self._root = os.path.abspath(root)
+        self._layout = Layout(self._root)
         self._pending = pending
         self._source = lru_cache(256)(source_of)
         self._open: OrderedDict[Form, Connections] = OrderedDict()
         self._lock = threading.Lock()
         self._trusted: set[str] = set()
+        self._makers: dict[Form, subprocess.Popen[bytes]] = {}
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
         """The documents that a query finds; of a form that there is not, none.
@@ -119,7 +126,8 @@ class Index:
     def make_ready(self, form: Form) -> None:
         """Make the index of a form ready, if there is none that can be used."""
         if self._generations(form).current() is None:
-            self._make_ready(form)
+            with disk_errors("making the index of", form):
+                self._make_ready(form)
 
     def forget(self, form: Form) -> None:
         """Let the index of a form be made anew: something has changed that it cannot hear of. Raises ``OSError``."""
@@ -186,10 +194,31 @@ class Index:
         return BusyError(f"the index of {form} is being made again and again", _RETRY_AFTER)
 
     def _make_ready(self, form: Form) -> None:
+        """Make an index ready, at once if the form is small, else by a process of its own.
+
+        Raises:
+            BusyError: that will take a while, or somebody else is at it.
+        """
+        maker = self.maker(form)
+        if not maker.is_small:
+            self._begin(form)
+            raise BusyError(f"the index of {form} is being made", _MAKING_RETRY_AFTER)
         try:
-            self.maker(form).make_ready()
+            maker.make(processes=1, timeout=_MAKING, progress=lambda _: None)
         except sqlite3.Error as error:
             raise _as_told(error, form) from error
+
+    def _begin(self, form: Form) -> None:
+        """Begin to make a large index, once at a time."""
+        with self._lock:
+            process = self._makers.get(form)
+            if process is None or process.poll() is not None:
+                self._makers[form] = Work(self._root, (self.task(form),)).begin()
+
+    def task(self, form: Form, *, rebuild: bool = False, only: int | None = None) -> Task:
+        """The making of the index of a form (``work``)."""
+        source = self._source(form)
+        return Task(form.app, form.name, source.data_format, source.is_designer, rebuild, only)
 
     def _is_ready(self, used: Connections) -> bool:
         """Whether an index can be asked, which is remembered."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
-import sys
-import threading
 from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from persistence.errors import BusyError
 from persistence.index import connections, facts, identity
 from persistence.index.building import Build, Progress
 from persistence.index.connections import UnusableError
@@ -22,11 +18,6 @@ from persistence.index.taking import Taking
 
 _SMALL = 1_000
 """Documents up to which an index is made at once, by whoever needs it."""
-
-_WAIT = 5.0
-"""Seconds for which it is waited for somebody else who makes a small one."""
-
-_RETRY_AFTER = 5
 
 
 class State(Enum):
@@ -52,16 +43,10 @@ class Maker:
     generations: Generations
     source: Source
 
-    def make_ready(self) -> None:
-        """Make it ready, at once if the form is small, else by a process of its own.
-
-        Raises:
-            BusyError: that will take a while, or somebody else is at it.
-        """
-        if sum(1 for _ in islice(self.source.documents(), _SMALL + 1)) > _SMALL:
-            self._begin()
-            raise BusyError(f"the index of {self.source.form} is being made", _RETRY_AFTER)
-        self.make(processes=1, timeout=_WAIT, progress=_ignore)
+    @property
+    def is_small(self) -> bool:
+        """Whether it is made at once, by whoever needs it."""
+        return sum(1 for _ in islice(self.source.documents(), _SMALL + 1)) <= _SMALL
 
     def make(self, *, processes: int, timeout: float, progress: Progress) -> None:
         """Make it ready now, unless it is when nobody else makes it any more.
@@ -107,24 +92,6 @@ class Maker:
                 progress(done - before)
                 before = done
             facts.write(connection, facts.TREE, tree)
-
-    def _begin(self) -> None:
-        """Let a process of its own make it: it has all processors, and this one answers requests."""
-        source = self.source
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own module
-            [
-                sys.executable,
-                *("-m", "persistence.index", self.root, source.form.app, source.form.name, source.data_format),
-                *(["--designer"] if source.is_designer else []),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        threading.Thread(target=process.wait, daemon=True).start()
-
-
-def _ignore(_documents: int) -> None:
-    """Nobody looks on."""
 
 
 def processors() -> int:

@@ -24,13 +24,13 @@ LONGEST_KEY = 200
 NOTHING = 0
 """The fold, and the value, of a control without a value: before every text."""
 
-AS_FOLDED = b""
-"""The value of an entry whose fold is the value itself: after every text, as small letters are after capitals."""
+AS_FOLDED = "\uffff"
+"""The value of an entry whose fold is the value itself: after others, as small letters are after capitals."""
 
 ROWS_PER_MILLISECOND = 1 << 20
 
 Fold = str | int
-Value = str | int | bytes
+Value = str | int
 Entry = tuple[int, Fold, Value, int]
 """Number, fold, value and edge."""
 
@@ -229,10 +229,10 @@ def _several(number: int, values: Iterable[str]) -> Iterator[Entry]:
         yield number, fold, value, int(edge)
 
 
-def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, bool, Value]:
-    """The order in which SQLite sorts keys: numbers, texts, bytes."""
+def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, Value]:
+    """The order in which SQLite sorts keys: numbers before texts."""
     fold, value = key
-    return isinstance(fold, str), fold, isinstance(value, bytes), value
+    return isinstance(fold, str), fold, value
 
 
 def columns(card: Card) -> tuple[str | None, ...]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
+from persistence.errors import DiskError, disk_errors
 from persistence.forms.writing import attribute, element
+from persistence.index.index import Index
+from persistence.index.reindexing import progress_in
+from persistence.index.work import Task, Work
 from persistence.model.addresses import Form
+from persistence.store.view import View
 
 
 class State(Enum):
@@ -33,14 +38,33 @@ class Status:
         return element("status", said).encode()
 
 
-class Reindexing(Protocol):
-    """What makes the index anew. Each call ends when it is done; of two at once the second waits."""
+class Reindexing:
+    """Makes the index anew. Each call ends when it is done; of two at once the second waits.
+
+    Methods raise ``DiskError``.
+    """
+
+    def __init__(self, store: View, index: Index) -> None:
+        self._store = store
+        self._index = index
 
     def all(self) -> None:
         """That of every form."""
+        self._make(self._index.task(form, rebuild=True) for form in self._store.forms())
 
     def version(self, form: Form, number: int) -> None:
         """That of one version of a form; where there is none, nothing is done."""
+        if form in set(self._store.forms(form.app)):
+            self._make([self._index.task(form, rebuild=True, only=number)])
 
     def status(self) -> Status:
         """How far it is, whoever has begun it."""
+        with disk_errors("looking how far the index is"):
+            found = progress_in(self._store.root)
+        return Status() if found is None else Status(State.INDEXING, found.current, found.total)
+
+    def _make(self, tasks: Iterable[Task]) -> None:
+        with disk_errors("making the index anew"):
+            process = Work(self._store.root, tuple(tasks)).begin()
+        if process.wait() != 0:
+            raise DiskError("the index could not be made anew; the log says why")

@@ -19,6 +19,7 @@
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
     <root>/.index/.pending/<id>                                which documents it has still to take in, by process
+    <root>/.index/.reindexing                                  how far an index is that is being made anew
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
 A name from a request never starts with a dot, so none of these can be named from outside.
@@ -45,6 +46,7 @@ SERVE = ".serve"
 QUARANTINE = ".quarantine"
 INDEX = ".index"
 PENDING = ".index/.pending"
+REINDEXING = ".index/.reindexing"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 

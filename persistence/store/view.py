@@ -101,7 +101,7 @@ class View:
         yield from sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """The ids of the documents of a collection, deleted ones too, in no order and without reading them all at once."""
+        """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
         with disk_errors(f"listing the documents of {form}"):
             yield from _names(self._layout.documents(form, collection))
 
