@@ -15,7 +15,7 @@ STAGED = "-staged"
 """The end of the name of the file in which entries wait."""
 
 _AT_ONCE = 5_000
-"""Documents that are written in the order of their rows: where one goes back, texts are written out at once."""
+"""Documents that are written at once."""
 
 _TEXTS_IN_MEMORY = 64 << 20
 _TEXTS_USUALLY = 1 << 20

@@ -49,7 +49,7 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What selects the rows of some documents among which are all that meet a condition.
+    """What selects the texts of some documents among which are all that meet a condition.
 
     Above the share ``worth`` of all documents, looking at everything is quicker than looking at each of these.
     """
@@ -246,7 +246,7 @@ def _part(number: int, part: _Part, distinct: str, rarity: Rarity) -> Condition:
     if not trigrams:
         return Condition(scans, tells, is_scan=True)
     match = f"{FIELDS[column_of(number)]} : ({trigrams})"
-    narrows = Sql("SELECT rowid AS row FROM fields WHERE fields MATCH ?", (match,))
+    narrows = Sql("SELECT rowid AS text FROM fields WHERE fields MATCH ?", (match,))
     return Condition(scans, tells, Narrowing(narrows, _WORTH_IN_FIELD))
 
 
@@ -256,21 +256,21 @@ def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
     in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
     texts = (folded,) * (len(used) + 1)
     tells = Sql(
-        "(EXISTS (SELECT 1 FROM rests_content r WHERE r.id = c.row AND instr(r.c0, ?))"
-        f" OR EXISTS (SELECT 1 FROM fields_content f WHERE f.id = c.row AND ({in_fields})))",
+        "EXISTS (SELECT 1 FROM documents d JOIN rests_content r ON r.id = d.text JOIN fields_content f ON f.id = d.text"
+        f" WHERE d.row = c.row AND (instr(r.c0, ?) OR {in_fields}))",
         texts,
     )
     scans = Sql(
         "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
-        " CROSS JOIN documents d INDEXED BY documents_by_shelf ON d.shelf IN {shelves} AND d.row = r.id"
-        f" WHERE instr(r.c0, ?) OR {in_fields}",
+        " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d INDEXED BY documents_by_shelf"
+        f" ON d.shelf IN {{shelves}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
     trigrams = _trigrams([folded], None, rarity)
     if not trigrams:
         return Condition(scans, tells, is_scan=True)
     either = Sql(
-        "SELECT rowid AS row FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
+        "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
         (trigrams, trigrams),
     )
     if len(folded) == _TRIGRAM:  # where the index says that it is there, it is
@@ -278,10 +278,13 @@ def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
     return Condition(scans, tells, Narrowing(either, _WORTH_ANYWHERE))
 
 
-def among(rows: Sql) -> Sql:
-    """Those of some rows that are on the shelves that are searched."""
-    text = f"SELECT d.row, d.shelf FROM ({rows.text}) n CROSS JOIN documents d USING (row) WHERE d.shelf IN {{shelves}}"
-    return Sql(text, rows.parameters)
+def among(texts: Sql) -> Sql:
+    """The documents of some texts that are on the shelves that are searched."""
+    return Sql(
+        f"SELECT d.row, d.shelf FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
+        " CROSS JOIN documents d INDEXED BY documents_by_shelf ON d.shelf IN {shelves} AND d.row = t.row",
+        texts.parameters,
+    )
 
 
 def _trigrams(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:

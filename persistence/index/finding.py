@@ -182,7 +182,7 @@ class _Search:
         narrows = narrowing.narrows
         found = self._connection.execute(f"{narrows.text} LIMIT {_FEW + 1}", narrows.parameters).fetchall()
         if len(found) <= _FEW:
-            narrows = Sql("SELECT value AS row FROM json_each(?)", (json.dumps([row for (row,) in found]),))
+            narrows = Sql("SELECT value AS text FROM json_each(?)", (json.dumps([text for (text,) in found]),))
         else:
             most = int(sum(shelf.documents for shelf in self._shelves) * narrowing.worth)
             if self._reach(narrows, most) >= most:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 
 from persistence.index.records import (
     BOTH,
@@ -20,15 +19,16 @@ from persistence.index.schema import FIELDS
 
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 _ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
+_ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
 _ADD_ENTRY = "INSERT INTO entries (number, shelf, fold, value, row, edge) VALUES (?, ?, ?, ?, ?, ?)"
 _REMOVE_ENTRY = "DELETE FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?"
 _ADD_DOCUMENT = (
-    "INSERT INTO documents (row, shelf, draft, document, mark, round, created, card) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO documents (row, text, shelf, draft, document, mark, round, created, card)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 Name = tuple[str, bool]
 """A document, and whether its draft is meant."""
-_saved = attrgetter("modified")
 
 
 class Rows:
@@ -54,12 +54,12 @@ class Rows:
         found = []
         for document, is_draft in names:
             found += execute(
-                "SELECT row, shelf, card FROM documents WHERE document = ? AND draft = ?", (document, is_draft)
+                "SELECT text, row, shelf, card FROM documents WHERE document = ? AND draft = ?", (document, is_draft)
             ).fetchall()
         gone: Counter[int] = Counter()
-        for row, shelf, card in sorted(found):  # in order: the index of texts is written out where a row goes back
-            execute("DELETE FROM fields WHERE rowid = ?", (row,))
-            execute("DELETE FROM rests WHERE rowid = ?", (row,))
+        for text, row, shelf, card in sorted(found):  # in order: texts are written out where their numbers go back
+            for table in ("fields", "rests", "texts"):
+                execute(f"DELETE FROM {table} WHERE rowid = ?", (text,))
             execute("DELETE FROM documents WHERE row = ?", (row,))
             gone[shelf] -= 1
             self._connection.executemany(
@@ -71,13 +71,16 @@ class Rows:
         """Take in documents of which there is no row."""
         come: Counter[int] = Counter()
         several: set[int] = set()
-        for each in sorted(documents, key=_saved):
+        text = self._connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        for each in documents:
+            text += 1
             shelf = self.shelf_of(each)
             row = self._free(first_row(each.modified))
-            values = row, shelf, each.is_draft, each.document, each.mark, each.round, each.created, each.card
+            values = row, text, shelf, each.is_draft, each.document, each.mark, each.round, each.created, each.card
             self._connection.execute(_ADD_DOCUMENT, values)
-            self._connection.execute(_ADD_FIELDS, (row, *each.fields))
-            self._connection.execute(_ADD_REST, (row, each.rest))
+            self._connection.execute(_ADD_TEXT, (text, row))
+            self._connection.execute(_ADD_FIELDS, (text, *each.fields))
+            self._connection.execute(_ADD_REST, (text, each.rest))
             self._enter(shelf, row, each.entries)
             several.update(number for number, *_, edge in each.entries if edge != BOTH)
             come[shelf] += 1

@@ -1,4 +1,8 @@
-"""The tables of an index."""
+"""The tables of an index.
+
+The number of a ``row`` says when its document was saved. Rows are far apart, so the index of texts, whose size depends
+on how near its numbers are, has numbers of its own: those of ``texts``.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,14 @@ CREATE TABLE shelves (
     documents INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE documents (
-    row INTEGER PRIMARY KEY, shelf INTEGER NOT NULL, draft INTEGER NOT NULL, document TEXT NOT NULL, mark TEXT NOT NULL,
-    round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
+    row INTEGER PRIMARY KEY, text INTEGER NOT NULL, shelf INTEGER NOT NULL, draft INTEGER NOT NULL,
+    document TEXT NOT NULL, mark TEXT NOT NULL, round INTEGER NOT NULL, created TEXT NOT NULL, card TEXT NOT NULL
 );
 CREATE TABLE entries (
     number INTEGER NOT NULL, shelf INTEGER NOT NULL, fold NOT NULL, value NOT NULL, row INTEGER NOT NULL,
     edge INTEGER NOT NULL, PRIMARY KEY (number, shelf, fold, value, row)
 ) WITHOUT ROWID;
+CREATE TABLE texts (text INTEGER PRIMARY KEY, row INTEGER NOT NULL);
 CREATE TABLE missed (document TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE fields USING fts5(
     {", ".join(FIELDS)}, tokenize = 'trigram case_sensitive 1', detail = column, columnsize = 0
