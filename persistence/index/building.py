@@ -96,7 +96,7 @@ class Build:
                         # Read as not published: looked at again by whoever searches first.
                         connection.execute("INSERT INTO editions (version, mark, round) VALUES (?, '', 1)", (version,))
                         seen.add(version)
-                    bulk.take(batch)
+                    bulk.add(batch)
                     progress(looked_at)
             bulk.finish(identity.of(self.root))
         connections.sync(path)

@@ -7,17 +7,14 @@ from collections.abc import Iterable
 
 from persistence.index import facts
 from persistence.index.records import Entry, Prepared
-from persistence.index.rows import Name, Rows
+from persistence.index.rows import Name, Place, Rows
 from persistence.index.schema import INDEXES, SCHEMA, TABLES
 from persistence.store import files
 
 STAGED = "-staged"
 """The end of the name of the file in which entries wait."""
 
-_AT_ONCE = 5_000
-"""Documents that are written at once."""
-
-_TEXTS_IN_MEMORY = 64 << 20
+_TEXTS_IN_MEMORY = 16 << 20
 _TEXTS_USUALLY = 1 << 20
 """Bytes that the index of texts collects before it writes them out."""
 
@@ -32,7 +29,6 @@ class Bulk(Rows):
         super().__init__(connection)
         self._path = path
         self._cleared = cleared
-        self._waiting: list[Prepared] = []
         self._staged: dict[int, list[tuple[int, int | str, int | str, int, int]]] = {}
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
             connection.execute(f"PRAGMA {pragma}")
@@ -44,15 +40,15 @@ class Bulk(Rows):
         connection.execute("BEGIN")
         facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
 
-    def take(self, documents: Iterable[Prepared]) -> None:
+    def add(self, documents: Iterable[Prepared]) -> None:
         """Take documents in."""
-        self._waiting += documents
-        if len(self._waiting) >= _AT_ONCE:
-            self._write()
+        super().add(documents)
+        for number, found in self._staged.items():
+            self._connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
+            found.clear()
 
     def finish(self, tree: str) -> None:
         """Make it a complete index of a tree (``identity``), as of when its documents were read."""
-        self._write()
         for number in sorted(self._staged):
             self._connection.execute(
                 "INSERT INTO entries (number, shelf, fold, value, row, edge)"
@@ -67,26 +63,19 @@ class Bulk(Rows):
         self._connection.execute("DETACH staged")
         files.remove(self._path + STAGED)
 
-    def _write(self) -> None:
-        self.add(self._waiting)
-        self._waiting = []
-        for number, found in self._staged.items():
-            self._connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
-            found.clear()
-
     def shelf_of(self, document: Prepared) -> int:
         """The shelf that is seen, or another one."""
         if (document.document, document.is_draft) in self._cleared:
             return self.shelf(document.version, is_draft=document.is_draft, is_hidden=True)
         return super().shelf_of(document)
 
-    def _enter(self, shelf: int, row: int, found: Iterable[Entry]) -> None:
+    def _enter(self, place: Place, found: Iterable[Entry]) -> None:
         for number, fold, value, edge in found:
             staged = self._staged.get(number)
             if staged is None:
                 staged = self._staged[number] = []
                 self._connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
-            staged.append((shelf, fold, value, row, edge))
+            staged.append((place.shelf, fold, value, place.row, edge))
 
     def _collect(self, most: int) -> None:
         for table in ("fields", "rests"):

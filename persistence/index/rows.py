@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from persistence.index.records import (
     BOTH,
@@ -29,6 +30,18 @@ _ADD_DOCUMENT = (
 
 Name = tuple[str, bool]
 """A document, and whether its draft is meant."""
+
+
+def _facts(document: Prepared) -> tuple[str, str, int, str, str]:
+    return document.document, document.mark, document.round, document.created, document.card
+
+
+class Place(NamedTuple):
+    """The numbers of a document."""
+
+    row: int
+    text: int
+    shelf: int
 
 
 class Rows:
@@ -69,27 +82,48 @@ class Rows:
 
     def add(self, documents: Iterable[Prepared]) -> None:
         """Take in documents of which there is no row."""
-        come: Counter[int] = Counter()
-        several: set[int] = set()
+        placed = list(self._placed(documents))
+        many = self._connection.executemany
+        many(
+            _ADD_DOCUMENT,
+            [
+                (
+                    at.row,
+                    at.text,
+                    at.shelf,
+                    each.is_draft,
+                    each.document,
+                    each.mark,
+                    each.round,
+                    each.created,
+                    each.card,
+                )
+                for each, at in placed
+            ],
+        )
+        many(_ADD_TEXT, [(at.text, at.row) for _, at in placed])
+        many(_ADD_FIELDS, [(at.text, *each.fields) for each, at in placed])
+        many(_ADD_REST, [(at.text, each.rest) for each, at in placed])
+        for each, at in placed:
+            self._enter(at, each.entries)
+        self._note_several({number for each, _ in placed for number, *_, edge in each.entries if edge != BOTH})
+        self._count(Counter(at.shelf for _, at in placed))
+
+    def _placed(self, documents: Iterable[Prepared]) -> Iterator[tuple[Prepared, Place]]:
+        """The documents with their numbers; those saved at one instant have rows one after the other."""
         text = self._connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        taken: dict[int, int] = {}
         for each in documents:
             text += 1
-            shelf = self.shelf_of(each)
-            row = self._free(first_row(each.modified))
-            values = row, text, shelf, each.is_draft, each.document, each.mark, each.round, each.created, each.card
-            self._connection.execute(_ADD_DOCUMENT, values)
-            self._connection.execute(_ADD_TEXT, (text, row))
-            self._connection.execute(_ADD_FIELDS, (text, *each.fields))
-            self._connection.execute(_ADD_REST, (text, each.rest))
-            self._enter(shelf, row, each.entries)
-            several.update(number for number, *_, edge in each.entries if edge != BOTH)
-            come[shelf] += 1
-        self._note_several(several)
-        self._count(come)
+            first = first_row(each.modified)
+            row = taken[first] + 1 if first in taken else self._free(first)
+            taken[first] = row
+            yield each, Place(row, text, self.shelf_of(each))
 
-    def _enter(self, shelf: int, row: int, found: Iterable[Entry]) -> None:
+    def _enter(self, place: Place, found: Iterable[Entry]) -> None:
         self._connection.executemany(
-            _ADD_ENTRY, [(number, shelf, fold, value, row, edge) for number, fold, value, edge in found]
+            _ADD_ENTRY,
+            [(number, place.shelf, fold, value, place.row, edge) for number, fold, value, edge in found],
         )
 
     def shelf_of(self, document: Prepared) -> int:
