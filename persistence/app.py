@@ -23,6 +23,7 @@ from persistence.http.publish import Publish
 from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
 from persistence.http.search import Search
+from persistence.index.index import Index
 from persistence.index.indexer import Indexer
 from persistence.keys import Keys
 from persistence.model import peers
@@ -66,6 +67,11 @@ def create_app(
 def open_store(settings: Settings, observer: Observer = NOBODY) -> Store:
     """The store of the settings' data directory; ``observer`` hears which documents are changed through it."""
     return Store(settings.data, lock_timeout=settings.lock_timeout, observer=observer)
+
+
+def open_index(settings: Settings, properties: Properties) -> Index:
+    """The index of the settings' data directory, for whoever changes no documents."""
+    return index_of(settings.data, DIALECTS[settings.dialect], properties, pending_in(settings.data))
 
 
 def open_keys(settings: Settings) -> Keys:

@@ -17,10 +17,10 @@ class Progress:
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
         self._advance = advance
 
-    def step(self) -> None:
-        """One more is done."""
+    def step(self, steps: int = 1) -> None:
+        """So many more are done."""
         if self._advance is not None:
-            self._advance(1)
+            self._advance(steps)
 
     def say(self, line: str) -> None:
         """Print a line; the bar makes room for it."""

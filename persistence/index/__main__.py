@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 
 import msgspec
@@ -19,7 +18,7 @@ def main() -> int:
     try:
         with reported(work) as progress:
             work.run(processes=processors(), progress=progress)
-    except (PersistenceError, sqlite3.Error, OSError) as error:
+    except (PersistenceError, OSError) as error:
         sys.stderr.write(f"persistence: the index cannot be made: {error}\n")
         return 1
     return 0

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
 
+from persistence.errors import BusyError, DiskError, DiskFullError
 from persistence.index import conditions, facts
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES
+from persistence.model.addresses import Form
 from persistence.store import files
 
 _LONGEST_WAIT = 10.0
+_RETRY_AFTER = 2
 _READER_CACHE = 4 << 10
 """KiB of pages that a reader keeps; the kernel keeps all that are in use."""
 
@@ -45,6 +48,18 @@ def is_damage(error: sqlite3.Error) -> bool:
     """Whether an error says that the file is not what it was; otherwise it is the disk, or others are busy with it."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is None or (code & 0xFF) in _DAMAGE
+
+
+def as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
+    """An error of SQLite that says nothing of the index, as one of the service."""
+    text = f"the index of {form}: {error}"
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(text)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BusyError(text, _RETRY_AFTER)
+        case _:
+            return DiskError(text)
 
 
 class Reader:

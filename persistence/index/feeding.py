@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
+import signal
+import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -69,7 +73,7 @@ def fed(reading: Reading, processes: int) -> Iterator[Iterator[tuple[int, Batch]
     context = multiprocessing.get_context("fork")
     batches: Queue[bytes] = context.Queue(_AHEAD * processes)
     readers = [
-        context.Process(target=_read, args=(reading, part, processes, batches), daemon=True)
+        context.Process(target=_read, args=(reading, part, processes, batches, os.getpid()), daemon=True)
         for part in range(processes)
     ]
     for reader in readers:
@@ -86,13 +90,24 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[int, list[Prepared]] | str).decode
 
 
-def _read(reading: Reading, part: int, parts: int, batches: Queue[bytes]) -> None:
+def _read(reading: Reading, part: int, parts: int, batches: Queue[bytes], parent: int) -> None:
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches every process of the terminal: the parent ends this one
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         for batch in reading.prepared(part, parts):
             batches.put(_encode(batch))
         batches.put(_encode(""))
     except Exception as error:  # noqa: BLE001 - whatever it is, the other process is to know
         batches.put(_encode(f"{type(error).__name__}: {error}"))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has: it would wait for ever for somebody to take what it has read."""
+    while os.getppid() == parent:
+        time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 def _received(batches: Queue[bytes], readers: list[multiprocessing.context.ForkProcess]) -> Iterator[tuple[int, Batch]]:

@@ -1,6 +1,7 @@
 """Of which tree an index is: it is known to be up to date only on the same disk and since the machine started.
 
-Copied with its tree, or after a power cut that took the last of what was written, it is compared with the tree first.
+After a power cut that took the last of what was written, it is compared with the tree first. One that was copied with
+its tree is made anew: its files may have been copied at different moments, and the documents have other inodes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ def of(root: str) -> str:
     """What names the tree and the start of the machine; raises ``OSError``."""
     status = os.stat(root)
     return f"{_boot()} {status.st_dev:x} {status.st_ino:x}"
+
+
+def is_same_place(first: str, second: str) -> bool:
+    """Whether two of these name the same tree, perhaps after different starts of the machine."""
+    return first.partition(" ")[2] == second.partition(" ")[2]
 
 
 def _boot() -> str:

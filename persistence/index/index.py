@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeVar
 
-from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
+from persistence.errors import BusyError, disk_errors
 from persistence.index import connections, distinct, finding, identity
 from persistence.index.connections import Connections, Reader, UnusableError
 from persistence.index.finding import Found
@@ -24,7 +24,7 @@ from persistence.index.pending import Pending
 from persistence.index.sources import Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
-from persistence.index.work import Task, Work
+from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.store.layout import Layout
@@ -185,7 +185,7 @@ class Index:
         except sqlite3.Error as error:
             self._close(form)
             if not connections.is_damage(error):
-                raise _as_told(error, form) from error
+                raise connections.as_told(error, form) from error
             self._generations(form).forget(path)
             raise _AgainError from error
 
@@ -206,7 +206,7 @@ class Index:
         try:
             maker.make(processes=1, timeout=_MAKING, progress=lambda _: None)
         except sqlite3.Error as error:
-            raise _as_told(error, form) from error
+            raise connections.as_told(error, form) from error
 
     def _begin(self, form: Form) -> None:
         """Begin to make a large index, once at a time."""
@@ -215,10 +215,10 @@ class Index:
             if process is None or process.poll() is not None:
                 self._makers[form] = Work(self._root, (self.task(form),)).begin()
 
-    def task(self, form: Form, *, rebuild: bool = False, only: int | None = None) -> Task:
+    def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""
         source = self._source(form)
-        return Task(form.app, form.name, source.data_format, source.is_designer, rebuild, only)
+        return Task(form.app, form.name, source.data_format, source.is_designer, aim, only)
 
     def _is_ready(self, used: Connections) -> bool:
         """Whether an index can be asked, which is remembered."""
@@ -280,15 +280,3 @@ class Index:
 
 class _AgainError(Exception):
     """The index has changed under whoever was using it."""
-
-
-def _as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
-    """An error of SQLite that says nothing of the index, as one of the service."""
-    text = f"the index of {form}: {error}"
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-        case sqlite3.SQLITE_FULL:
-            return DiskFullError(text)
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return BusyError(text, _RETRY_AFTER)
-        case _:
-            return DiskError(text)

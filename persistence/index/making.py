@@ -24,7 +24,7 @@ class State(Enum):
     """What there is of an index."""
 
     READY = "ready"
-    OTHER_TREE = "perhaps of another tree, or of an earlier time"
+    EARLIER = "perhaps of an earlier time"
     NONE = "none that can be used"
 
 
@@ -32,7 +32,10 @@ def state_of(connection: sqlite3.Connection, tree: str) -> State:
     """What an index is worth, by what it says of itself; ``tree`` is the identity of the one it is to be of."""
     if not facts.read(connection, facts.COMPLETE):
         return State.NONE
-    return State.READY if facts.read(connection, facts.TREE) == tree else State.OTHER_TREE
+    said = str(facts.read(connection, facts.TREE))
+    if said == tree:
+        return State.READY
+    return State.EARLIER if identity.is_same_place(said, tree) else State.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,23 @@ class Maker:
             BusyError: somebody else made it for longer than ``timeout``, in seconds.
         """
         with self.generations.making(timeout=timeout):
-            state = self._state()
-            if state is State.OTHER_TREE:
+            state = self.state()
+            if state is State.EARLIER:
                 self._verify(progress)
             elif state is State.NONE:
                 Build(self.root, self.generations, self.source, processes).run(progress)
+
+    def verify(self, *, processes: int, timeout: float, progress: Progress) -> None:
+        """Compare it with the tree and take in what differs; where there is none that can be used, make it.
+
+        Raises:
+            BusyError: somebody else made it for longer than ``timeout``, in seconds.
+        """
+        with self.generations.making(timeout=timeout):
+            if self.state() is State.NONE:
+                Build(self.root, self.generations, self.source, processes).run(progress)
+            else:
+                self._verify(progress)
 
     def rebuild(self, *, processes: int, timeout: float, progress: Progress, only: int | None = None) -> None:
         """Make it anew, however ready it is; ``only`` is a version whose cleared documents come back, ``None`` all.
@@ -70,7 +85,8 @@ class Maker:
         with self.generations.making(timeout=timeout):
             Build(self.root, self.generations, self.source, processes).run(progress, only=only)
 
-    def _state(self) -> State:
+    def state(self) -> State:
+        """What there is of it now."""
         path = self.generations.current()
         if path is None:
             return State.NONE

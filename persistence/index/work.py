@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from enum import Enum
 
 import msgspec
 
+from persistence.errors import disk_errors
+from persistence.index import connections
 from persistence.index.building import Progress
 from persistence.index.generations import Generations
 from persistence.index.making import Maker
@@ -19,8 +23,16 @@ _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which one waits for another who makes an index: that comes to an end."""
 
 
+class Aim(Enum):
+    """What an index is to be afterwards."""
+
+    READY = "ready to be asked"
+    VERIFIED = "compared with the tree"
+    ANEW = "made anew"
+
+
 class Task(msgspec.Struct, frozen=True):
-    """The index of one form, to be made anew with ``rebuild``, else where it is not ready.
+    """The index of one form, and what is to be done about it.
 
     ``only`` is as in ``Maker.rebuild``; ``data_format`` and ``is_designer`` as in ``Source``.
     """
@@ -29,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
     form: str
     data_format: str
     is_designer: bool
-    rebuild: bool = False
+    aim: Aim = Aim.READY
     only: int | None = None
 
 
@@ -43,15 +55,26 @@ class Work(msgspec.Struct, frozen=True):
         """Make them now, each after whoever makes it already.
 
         Raises:
-            DiskError: the tree cannot be read.
-            sqlite3.Error, OSError: an index cannot be written.
+            DiskError: the tree cannot be read, or an index not be written.
+            BusyError: somebody else made one for very long.
         """
         for task in self.tasks:
-            maker = self._maker(task)
-            if task.rebuild:
-                maker.rebuild(processes=processes, timeout=_LONGEST_WAIT, progress=progress, only=task.only)
-            else:
+            form = Form(task.app, task.form)
+            try:
+                with disk_errors("making the index of", form):
+                    self._make(task, processes, progress)
+            except sqlite3.Error as error:
+                raise connections.as_told(error, form) from error
+
+    def _make(self, task: Task, processes: int, progress: Progress) -> None:
+        maker = self._maker(task)
+        match task.aim:
+            case Aim.READY:
                 maker.make(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
+            case Aim.VERIFIED:
+                maker.verify(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
+            case Aim.ANEW:
+                maker.rebuild(processes=processes, timeout=_LONGEST_WAIT, progress=progress, only=task.only)
 
     def count(self) -> int:
         """How many documents and drafts that are, roughly. Raises ``DiskError``."""

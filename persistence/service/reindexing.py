@@ -10,7 +10,7 @@ from persistence.errors import DiskError, disk_errors
 from persistence.forms.writing import attribute, element
 from persistence.index.index import Index
 from persistence.index.reindexing import progress_in
-from persistence.index.work import Task, Work
+from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.store.view import View
 
@@ -50,12 +50,12 @@ class Reindexing:
 
     def all(self) -> None:
         """That of every form."""
-        self._make(self._index.task(form, rebuild=True) for form in self._store.forms())
+        self._make(self._index.task(form, Aim.ANEW) for form in self._store.forms())
 
     def version(self, form: Form, number: int) -> None:
         """That of one version of a form; where there is none, nothing is done."""
         if form in set(self._store.forms(form.app)):
-            self._make([self._index.task(form, rebuild=True, only=number)])
+            self._make([self._index.task(form, Aim.ANEW, number)])
 
     def status(self) -> Status:
         """How far it is, whoever has begun it."""
