@@ -22,7 +22,7 @@ ALLOWED = {
     "service": {"index", "store", "forms", "properties", "model", "dialect", "errors"},
     "services": {"service", "index", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
-    "upkeep": {"service", "store", "forms", "properties", "model", "dialect", "errors"},
+    "upkeep": {"service", "index", "store", "forms", "properties", "model", "dialect", "errors"},
     "app": {"http", "services", "index", "keys", "store", "properties", "model", "dialect", "settings", "errors"},
     "cli": {"app", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
 }

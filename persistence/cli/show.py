@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 
@@ -10,19 +9,18 @@ import click
 
 from persistence import settings
 from persistence.cli.edition import edition_lines
+from persistence.cli.forms_and_versions import version as parsed
 from persistence.cli.options import tree_options
 from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.sidecar import LARGEST_VERSION
 from persistence.upkeep.editions import edition
 from persistence.upkeep.records import record
 from persistence.upkeep.sight import Sight
 
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
-_VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
@@ -63,7 +61,7 @@ def _shown(parts: list[str], sight: Sight) -> tuple[Iterable[str], bool]:
         case [app, name]:
             found = edition(sight, Form(app, name))
         case [app, name, version] | [app, name, "form", version]:
-            found = edition(sight, Form(app, name), _number(version))
+            found = edition(sight, Form(app, name), parsed(version))
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
             seen = record(sight, main)
@@ -71,9 +69,3 @@ def _shown(parts: list[str], sight: Sight) -> tuple[Iterable[str], bool]:
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
     return edition_lines(found), found.is_damaged
-
-
-def _number(text: str) -> int:
-    if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
-        raise BadRequestError(f"{text!r} is no version of a form: a number from 1 is")
-    return int(text)

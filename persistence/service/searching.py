@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from persistence.dialect import Dialect
 from persistence.forms import search_answer, search_query
 from persistence.model import permissions
-from persistence.model.addresses import DESIGNER_VERSION, Form
+from persistence.model.addresses import Form
 from persistence.model.operations import FINDING
 from persistence.model.search import NOTHING, Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
 from persistence.model.users import User
-from persistence.model.versions import Searched, VersionRequest, only_first
+from persistence.model.versions import Searched
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
 from persistence.service.rights import Rights
+from persistence.service.searched import searched
 
 
 class Index(Protocol):
@@ -38,14 +40,6 @@ class Index(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _Searched:
-    """The versions that are looked at, all of them where it is ``None``, and the one whose definition counts."""
-
-    versions: tuple[int, ...] | None
-    definition: int
-
-
 class Searching:
     """Answers with XML, in pieces.
 
@@ -57,10 +51,8 @@ class Searching:
         self, index: Index, catalog: Catalog, properties: Properties, rights: Rights, dialect: Dialect
     ) -> None:
         self._index = index
-        self._catalog = catalog
-        self._properties = properties
         self._rights = rights
-        self._dialect = dialect
+        self._searched = partial(searched, catalog=catalog, properties=properties, dialect=dialect)
 
     def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Iterator[bytes]:
         """The documents that a query finds, as far as the user may see them.
@@ -70,14 +62,14 @@ class Searching:
             PersistenceError: whatever ``body`` raises about the client.
         """
         request = search_query.read_search(body, user)
-        searched = self._searched(form, version)
-        defined = self._rights.of_data(form, searched.definition)
+        looked_at = self._searched(form, version)
+        defined = self._rights.of_data(form, looked_at.definition)
         query, paths = request.query, request.paths
         if request.all_indexed:
-            paths = self._index.keys(form, searched.definition) or ()
+            paths = self._index.keys(form, looked_at.definition) or ()
             query = _cut(query, paths)
         sight = permissions.sight(defined, user, request.any_of)
-        scope = Scope(searched.versions, request.drafts, sight)
+        scope = Scope(looked_at.versions, request.drafts, sight)
         hits = Hits() if sight == NOTHING else self._index.search(form, scope, query)
         return search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner))
 
@@ -89,35 +81,15 @@ class Searching:
             PersistenceError: whatever ``body`` raises about the client.
         """
         asked = search_query.read_distinct(body)
-        searched = self._searched(form, version)
-        sight = permissions.sight(self._rights.of_data(form, searched.definition), user, FINDING)
+        looked_at = self._searched(form, version)
+        sight = permissions.sight(self._rights.of_data(form, looked_at.definition), user, FINDING)
         if sight == NOTHING:
             return search_answer.distinct_values(())
         drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = Scope(searched.versions, drafts, sight)
+        scope = Scope(looked_at.versions, drafts, sight)
         # Read at once: an error is still an answer, and what is asked for twice is read once.
         values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
         return search_answer.distinct_values((by, values[by]) for by in asked)
-
-    def _searched(self, form: Form, asked: int | Searched) -> _Searched:
-        """What a request means by its version (spec search 1.4).
-
-        Raises:
-            VersionError: the form has version 1 only, and another was asked for.
-        """
-        is_designer = self._dialect.is_designer(form)
-        if not is_designer and not self._properties.of(form).has_versions:
-            if isinstance(asked, int):
-                only_first(VersionRequest(number=asked))
-            return _Searched((1,), 1)
-        if isinstance(asked, int):
-            return _Searched((asked,), asked)
-        if is_designer:  # nothing is published of it
-            return _Searched(None, DESIGNER_VERSION)
-        latest = next(self._catalog.versions(form), None)
-        if latest is None:  # what was deleted still says who may see its data
-            return _Searched(None, self._catalog.highest(form) or 1)
-        return _Searched(None if asked is Searched.ALL else (latest.version,), latest.version)
 
 
 def _cut(query: Query, paths: Collection[str]) -> Query:

@@ -1,0 +1,68 @@
+"""``persistence reindex``: make the search index anew."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from persistence import settings
+from persistence.app import open_index
+from persistence.cli.forms_and_versions import form_and_version
+from persistence.cli.options import tree_options
+from persistence.cli.progress import progress
+from persistence.cli.texts import counted
+from persistence.errors import BadRequestError
+from persistence.index.work import Aim
+from persistence.upkeep import indexes
+
+
+@click.command()
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
+@tree_options
+def reindex(*, path: str | None, verify: bool, file: str | None, **flags: str | None) -> None:
+    """Make the search index of all forms anew, or that of one.
+
+    The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
+    that reindex at once, the second waits.
+
+    Data of versions whose definition was deleted is found again. With VERSION only that of this one is, and the rest
+    stays as it was.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no such form, no data directory, another user's
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = settings.load(file, flags)
+    try:
+        form, version = (None, None) if path is None else form_and_version(path)
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    if verify and version is not None:
+        raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
+    with indexes.tended(effective.settings.data) as view:
+        index = open_index(effective.settings, effective.properties)
+        try:
+            work = indexes.work_on(view, index, Aim.VERIFIED if verify else Aim.ANEW, form, version)
+        except BadRequestError as error:
+            raise click.UsageError(str(error)) from error
+        if indexes.is_being_made(view):
+            click.echo("waiting for another index that is being made", err=True)
+        started, documents = time.monotonic(), 0
+        with progress("verifying" if verify else "reindexing", work.count) as bar:
+
+            def step(more: int) -> None:
+                nonlocal documents
+                documents += more
+                bar.step(more)
+
+            indexes.make(work, step)
+        seconds = time.monotonic() - started
+    did = "compared" if verify else "reindexed"
+    click.echo(
+        f"{did} {documents:,} documents and drafts of {counted(len(work.tasks), 'form')} in {seconds:.1f} s "
+        f"({documents / max(seconds, 0.001):,.0f} a second)",
+        err=True,
+    )

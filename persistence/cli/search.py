@@ -1,0 +1,175 @@
+"""``persistence search``: what a search over HTTP finds, as a table or as JSON."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from persistence import settings
+from persistence.app import open_index
+from persistence.cli.columns import table
+from persistence.cli.forms_and_versions import form_and_version
+from persistence.cli.forms_and_versions import version as parsed
+from persistence.cli.options import tree_options
+from persistence.cli.progress import progress
+from persistence.cli.texts import safe, say
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError
+from persistence.model.addresses import Form
+from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Match, Query, Sort, WhichDrafts
+from persistence.model.versions import Searched
+from persistence.upkeep import indexes
+from persistence.upkeep.searching import Search
+from persistence.upkeep.sight import Sight
+
+_HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
+_VERSION = 2
+_SECOND = 19
+_BETWEEN = ", "
+_FIELDS = {field.value: field for field in Field}
+
+
+@click.command()
+@click.argument("path", metavar="APP/FORM")
+@click.argument("text", required=False, default="")
+@click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
+@click.option("--match", type=click.Choice([kind.value for kind in Match]), default="substring", show_default=True)
+@click.option("--sort", metavar="PATH|FIELD", help="A control, or one of: " + _BETWEEN.join(_FIELDS) + ".")
+@click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
+@click.option("--version", metavar="N|all", help="Instead of the latest published version.")
+@click.option("--drafts", type=click.Choice([kind.value for kind in Drafts]), default="include", show_default=True)
+@click.option("--page-size", type=click.IntRange(1, 1_000_000), default=20, show_default=True)
+@click.option("--page", type=click.IntRange(1, 1_000_000_000), default=1, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the values of all controls.")
+@tree_options
+def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> None:
+    """Find documents of a form, as a search over HTTP does.
+
+    TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
+    Permissions do not count: everything is found. Without --sort those saved last come first.
+
+    The service may run. The index is made if there is none.
+
+    \b
+    persistence search hr/leave
+    persistence search hr/leave 'back pain' --drafts exclude
+    persistence search hr/leave --path person/name=lea --path person/days
+    persistence search hr/leave --path state=sent --match exact --sort created
+    persistence search hr/leave --version all --page-size 1000 --json | jq .values
+
+    \b
+    Exit status: 0  searched, whatever was found
+                 1  could not: no such form, no data directory, another user's
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = settings.load(given.pop("file"), {name: given.pop(name) for name in ("data", "dialect")})
+    drafts = WhichDrafts(Drafts(given.pop("drafts")))
+    query, columns = _query(**given)
+    with indexes.tended(effective.settings.data) as view:
+        sight = Sight.of(view.root, effective.properties)
+        index = open_index(effective.settings, effective.properties)
+        dialect = DIALECTS[effective.settings.dialect]
+        try:
+            run = Search(sight, index, dialect, _form(path), _asked(version))
+        except BadRequestError as error:
+            raise click.UsageError(str(error)) from error
+        needed = run.needed()
+        if needed is not None:
+            with progress("making the index", needed.count) as bar:
+                indexes.make(needed, bar.step)
+        hits = run.run(query, drafts)
+        unknown = [each for each in _controls(query, columns) if each not in run.indexed()]
+    for each in unknown:
+        click.echo(f"no indexed control has the path {safe(each)}: persistence show {safe(path)} lists them", err=True)
+    if as_json:
+        for hit in hits.page:
+            click.echo(_json(hit))
+    else:
+        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        for line in _table(hits, columns, room):
+            say(line)
+    click.echo(_counts(hits, query), err=True)
+
+
+def _form(path: str) -> Form:
+    form, version = form_and_version(path)
+    if version is not None:
+        raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
+    return form
+
+
+def _asked(version: str | None) -> int | Searched:
+    if version is None:
+        return Searched.LATEST
+    return Searched.ALL if version == "all" else parsed(version)
+
+
+def _sort(*, sort: str | None, descending: bool) -> Sort:
+    return Sort() if sort is None else Sort(_FIELDS.get(sort, sort), descending)
+
+
+def _query(
+    *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **order: Any
+) -> tuple[Query, tuple[str, ...]]:
+    """What to look for, and the paths whose values are to be shown, by the options."""
+    conditions, columns = [], []
+    for said in paths:
+        path, _, wanted = said.partition("=")
+        path = path.replace("[1]", "")
+        columns.append(path)
+        if wanted.strip():
+            conditions.append(ControlFilter(path, Match(match), wanted.strip()))
+    query = Query(text.strip(), tuple(conditions), sort=_sort(**order), offset=(page - 1) * page_size, size=page_size)
+    return query, tuple(dict.fromkeys(columns))
+
+
+def _controls(query: Query, columns: Sequence[str]) -> Iterator[str]:
+    yield from columns
+    if isinstance(query.sort.by, str) and query.sort.by not in columns:
+        yield query.sort.by
+
+
+def _table(hits: Hits, columns: Sequence[str], room: int | None) -> Iterator[str]:
+    rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
+    return table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=room) if hits.page else iter(())
+
+
+def _row(hit: Hit, columns: Sequence[str]) -> tuple[str, ...]:
+    return (
+        safe(hit.document),
+        "draft" if hit.is_draft else "",
+        str(hit.version),
+        f"{hit.created[:_SECOND]}Z",
+        safe(hit.creator or ""),
+        f"{hit.modified[:_SECOND]}Z",
+        safe(hit.modifier or ""),
+        safe(hit.stage or ""),
+        *(safe(_BETWEEN.join(hit.values.get(path, ()))) for path in columns),
+    )
+
+
+def _json(hit: Hit) -> str:
+    values: Mapping[str, object] = {
+        "document": hit.document,
+        "draft": hit.is_draft,
+        "version": hit.version,
+        "created": hit.created,
+        "creator": hit.creator,
+        "group": hit.group,
+        "modified": hit.modified,
+        "modifier": hit.modifier,
+        "stage": hit.stage,
+        "values": {path: list(texts) for path, texts in hit.values.items()},
+    }
+    return msgspec.json.encode(values).decode()
+
+
+def _counts(hits: Hits, query: Query) -> str:
+    if not hits.page:
+        return f"{hits.total:,} found" + (", none of them on this page" if hits.total else "")
+    return f"{hits.total:,} found, {query.offset + 1:,} to {query.offset + len(hits.page):,} shown"

@@ -1,0 +1,90 @@
+"""The indexes of a tree, as those who look after it make them and look in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from persistence.errors import NotFoundError, disk_errors
+from persistence.index.building import Progress
+from persistence.index.index import Index
+from persistence.index.making import processors
+from persistence.index.reindexing import progress_in, reported
+from persistence.index.work import Aim, Work
+from persistence.model.addresses import Form
+from persistence.store import locks, owner, root
+from persistence.store.layout import SERVICE
+from persistence.store.view import View
+
+
+@contextmanager
+def tended(path: str) -> Iterator[View]:
+    """The tree of a root, for whoever writes into its index: for the block nobody restores or upgrades it.
+
+    Raises:
+        StartupError: there is none, it has another format, is not whole, or belongs to another user.
+        BusyError: it is being restored or upgraded.
+        DiskError: it cannot be looked at, or not be written.
+    """
+    view = View(path)
+    with disk_errors(f"data directory {view.root}"):
+        owner.require(view.root)
+        root.make_own(view.root)  # a copy may have come without
+        service = locks.share(f"{view.root}/{SERVICE}")
+    try:
+        yield view
+    finally:
+        os.close(service)
+
+
+def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
+    """What is to be done about the index of a form, one of its versions, or all.
+
+    Raises:
+        NotFoundError: there is no such form or version.
+        BadAddressError: a name cannot be that of a directory.
+    """
+    if form is None:
+        return Work(view.root, tuple(index.task(each, aim) for each in _forms(view)))
+    require_form(view, form)
+    if version is not None and version not in index.maker(form).source.versions():
+        raise NotFoundError(f"{form} has no version {version}")
+    return Work(view.root, (index.task(form, aim, version),))
+
+
+def require_form(view: View, form: Form) -> None:
+    """Make sure that there is a form.
+
+    Raises:
+        NotFoundError: there is none.
+        BadAddressError: a name cannot be that of a directory.
+    """
+    if form not in view.forms(form.app):
+        raise NotFoundError(f"{form} does not exist")
+
+
+def is_being_made(view: View) -> bool:
+    """Whether somebody is making an index, for whom others wait. Raises ``DiskError``."""
+    with disk_errors("looking how far the index is"):
+        return progress_in(view.root) is not None
+
+
+def make(work: Work, progress: Progress) -> None:
+    """Do the work, after whoever makes an index already, with all processors; this process must have no other threads.
+
+    Raises:
+        DiskError: the tree cannot be read, or an index not be written.
+        BusyError: somebody else made one for very long.
+    """
+    with disk_errors("making the index"), reported(work) as report:
+
+        def both(documents: int) -> None:
+            report(documents)
+            progress(documents)
+
+        work.run(processes=processors(), progress=both)
+
+
+def _forms(view: View) -> list[Form]:
+    return sorted(view.forms(), key=lambda form: (form.app, form.name))
