@@ -112,7 +112,7 @@ def plant(root: Path, orders: Orders) -> None:
         _lay(root / APP / FORM / "data" / order.id, "data.xml", body, sidecar)
 
 
-def definition() -> bytes:
+def definition(permissions: str = "") -> bytes:
     """The form."""
     binds = "".join(f'<xf:bind id="{name}-bind" name="{name}" ref="{name}"/>' for name in FIELDS)
     inputs = "".join(
@@ -123,7 +123,7 @@ def definition() -> bytes:
 <xf:instance id="fr-form-instance"><form><order/><lines/></form></xf:instance>
 <xf:bind id="fr-form-binds" ref="instance('fr-form-instance')"><xf:bind id="order-bind" name="order" ref="order">
 {binds}</xf:bind></xf:bind><xf:instance id="fr-form-metadata"><metadata><application-name>{APP}</application-name>
-<form-name>{FORM}</form-name></metadata></xf:instance></xf:model></xh:head><xh:body><fr:view><fr:body>
+<form-name>{FORM}</form-name>{permissions}</metadata></xf:instance></xf:model></xh:head><xh:body><fr:view><fr:body>
 <fr:section id="order-section" bind="order-bind"><fr:grid id="g-grid">{inputs}</fr:grid></fr:section>
 </fr:body></fr:view></xh:body></xh:html>""".encode()
 
