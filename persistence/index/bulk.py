@@ -8,15 +8,11 @@ from collections.abc import Iterable
 from persistence.index import facts
 from persistence.index.records import Entry, Prepared
 from persistence.index.rows import Name, Place, Rows
-from persistence.index.schema import INDEXES, SCHEMA, TABLES
+from persistence.index.schema import INDEXES, SCHEMA, TABLES, TEXTS, tune_for_changes, tune_for_filling
 from persistence.store import files
 
 STAGED = "-staged"
 """The end of the name of the file in which entries wait."""
-
-_TEXTS_IN_MEMORY = 16 << 20
-_TEXTS_USUALLY = 1 << 20
-"""Bytes that the index of texts collects before it writes them out."""
 
 
 class Bulk(Rows):
@@ -36,7 +32,7 @@ class Bulk(Rows):
         connection.execute("ATTACH ? AS staged", (path + STAGED,))
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             connection.execute(f"PRAGMA staged.{pragma}")
-        self._collect(_TEXTS_IN_MEMORY)
+        tune_for_filling(connection)
         connection.execute("BEGIN")
         facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
 
@@ -55,8 +51,10 @@ class Bulk(Rows):
                 f" SELECT {number}, shelf, fold, value, row, edge FROM staged.{_table(number)}"
                 " ORDER BY shelf, fold, value, row"
             )
+        for table in TEXTS:
+            self._connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
         self._connection.execute("COMMIT")
-        self._collect(_TEXTS_USUALLY)
+        tune_for_changes(self._connection)
         self._connection.executescript(INDEXES)
         facts.write(self._connection, facts.TREE, tree)
         facts.write(self._connection, facts.COMPLETE, 1)
@@ -76,10 +74,6 @@ class Bulk(Rows):
                 staged = self._staged[number] = []
                 self._connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
             staged.append((place.shelf, fold, value, place.row, edge))
-
-    def _collect(self, most: int) -> None:
-        for table in ("fields", "rests"):
-            self._connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', ?)", (most,))
 
 
 def _table(number: int) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from persistence.errors import BusyError, DiskError, DiskFullError
 from persistence.index import conditions, facts
 from persistence.index.sampling import Sample
-from persistence.index.schema import INDEXES, SCHEMA, TABLES
+from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
 from persistence.model.addresses import Form
 from persistence.store import files
 
@@ -21,6 +21,9 @@ _LONGEST_WAIT = 10.0
 _RETRY_AFTER = 2
 _READER_CACHE = 4 << 10
 """KiB of pages that a reader keeps; the kernel keeps all that are in use."""
+
+_LONGEST_LOG = 8_000
+"""Pages of changes after which they are written where they belong: a page that changes often is written there once."""
 
 _MOST_READERS = 4
 """Connections that are kept for the next search; the memory of a worker is for these."""
@@ -139,6 +142,7 @@ def opened_to_write(path: str) -> sqlite3.Connection:
     connection = connected(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
     return connection
 
 
@@ -147,6 +151,7 @@ def make_empty(path: str) -> None:
     files.ensure_file(path)
     with closing(opened_to_write(path)) as connection:
         connection.executescript(TABLES + INDEXES)
+        tune_for_changes(connection)
         facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
         facts.write(connection, facts.COMPLETE, 0)
         facts.write(connection, facts.REBUILDING, 1)

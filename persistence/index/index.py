@@ -123,6 +123,15 @@ class Index:
                     return
         raise self._restless(form)
 
+    def merge(self, form: Form) -> bool:
+        """Tidy the index of a form a little; says whether there may be more to tidy."""
+        with suppress(_AgainError), disk_errors("tidying the index of", form):
+            path = self._generations(form).current()
+            if path is not None:
+                with self._minding(form, path), self._used(form, path).writing() as connection:
+                    return Taking(connection, self._source(form)).merge()
+        return False
+
     def make_ready(self, form: Form) -> None:
         """Make the index of a form ready, if there is none that can be used."""
         if self._generations(form).current() is None:

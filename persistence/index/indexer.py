@@ -8,6 +8,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from persistence.errors import BusyError, PersistenceError
 from persistence.index.index import Index
@@ -15,12 +16,22 @@ from persistence.index.pending import Pending, Ticket
 from persistence.model.addresses import Form
 
 _AT_ONCE = 200
+_GATHERING = 0.5
+"""Seconds in which changes are gathered: to take in several at once costs little more than one."""
+_IDLE = 1.0
+"""Seconds without changes after which there is time to tidy up."""
 _PAUSE = 0.5
 _LOOKING_AFTER_OTHERS = 30.0
 """Seconds after which it is looked whether a process has died and left notes."""
 
 Failed = Callable[[Form, Exception], None]
 """Hears that a form's index was given up, to be made anew by whoever searches, and why."""
+
+
+class _Changed(NamedTuple):
+    form: Form
+    document: str
+    ticket: Ticket
 
 
 class Indexer:
@@ -31,11 +42,12 @@ class Indexer:
         self._pending = pending
         self._failed = failed
         self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
-        self._changed: deque[tuple[Form, str, Ticket]] = deque()
+        self._changed: deque[_Changed] = deque()
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._process = 0
         self._looked = 0.0
+        self._untidy: set[Form] = set()
 
     def changing(self, form: Form, document: str) -> None:
         """Note a document before it changes; where that cannot be, the form's index is given up."""
@@ -55,7 +67,7 @@ class Indexer:
             if not tickets:
                 del self._tickets[form, document]
             if ticket is not None:
-                self._changed.append((form, document, ticket))
+                self._changed.append(_Changed(form, document, ticket))
                 self._begin()
                 self._woken.notify()
         if ticket is None:  # it may have been made anew meanwhile, before the document changed
@@ -69,27 +81,44 @@ class Indexer:
 
     def _run(self) -> None:
         while True:
-            with self._woken:
-                while not self._changed:
-                    self._woken.wait()
-                taken = [self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))]
-            self._take_in(taken)
-            self._look_after_others()
+            if self._is_changed(_IDLE if self._untidy else None):
+                time.sleep(_GATHERING)
+                self._take_in([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
+                self._look_after_others()
+            else:
+                self._tidy()
 
-    def _take_in(self, taken: list[tuple[Form, str, Ticket]]) -> None:
-        by_form: defaultdict[Form, list[str]] = defaultdict(list)
-        for form, document, _ in taken:
-            by_form[form].append(document)
-        for form, documents in by_form.items():
+    def _is_changed(self, most: float | None) -> bool:
+        """Whether something has changed, after waiting for it for so many seconds, or for as long as it takes."""
+        with self._woken:
+            return self._woken.wait_for(lambda: bool(self._changed), most)
+
+    def _take_in(self, taken: list[_Changed]) -> None:
+        by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
+        for each in taken:
+            by_form[each.form].append(each)
+        for form, changed in by_form.items():
             try:
-                self._index.take_in(form, documents)
-                self._index.make_ready(form)
-            except BusyError:  # others write, or read it anew: it is noted as long as that takes
+                self._index.take_in(form, [each.document for each in changed])
+                self._untidy.add(form)
+            except BusyError:  # others write, or read it anew: it stays noted as long as that takes
+                self._changed.extend(changed)
+                time.sleep(_PAUSE)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
                 self._give_up(form, error)
-        with suppress(OSError):
-            self._pending.settle(ticket for *_, ticket in taken)
+            with suppress(OSError):
+                self._pending.settle(each.ticket for each in changed)
+            with suppress(PersistenceError):
+                self._index.make_ready(form)
+
+    def _tidy(self) -> None:
+        """Merge what many small changes have left, as long as nothing else is to be done."""
+        while self._untidy and not self._changed:
+            form = self._untidy.pop()
+            with suppress(PersistenceError):
+                if self._index.merge(form):
+                    self._untidy.add(form)
 
     def _look_after_others(self) -> None:
         """Take in what processes that have died have left, so that not every search looks at it."""

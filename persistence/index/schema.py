@@ -6,6 +6,8 @@ on how near its numbers are, has numbers of its own: those of ``texts``.
 
 from __future__ import annotations
 
+import sqlite3
+
 from persistence.index.records import COLUMNS
 
 SCHEMA = 1
@@ -46,3 +48,26 @@ CREATE UNIQUE INDEX documents_by_name ON documents (document, draft);
 CREATE INDEX documents_by_shelf ON documents (shelf, row);
 """
 """Apart, because a new index is filled before it has them."""
+
+TEXTS = ("fields", "rests")
+"""The tables of the index of texts."""
+
+
+def tune(connection: sqlite3.Connection, **settings: int) -> None:
+    """Set what the index of texts does (SQLite FTS5, 6); raises ``sqlite3.Error``."""
+    for table in TEXTS:
+        for name, value in settings.items():
+            connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES (?, ?)", (name, value))
+
+
+def tune_for_changes(connection: sqlite3.Connection) -> None:
+    """Let a change write what it must and no more: by itself, each would rewrite a good part of what there is.
+
+    Pieces are merged sixteen at a time when there are so many, and by the indexer when nothing else is to be done.
+    """
+    tune(connection, automerge=0, crisismerge=16, hashsize=1 << 20)
+
+
+def tune_for_filling(connection: sqlite3.Connection) -> None:
+    """Let a new index be written in large pieces, which are merged at the end."""
+    tune(connection, automerge=0, crisismerge=1_000, hashsize=16 << 20)

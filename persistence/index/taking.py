@@ -16,10 +16,14 @@ from persistence.index import facts
 from persistence.index.looking import Looking
 from persistence.index.records import Edition, prepared
 from persistence.index.rows import Name, Rows
+from persistence.index.schema import TEXTS
 from persistence.index.sources import Definition, Source, State
 
 _BATCH = 200
 """Documents in one transaction: others who write wait for it."""
+
+_MERGED = 200
+"""Pages of the index of texts that are written at once while pieces are merged."""
 
 
 class Taking:
@@ -70,6 +74,13 @@ class Taking:
             self.take_in(document for document in batch if document is not None)
             done += len(batch)
             yield done
+
+    def merge(self) -> bool:
+        """Merge pieces of the index of texts, a few at a time; says whether there may be more."""
+        before = self._connection.total_changes
+        for table in TEXTS:
+            self._connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
+        return self._connection.total_changes - before > len(TEXTS)
 
     def _round(self, version: int) -> int:
         row = self._connection.execute("SELECT round FROM editions WHERE version = ?", (version,)).fetchone()
