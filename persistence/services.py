@@ -73,7 +73,7 @@ def services_of(
     index = index or index_of(store.root, dialect, properties, pending_in(store.root))
     catalog = Catalog(store)
     rights = Rights(catalog, properties)
-    singletons = Singletons(store, catalog, properties, rights)
+    singletons = Singletons(store, catalog, properties, rights, index)
     definitions = Definitions(store, properties)
     documents = Documents(store, dialect, properties, Access(store, rights), singletons)
     return Services(

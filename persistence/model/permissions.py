@@ -107,12 +107,6 @@ def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) ->
     )
 
 
-def may_see(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
-    """Whether a search for data on which the user has one of the operations finds data of ``owner``."""
-    seen = sight(permissions, user, any_of)
-    return seen is None or seen.includes(owner)
-
-
 def _granted(permissions: Permissions, user: User, owner: User | None) -> frozenset[str]:
     granted: frozenset[str] = frozenset()
     for permission in permissions:

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.operations import FINDING, Operations
+from persistence.model.operations import Operations
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
 from persistence.model.sidecar import Sidecar
@@ -29,11 +29,6 @@ class Rights:
     def on_creation(self, form: Form, version: int, user: User) -> Operations:
         """What a user may do with a document that is not there yet."""
         return permissions.on_creation(self.of_data(form, version), user)
-
-    def may_see(self, form: Form, document: Sidecar, user: User) -> bool:
-        """Whether a user's search would find a document."""
-        defined = self.of_data(form, document.version)
-        return permissions.may_see(defined, user, owner_of(document), FINDING)
 
     def of_version(self, published: Published) -> Permissions | None:
         """The permissions of a published version: its own, else those of the property, else none are defined."""

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from persistence.errors import ConflictError
+from persistence.errors import BusyError, ConflictError, DiskError
+from persistence.model import permissions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.operations import FINDING
 from persistence.model.published import Published
+from persistence.model.search import NOTHING, Drafts, Query, Scope, Sight, WhichDrafts
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
-from persistence.service.rights import Rights
+from persistence.service.rights import Rights, owner_of
+from persistence.service.searching import Index
 from persistence.store.store import Store
 
 
@@ -24,6 +28,7 @@ class Singletons:
     catalog: Catalog
     properties: Properties
     rights: Rights
+    index: Index
 
     @contextmanager
     def only_one(self, address: DocumentAddress, version: int, user: User, *, creates: bool) -> Iterator[None]:
@@ -48,13 +53,24 @@ class Singletons:
         return is_singleton(self.catalog.version(form, version), self.properties.of(form))
 
     def _has_document(self, form: Form, version: int, user: User) -> bool:
+        sight = permissions.sight(self.rights.of_data(form, version), user, FINDING)
+        if sight == NOTHING:
+            return False
+        scope = Scope((version,), WhichDrafts(Drafts.EXCLUDE), sight)
+        try:
+            return self.index.search(form, scope, Query(size=1)).total > 0
+        except (BusyError, DiskError):  # it is being made, or cannot be: no PUT depends on it
+            return self._is_stored(form, version, sight)
+
+    def _is_stored(self, form: Form, version: int, sight: Sight | None) -> bool:
+        """The same, by a look at every document."""
         addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in self.store.documents(form))
         saved = (self.store.sidecar(address) for address in addresses)
         return any(
             sidecar is not None
             and not sidecar.deleted
             and sidecar.version == version
-            and self.rights.may_see(form, sidecar, user)
+            and (sight is None or sight.includes(owner_of(sidecar)))
             for sidecar in saved
         )
 
