@@ -42,7 +42,8 @@ class Catalog:
 
     def __init__(self, store: View) -> None:
         self._store = store
-        self._known: dict[tuple[Form, int], tuple[Mark, Published | None]] = {}
+        self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
+        self._entries = 0
         self._characters = 0
         self._salvaged = lru_cache(_MOST_SALVAGED)(self._salvage)
 
@@ -83,9 +84,11 @@ class Catalog:
 
     def readable(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first, without what is damaged."""
+        known = self._known.get(form, {})
         for number, mark in self._store.marks(form):
+            found = known.get(number)
             try:
-                published = self._marked(form, number, mark)
+                published = found[1] if found is not None and found[0] == mark else self._marked(form, number, mark)
             except DamagedError:
                 continue
             if published is not None and not published.deleted:
@@ -95,17 +98,20 @@ class Catalog:
         """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
         if mark[0] is None:
             return None
-        key = form, number
-        known = self._known.get(key)
+        known = self._known.get(form, {}).get(number)
         if known is not None and known[0] == mark:
             return known[1]
         published = self._read(DefinitionAddress(form, number, FORM_XHTML))
-        self._characters += 0 if published is None else len(published.metadata.permissions or "")
-        if len(self._known) >= _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
-            self._known.clear()
-            self._characters = 0
-        self._known[key] = mark, published
+        self._know(form, number, mark, published)
         return published
+
+    def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
+        self._entries += 1
+        self._characters += 0 if published is None else len(published.metadata.permissions or "")
+        if self._entries > _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
+            self._known.clear()
+            self._entries = self._characters = 0
+        self._known.setdefault(form, {})[number] = mark, published
 
     def _salvage(self, address: DefinitionAddress, _mark: Mark) -> Defined:
         """What the sidecar has kept, else what the content says."""

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from persistence.errors import BusyError, DamagedError
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.store import files, sidecars
-from persistence.store.layout import Place
+from persistence.store.layout import SIDECAR_SUFFIX, Place
 
 _ATTEMPTS = 200
 
@@ -137,12 +137,12 @@ Mark = tuple[tuple[int, int, int] | None, ...]
 NOTHING_THERE: Mark = (None, None)
 
 
-def mark(place: Place) -> Mark:
-    """The mark of what is there now; cheaper than reading it. Raises ``OSError``.
+def mark(content: str) -> Mark:
+    """The mark of what is there now, by the path of its content; cheaper than reading it. Raises ``OSError``.
 
     A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     """
-    return _mark(place.sidecar), _mark(place.content)
+    return _mark(content + SIDECAR_SUFFIX), _mark(content)
 
 
 def _mark(path: str) -> tuple[int, int, int] | None:

@@ -12,7 +12,7 @@ from persistence.model.addresses import FORM_XHTML, Address, Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import formats, reading
-from persistence.store.layout import LAYOUT, OTHERS, Layout, Place, is_escaped, unescape
+from persistence.store.layout import LAYOUT, OTHERS, Layout, is_escaped, unescape
 from persistence.store.reading import Found, Mark
 
 
@@ -62,14 +62,14 @@ class View:
         """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
         place = self._layout.place(address)
         with disk_errors("looking at", address):
-            return reading.mark(place)
+            return reading.mark(place.content)
 
     def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
         """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
         directory = self._layout.versions(form)
-        with disk_errors(f"looking at the versions of {form}"):
-            for number in self.versions(form):
-                yield number, reading.mark(Place(f"{directory}/{number}", FORM_XHTML))
+        with disk_errors("looking at the versions of", form):
+            for number in _numbers(directory):
+                yield number, reading.mark(f"{directory}/{number}/{FORM_XHTML}")
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
@@ -93,17 +93,22 @@ class View:
 
     def versions(self, form: Form) -> Iterator[int]:
         """The versions of a form that have a directory, highest first."""
-        with disk_errors(f"listing the versions of {form}"):
-            try:
-                names = os.listdir(self._layout.versions(form))
-            except FileNotFoundError:
-                return
-        yield from sorted((int(name) for name in names if name.isascii() and name.isdigit()), reverse=True)
+        with disk_errors("listing the versions of", form):
+            yield from _numbers(self._layout.versions(form))
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
         with disk_errors(f"listing the documents of {form}"):
             yield from _names(self._layout.documents(form, collection))
+
+
+def _numbers(directory: str) -> list[int]:
+    """The numbers in a directory, highest first; none where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted([int(name) for name in names if name.isascii() and name.isdigit()], reverse=True)
 
 
 def _names(directory: str) -> Iterator[str]:
