@@ -104,15 +104,17 @@ class Workshop:
         return {
             hashlib.sha256(path.read_bytes()).hexdigest()
             for path in self.root.rglob("*")
-            if path.is_file() and not path.name.endswith((".json", ".jsonl")) and ".locks" not in path.parts
+            if path.is_file()
+            and not path.name.endswith((".json", ".jsonl"))
+            and not {".locks", ".index"}.intersection(path.parts)
         }
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
-        """Every file with mode, time and bytes: to see that nothing was changed."""
+        """Every file with mode, time and bytes, without the cache: to see that nothing was changed."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
-            if path.is_file()
+            if path.is_file() and ".index" not in path.parts
         }
 
 
