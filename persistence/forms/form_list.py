@@ -43,10 +43,12 @@ class FormList:
 
 def _children(published: Published) -> Iterator[str]:
     metadata = published.metadata
-    yield element("application-name", content=text(published.form.app))
-    yield element("form-name", content=text(published.form.name))
-    yield f"<form-version>{published.version}</form-version>"
-    yield f"<last-modified-time>{shortest(published.modified)}</last-modified-time>"
+    yield (
+        f"<application-name>{text(published.form.app)}</application-name>"
+        f"<form-name>{text(published.form.name)}</form-name>"
+        f"<form-version>{published.version}</form-version>"
+        f"<last-modified-time>{shortest(published.modified)}</last-modified-time>"
+    )
     if published.modifier is not None:
         yield element("last-modified-by", content=text(published.modifier))
     yield f"<created>{shortest(published.created)}</created>"

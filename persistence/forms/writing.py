@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TO_CHANGE_IN_TEXT = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TO_CHANGE_IN_ATTRIBUTES = re.compile("[^ !#-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
 _IN_ATTRIBUTES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
@@ -16,12 +18,13 @@ def text(value: str) -> str:
 
     That is replaced: it can only be in a sidecar that was edited by hand.
     """
-    return _clean(value).translate(_IN_TEXT)
+    return _clean(value).translate(_IN_TEXT) if _TO_CHANGE_IN_TEXT.search(value) else value
 
 
 def attribute(name: str, value: str) -> str:
     """An attribute, with the blank before it; its value as ``text`` has it."""
-    return f' {name}="{_clean(value).translate(_IN_ATTRIBUTES)}"'
+    written = _clean(value).translate(_IN_ATTRIBUTES) if _TO_CHANGE_IN_ATTRIBUTES.search(value) else value
+    return f' {name}="{written}"'
 
 
 def element(name: str, attributes: str = "", content: str = "") -> str:

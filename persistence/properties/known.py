@@ -143,6 +143,11 @@ KNOWN: tuple[Known, ...] = (
 )
 """Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3."""
 
+_BY_LENGTH = {
+    length: tuple(each for each in KNOWN if len(each.places) == length)
+    for length in {len(each.places) for each in KNOWN}
+}
+
 SHIPPED: Mapping[str, Value] = {
     "persistence.provider.*.*.*": "files",
     "persistence.*.active": True,
@@ -156,4 +161,4 @@ SHIPPED: Mapping[str, Value] = {
 
 def known(name: Name) -> Known | None:
     """The property of a name without prefix, stored or asked for; ``None`` if there is no such property."""
-    return next((each for each in KNOWN if each.fits(name)), None)
+    return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)

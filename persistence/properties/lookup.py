@@ -59,7 +59,7 @@ class Names:
 
         A stored name without wildcards needs no rule of its own: the walk tries the literal first in every place.
         """
-        return next((end.name for end in _walk(self._root, (), asked) if end.is_match), None)
+        return _first(self._root, asked)
 
     def explain(self, asked: Name) -> Explanation:
         """The same search with its reasons."""
@@ -72,6 +72,18 @@ class Names:
         winner, *others = matches
         losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
         return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
+
+
+def _first(branch: _Branch, rest: Name) -> Name | None:
+    """The end of the first way that leads to a stored name, without the reasons of ``_walk``."""
+    if not rest:
+        return () if branch.is_name else None
+    for token in (rest[0], ANY):
+        below = branch.branches.get(token)
+        found = None if below is None else _first(below, rest[1:])
+        if found is not None:
+            return (token, *found)
+    return None
 
 
 def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[_End]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, ConfigurationError
 from persistence.model import permissions
@@ -17,6 +17,9 @@ from persistence.properties.nearest import unknown
 
 FORMS_KEPT = 8192
 """For how many forms the answers are kept. Names come from requests: without a bound anybody could fill the memory."""
+
+_MOST_OF_PROVIDERS = 256
+"""How many values of providers are kept, each of which counts for all of the provider's forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Properties:
             if entry.known.kind is Kind.PERMISSIONS and not entry.is_blank
         }
         self._kept = lru_cache(FORMS_KEPT)(self._of)
+        self._of_provider = lru_cache(_MOST_OF_PROVIDERS)(partial(self._value, "persistence"))
 
     @classmethod
     def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
@@ -126,12 +130,12 @@ class Properties:
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
             data_provider=data,
-            has_drafts=self._is_on("persistence", data, "autosave"),
-            has_permissions=self._is_on("persistence", data, "permissions"),
-            has_versions=self._is_on("persistence", definitions, "versioning"),
-            data_format=str(self._value("persistence", data, "data-format-version")),
+            has_drafts=self._of_provider(data, "autosave") is True,
+            has_permissions=self._of_provider(data, "permissions") is True,
+            has_versions=self._of_provider(definitions, "versioning") is True,
+            data_format=str(self._of_provider(data, "data-format-version")),
             permissions=None if granting is None else self._permissions.get(granting.name),
-            is_singleton=self._is_on("detail", "singleton", "enabled", form.app, form.name),
+            is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,
         )
 
     def _provider(self, form: Form, kind: str) -> str:
@@ -140,9 +144,6 @@ class Properties:
         if value is None:
             raise ConfigurationError(f"no provider is configured: {self._prefix}{'.'.join(name)} is blank")
         return str(value)
-
-    def _is_on(self, *tokens: str) -> bool:
-        return self._value(*tokens) is True
 
     def _value(self, *tokens: str) -> Value | None:
         """The value of a name without prefix; a blank winner means the default, and ends the search (forms 5.1)."""
