@@ -14,7 +14,7 @@ from persistence.index.work import Work
 
 def main() -> int:
     """Make them; 1 where that was not possible, and the cause is said."""
-    work = msgspec.json.decode(sys.argv[1], type=Work)
+    work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work)
     try:
         with reported(work) as progress:
             work.run(processes=processors(), progress=progress)

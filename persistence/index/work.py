@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from enum import Enum
 
 import msgspec
@@ -82,8 +83,11 @@ class Work(msgspec.Struct, frozen=True):
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Let a process of its own make them: it has all processors. Raises ``OSError``."""
-        command = [sys.executable, "-m", "persistence.index", msgspec.json.encode(self).decode()]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+        with tempfile.TemporaryFile() as told:  # not an argument: there may be thousands of forms
+            told.write(msgspec.json.encode(self))
+            told.seek(0)
+            command = [sys.executable, "-m", "persistence.index"]
+            return subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
 
     def _maker(self, task: Task) -> Maker:
         form = Form(task.app, task.form)
