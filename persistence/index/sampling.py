@@ -37,7 +37,7 @@ class Sample:
         return sum(any(trigram in text for text in texts) for texts in self._texts)
 
     def _read(self) -> Iterator[tuple[str, ...]]:
-        first, last = self._connection.execute("SELECT min(row), max(row) FROM documents").fetchone()
+        first, last = self._connection.execute("SELECT min(text), max(text) FROM texts").fetchone()
         for at in range(_SAMPLED if first is not None else 0):
             found = self._connection.execute(_AT, (first + (last - first) * at // _SAMPLED,)).fetchone()
             if found is not None:
