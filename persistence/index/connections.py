@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -45,6 +44,10 @@ _DAMAGE = frozenset(
 
 class UnusableError(Exception):
     """An index that must be made anew: it is damaged, or was made by another version of the service."""
+
+
+class OutdatedError(UnusableError):
+    """An index that was made by another version of the service."""
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -181,29 +184,22 @@ def _identity(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_dev
 
 
-_HEADER = 100
-_MAGIC = b"SQLite format 3\0"
-
-
 def check(path: str) -> None:
-    """Make sure that it is an index of this version, and as long as its header says (SQLite file format, 1.3).
+    """Make sure that it is an index of this version, and as long as it says: SQLite compares that with its first read.
 
-    SQLite itself would notice only where it reads.
+    Nobody but SQLite may open the file: closing it would take away the locks that this process has on it, of which
+    another one would take no heed then (SQLite, How To Corrupt An SQLite Database File, 2.2).
 
     Raises:
-        UnusableError: it is not, or is none of SQLite's.
+        UnusableError: it is not.
+        OutdatedError: it is one of another version.
+        sqlite3.Error: it is none of SQLite's, or cannot be read.
     """
-    try:
-        with open(path, "rb") as file:
-            header = file.read(_HEADER)
-            size = os.fstat(file.fileno()).st_size
-    except FileNotFoundError as error:
-        raise UnusableError(path) from error
-    if len(header) < _HEADER or not header.startswith(_MAGIC):
-        raise UnusableError(path)
-    (page_size,), (pages,) = struct.unpack(">H", header[16:18]), struct.unpack(">I", header[28:32])
-    if size < pages * (65536 if page_size == 1 else page_size):
+    if not os.path.exists(path):
         raise UnusableError(path)
     with closing(connected(path)) as connection:
-        if facts.read(connection, facts.SCHEMA_FACT) != SCHEMA:
+        schema = facts.read(connection, facts.SCHEMA_FACT)
+        if schema is None:
             raise UnusableError(path)
+        if schema != SCHEMA:
+            raise OutdatedError(path)
