@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import click
 import msgspec
 
-from persistence.app import open_store
-from persistence.cli.options import settings_of, tree_options
+from persistence import settings as configuration
+from persistence.app import open_index, open_store
+from persistence.cli.options import tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, StartupError, one_line
+from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
 from persistence.index.noting import Noting
-from persistence.upkeep.check import Check, Tally
+from persistence.upkeep.check import Check, Inspectors, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
 
@@ -29,9 +31,7 @@ from persistence.upkeep.tree import Tree
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options
-def check(
-    *, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_json: bool, **options: str | None
-) -> None:
+def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_json: bool, **flags: str | None) -> None:
     """Look for damage, and repair it.
 
     All of the tree of forms is checked, or the parts named, also while the service runs.
@@ -45,8 +45,10 @@ def check(
                  3  something was found, and all of it taken care of
                  4  damage or leftovers remain, or a remedy failed
     """  # noqa: D301 - click's mark for lines that stay apart
-    settings = settings_of(options)
-    tree = Tree(settings.data, lock_timeout=settings.lock_timeout, observer=Noting(settings.data))
+    effective = configuration.load(flags.pop("file"), flags)
+    settings = effective.settings
+    noting = Noting(settings.data)
+    tree = Tree(settings.data, lock_timeout=settings.lock_timeout, observer=noting)
     if not os.path.isdir(tree.root):
         raise StartupError(f"there is no data directory {tree.root}")
     try:
@@ -54,7 +56,9 @@ def check(
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings), deep=deep, remedies=remedies)
+    index = open_index(settings, effective.properties)
+    inspectors = Inspectors.of(tree, index, deep=deep)
+    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings), inspectors, remedies)
     line = _json if as_json else _line
     started = time.monotonic()
     with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:
@@ -64,6 +68,10 @@ def check(
                     bar.step()
                 else:
                     bar.say(line(tree, report))
+    if remedies:
+        noting.leave()
+        with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
+            index.take_in_abandoned()
     seconds = time.monotonic() - started
     if as_json:
         click.echo(_json_summary(run.tally, seconds))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from persistence.errors import BusyError
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
 from persistence.store import files, locks
@@ -18,6 +19,8 @@ from persistence.store.layout import Layout
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
+_UNFINISHED = re.compile(r"current\.\d+")
+"""What ``files.write_durably`` leaves of the small file, if it is killed."""
 _BUSY = "the index of the form is being made"
 
 
@@ -27,6 +30,7 @@ class Generations:
     def __init__(self, layout: Layout, form: Form) -> None:
         self._directory = layout.index(form)
         self._pointer = layout.current_index(form)
+        self._lock = f"{self._directory}/lock"
 
     def current(self) -> str | None:
         """The path of the file in use; ``None`` where there is none, as far as is said."""
@@ -55,12 +59,21 @@ class Generations:
 
     def sweep(self) -> None:
         """Remove the files that are not in use; only while nobody else makes one."""
+        for path in self._others():
+            with suppress(OSError):
+                files.remove(path)
+
+    def left(self) -> list[str]:
+        """The files that are not in use, and that nobody is making: what was killed while it made one has left them."""
+        try:
+            with locks.alone(self._lock, _BUSY):
+                return self._others()
+        except (FileNotFoundError, BusyError):
+            return []
+
+    def _others(self) -> list[str]:
         current = os.path.basename(self.current() or "")
-        for name in os.listdir(self._directory):
-            base = name.partition(_SUFFIX)[0] + _SUFFIX
-            if _NAME.fullmatch(base) and base != current:
-                with suppress(OSError):
-                    files.remove(f"{self._directory}/{name}")
+        return [f"{self._directory}/{name}" for name in os.listdir(self._directory) if _is_left(name, current)]
 
     @contextmanager
     def making(self, *, timeout: float) -> Iterator[None]:
@@ -70,7 +83,12 @@ class Generations:
             BusyError: somebody else makes one.
         """
         files.ensure_directory(self._directory)
-        lock = f"{self._directory}/lock"
-        files.ensure_file(lock)
-        with locks.alone(lock, _BUSY, timeout=timeout):
+        files.ensure_file(self._lock)
+        with locks.alone(self._lock, _BUSY, timeout=timeout):
             yield
+
+
+def _is_left(name: str, current: str) -> bool:
+    """Whether a file is neither the one in use, nor beside it, nor what others have in the directory."""
+    base = name.partition(_SUFFIX)[0] + _SUFFIX
+    return (_NAME.fullmatch(base) is not None and base != current) or _UNFINISHED.fullmatch(name) is not None

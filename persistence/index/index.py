@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from persistence.errors import BusyError, disk_errors
 from persistence.index import connections, distinct, finding, identity
+from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader, UnusableError
 from persistence.index.finding import Found
 from persistence.index.generations import Generations
@@ -144,6 +145,28 @@ class Index:
         path = generations.current()
         if path is not None:
             generations.forget(path)
+
+    def take_in_abandoned(self) -> None:
+        """Take in what processes that have ended have noted, so that not every search looks at it.
+
+        Raises:
+            OSError: a log cannot be read, or not be removed.
+        """
+        for left in self._pending.abandoned():
+            by_form: defaultdict[Form, list[str]] = defaultdict(list)
+            for noted in left.noted:
+                by_form[noted.form].append(noted.document)
+            for form, documents in by_form.items():
+                self.take_in(form, documents)
+            left.remove()
+
+    def abandoned(self, seconds: float) -> Iterator[str]:
+        """The paths of such notes that nobody has taken in for so long. Raises ``OSError``."""
+        return self._pending.left(seconds)
+
+    def audit(self, form: Form) -> Audit:
+        """What compares the index of a form with its tree."""
+        return Audit(self._root, self._generations(form), self._source(form), self._pending)
 
     def maker(self, form: Form) -> Maker:
         """What makes the index of a form."""

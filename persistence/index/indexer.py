@@ -97,20 +97,30 @@ class Indexer:
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
         for each in taken:
             by_form[each.form].append(each)
-        for form, changed in by_form.items():
-            try:
-                self._index.take_in(form, [each.document for each in changed])
-                self._untidy.add(form)
-            except BusyError:  # others write, or read it anew: it stays noted as long as that takes
-                self._changed.extend(changed)
-                time.sleep(_PAUSE)
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
-                self._give_up(form, error)
-            with suppress(OSError):
-                self._pending.settle(each.ticket for each in changed)
-            with suppress(PersistenceError):
-                self._index.make_ready(form)
+        waiting = {form for form, changed in by_form.items() if not self._has_taken_in(form, changed)}
+        with suppress(OSError):
+            self._pending.settle(each.ticket for each in taken if each.form not in waiting)
+        if waiting:
+            self._changed.extend(each for each in taken if each.form in waiting)
+            time.sleep(_PAUSE)
+
+    def _has_taken_in(self, form: Form, changed: list[_Changed]) -> bool:
+        """Take documents in; ``False`` where others write, or read it anew: they stay noted as long as that takes."""
+        try:
+            self._index.take_in(form, [each.document for each in changed])
+            self._untidy.add(form)
+        except BusyError:
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
+            self._give_up(form, error)
+            return True
+        try:
+            self._index.make_ready(form)
+        except BusyError:  # it is being made, and knows of what changes meanwhile
+            return True
+        except Exception as error:  # noqa: BLE001 - the same
+            self._give_up(form, error)
+        return True
 
     def _tidy(self) -> None:
         """Merge what many small changes have left, as long as nothing else is to be done."""
@@ -126,10 +136,7 @@ class Indexer:
             return
         self._looked = time.monotonic()
         with suppress(OSError, PersistenceError):
-            for left in self._pending.abandoned():
-                for noted in left.noted:
-                    self._index.take_in(noted.form, [noted.document])
-                left.remove()
+            self._index.take_in_abandoned()
 
     def _give_up(self, form: Form, error: Exception | None) -> None:
         with suppress(OSError):

@@ -40,8 +40,12 @@ class Noting:
             self._forget(form)
         self._count += 1
         if self._count % _AT_ONCE == 0:
-            with suppress(OSError):
-                self._pending.leave()
+            self.leave()
+
+    def leave(self) -> None:
+        """Leave all that is noted to others, this process too: nothing is changed any more."""
+        with suppress(OSError):
+            self._pending.leave()
 
     def _forget(self, form: Form) -> None:
         with suppress(OSError):

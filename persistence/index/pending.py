@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -111,6 +113,20 @@ class Pending:
                     yield found
                 else:
                     found.remove()
+
+    def left(self, seconds: float) -> Iterator[str]:
+        """The paths of the logs of processes that have ended, if they were last written to so long ago."""
+        with self._lock:
+            own = {log.name for log in self._logs}
+        for entry in self._others(own):
+            with suppress(FileNotFoundError):
+                descriptor = files.open_to_read(entry.path)
+                try:
+                    is_old = time.time() - os.fstat(descriptor).st_mtime > seconds
+                    if is_old and try_lock(descriptor):
+                        yield entry.path
+                finally:
+                    os.close(descriptor)
 
     def _others(self, own: set[str]) -> Iterator[os.DirEntry[str]]:
         try:

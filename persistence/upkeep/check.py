@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.index.index import Index
 from persistence.store import files, locks, owner, root
 from persistence.store.layout import SERVICE
 from persistence.store.observing import Change
@@ -17,6 +20,7 @@ from persistence.store.store import Store
 from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
+from persistence.upkeep.index_inspection import IndexInspector
 from persistence.upkeep.inspection import Inspector
 from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.repair import Repair
@@ -44,18 +48,37 @@ class Tally:
         self.remaining += is_open or report.outcome is Outcome.FAILED
 
 
+@dataclass(frozen=True, slots=True)
+class Inspectors:
+    """What looks at folders, and what looks at the indexes of forms."""
+
+    folders: Inspector
+    indexes: IndexInspector
+
+    @classmethod
+    def of(cls, tree: Tree, index: Index, *, deep: bool) -> Self:
+        """Those of a tree; ``deep`` reads every content, and all of the index."""
+        return cls(Inspector(tree, deep=deep), IndexInspector(tree, index, deep=deep))
+
+
 class Check:
-    """One check of a tree; ``remedies`` say what is done about findings, ``deep`` reads every content.
+    """One check of a tree; ``remedies`` say what is done about findings.
 
     ``open_store`` opens the store of the tree, when something new is adopted.
     """
 
     def __init__(
-        self, tree: Tree, dialect: Dialect, open_store: Callable[[], Store], *, deep: bool, remedies: frozenset[Remedy]
+        self,
+        tree: Tree,
+        dialect: Dialect,
+        open_store: Callable[[], Store],
+        inspectors: Inspectors,
+        remedies: frozenset[Remedy],
     ) -> None:
         self.tally = Tally()
         self._tree = tree
-        self._inspector = Inspector(tree, deep=deep)
+        self._inspector = inspectors.folders
+        self._indexes = inspectors.indexes
         self._remedies = remedies
         quarantine = Quarantine(tree.root)
         self._adoption = Adoption(open_store, dialect, quarantine)
@@ -88,6 +111,8 @@ class Check:
                 for report in self._of_folder(item):
                     yield self._counted(report)
                 yield None
+            for found, mend in self._indexes.of_forms(only):
+                yield self._counted(self._of_index(found, mend))
 
     def _counted(self, report: Report) -> Report:
         self.tally.add(report)
@@ -96,14 +121,17 @@ class Check:
     def _of_root(self, finding: Finding) -> Report:
         if finding.kind.remedy not in self._remedies:
             return Report(finding, Outcome.FOUND)
-        try:
-            self._repair.of_root(finding)
-        except (OSError, PersistenceError) as error:
-            return Report(finding, Outcome.FAILED, _cause(error))
-        return Report(finding, Outcome.MENDED, finding.kind.deed)
+        return _reported(finding, partial(self._repair.of_root, finding))
+
+    def _of_index(self, finding: Finding, mend: Callable[[], object]) -> Report:
+        if finding.kind.remedy not in self._remedies:
+            return Report(finding, Outcome.FOUND)
+        return _reported(finding, mend)
 
     def _of_folder(self, folder: Folder) -> Iterator[Report]:
         if not self._inspector.inspect(folder):
+            for found, mend in self._indexes.of_folder(folder):
+                yield self._of_index(found, mend)
             return
         try:
             with self._tree.holding(folder) as change:
@@ -146,6 +174,14 @@ class Check:
             self._adoption.take_in(folder, finding, finding.place)
             return finding.kind.deed
         return self._repair.of_folder(folder, finding) or finding.kind.deed
+
+
+def _reported(finding: Finding, mend: Callable[[], object]) -> Report:
+    try:
+        mend()
+    except (OSError, PersistenceError) as error:
+        return Report(finding, Outcome.FAILED, _cause(error))
+    return Report(finding, Outcome.MENDED, finding.kind.deed)
 
 
 def _cause(error: Exception) -> str:

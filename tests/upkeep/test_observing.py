@@ -13,9 +13,11 @@ from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.pending import Pending
 from persistence.model.addresses import Collection, Form
+from persistence.properties.properties import Properties
+from persistence.services import index_of, pending_in
 from persistence.store.layout import PENDING
 from persistence.store.store import Store
-from persistence.upkeep.check import Check
+from persistence.upkeep.check import Check, Inspectors
 from persistence.upkeep.findings import Remedy
 from persistence.upkeep.tree import Folder, Tree
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
@@ -112,12 +114,13 @@ def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: 
     workshop.file(ATTACHMENT).write_bytes(b"edited too")
     listener = Listener(workshop.root)
     tree = Tree(str(workshop.root), lock_timeout=1, observer=listener)
+    pending = pending_in(tree.root)
     check = Check(
         tree,
         SVC,
         lambda: Store(str(workshop.root), lock_timeout=1),
-        deep=False,
-        remedies=frozenset({Remedy.ADOPT}),
+        Inspectors.of(tree, index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending), deep=False),
+        frozenset({Remedy.ADOPT}),
     )
     list(check.run())
     assert check.tally.mended == 2

@@ -16,6 +16,7 @@ from flask.testing import FlaskClient
 from persistence.app import create_app
 from persistence.cli import commands
 from persistence.settings import Settings
+from persistence.store.layout import INDEX, LOCKS
 
 DOCUMENT = "app/form/data/document"
 ATTACHMENT = f"{DOCUMENT}/scan.bin"
@@ -25,6 +26,7 @@ DRAFT = "app/form/draft/draft/data.xml"
 FORM = "app/form/form/1/form.xhtml"
 
 OLD, NEW = b"<d>old</d>", b"<d>new, and longer</d>"
+_OWN = {LOCKS, INDEX}
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>'
 
 
@@ -104,17 +106,15 @@ class Workshop:
         return {
             hashlib.sha256(path.read_bytes()).hexdigest()
             for path in self.root.rglob("*")
-            if path.is_file()
-            and not path.name.endswith((".json", ".jsonl"))
-            and not {".locks", ".index"}.intersection(path.parts)
+            if path.is_file() and not path.name.endswith((".json", ".jsonl")) and not _OWN & set(path.parts)
         }
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
-        """Every file with mode, time and bytes, without the cache: to see that nothing was changed."""
+        """Every file with mode, time and bytes, but for the index, which the service keeps up to date meanwhile."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
-            if path.is_file() and ".index" not in path.parts
+            if path.is_file() and INDEX not in path.parts
         }
 
 
