@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
+from persistence.index.forms import FormsFile
 from persistence.index.index import Index
 from persistence.index.pending import Pending
 from persistence.index.sources import Source
@@ -25,7 +26,7 @@ from persistence.service.reindexing import Reindexing
 from persistence.service.rights import Rights
 from persistence.service.searching import Searching
 from persistence.service.singleton import Singletons
-from persistence.store.layout import PENDING, Layout
+from persistence.store.layout import FORMS, PENDING, Layout
 from persistence.store.store import Store
 from persistence.store.view import View
 
@@ -71,7 +72,7 @@ def services_of(
     ``index`` is the one that hears of changes; without it, there is one that hears only of those that others note.
     """
     index = index or index_of(store.root, dialect, properties, pending_in(store.root))
-    catalog = Catalog(store)
+    catalog = Catalog(store, FormsFile(Layout(store.root).own(FORMS)))
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights, index)
     definitions = Definitions(store, properties)

@@ -1,12 +1,15 @@
 """What is published: the versions of every form with what their metadata says, each read once and kept in memory.
 
+What one process has read for a list, the next one finds in a file.
+
 Whether a version is still what was read is told by its mark, which every request looks at: so all workers see at once
 what one of them has published, and what a person has edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,6 +18,7 @@ from typing import BinaryIO
 from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
+from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
@@ -26,6 +30,8 @@ _MOST_KNOWN = 1 << 15
 _MOST_CHARACTERS = 1 << 24
 """Characters of permissions in memory, roughly: what they are read into is some times larger."""
 _MOST_SALVAGED = 64
+_FEW_FRESH = 20
+"""The part of what is known, one in so many, that may be missing in the memory before it is written again."""
 _CHUNK = 1 << 16
 
 
@@ -40,8 +46,12 @@ class Defined:
 class Catalog:
     """Published versions. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``."""
 
-    def __init__(self, store: View) -> None:
+    def __init__(self, store: View, memory: Memory = FORGETFUL) -> None:
         self._store = store
+        self._memory = memory
+        self._is_recalled = False
+        self._fresh = 0
+        self._remembering = threading.Lock()
         self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
         self._entries = 0
         self._characters = 0
@@ -78,9 +88,11 @@ class Catalog:
 
     def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[Published]]:
         """The versions of every form, or of those of one application or one form name; without what is damaged."""
+        self._recall()
         for form in self._store.forms(app):
             if name is None or form.name == name:
                 yield self.readable(form)
+        self._remember()
 
     def readable(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first, without what is damaged."""
@@ -103,15 +115,42 @@ class Catalog:
             return known[1]
         published = self._read(DefinitionAddress(form, number, FORM_XHTML))
         self._know(form, number, mark, published)
+        self._fresh += 1
         return published
 
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
         self._characters += 0 if published is None else len(published.metadata.permissions or "")
         if self._entries > _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
-            self._known.clear()
+            self._known = {}
             self._entries = self._characters = 0
+            self._memory = FORGETFUL  # what does not fit would be written again and again
         self._known.setdefault(form, {})[number] = mark, published
+
+    def _recall(self) -> None:
+        """Know what others have read, once."""
+        with self._remembering:
+            if self._is_recalled:
+                return
+            self._is_recalled = True
+            for remembered in self._memory.recall():
+                form = Form(remembered.app, remembered.name)
+                fresh = self._known.get(form, {})
+                for version in remembered.versions:
+                    if version.number not in fresh:
+                        with suppress(BadRequestError):
+                            self._know(form, version.number, version.mark, _recalled(form, version))
+
+    def _remember(self) -> None:
+        """Leave what is known to others, where it is worth it."""
+        known = self._known
+        if self._fresh * _FEW_FRESH <= self._entries or not self._remembering.acquire(blocking=False):
+            return
+        try:
+            self._fresh = 0
+            self._memory.remember(_remembered(form, versions) for form, versions in tuple(known.items()))
+        finally:
+            self._remembering.release()
 
     def _salvage(self, address: DefinitionAddress, _mark: Mark) -> Defined:
         """What the sidecar has kept, else what the content says."""
@@ -148,6 +187,36 @@ class Catalog:
         )
 
 
+def _recalled(form: Form, version: Version) -> Published:
+    return Published(
+        form=form,
+        version=version.number,
+        created=version.created,
+        modified=version.modified,
+        modifier=version.modifier,
+        metadata=version.metadata,
+        permissions=_read_permissions(version.metadata),
+        deleted=version.deleted,
+    )
+
+
+def _remembered(form: Form, known: Mapping[int, tuple[Mark, Published | None]]) -> Remembered:
+    versions = [
+        Version(
+            number=number,
+            mark=mark,
+            created=published.created,
+            modified=published.modified,
+            modifier=published.modifier,
+            metadata=published.metadata,
+            deleted=published.deleted,
+        )
+        for number, (mark, published) in tuple(known.items())
+        if published is not None
+    ]
+    return Remembered(form.app, form.name, versions)
+
+
 def _must_be_parsed(found: Found) -> bool:
     """Whether the sidecar does not tell: edited by hand, or published by a version of the service that kept nothing."""
     return not found.sidecar.deleted and (found.sidecar.metadata is None or found.etag != found.sidecar.id)
@@ -162,12 +231,14 @@ def _parsed(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
 
 
 def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissions | None:
-    if metadata.permissions is None:
-        return None
     try:
-        return _from_xml(metadata.permissions)
+        return _read_permissions(metadata)
     except BadRequestError as error:
         raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error
+
+
+def _read_permissions(metadata: FormMetadata) -> Permissions | None:
+    return None if metadata.permissions is None else _from_xml(metadata.permissions)
 
 
 _from_xml = lru_cache(maxsize=256)(permissions.from_xml)

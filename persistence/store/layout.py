@@ -47,6 +47,7 @@ QUARANTINE = ".quarantine"
 INDEX = ".index"
 PENDING = ".index/.pending"
 REINDEXING = ".index/.reindexing"
+FORMS = ".index/.forms"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 
