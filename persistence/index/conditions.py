@@ -22,6 +22,7 @@ from persistence.index.records import (
 from persistence.index.sampling import Rarity
 from persistence.index.schema import FIELDS
 from persistence.model.instants import Instant
+from persistence.model.search import NOTHING as NOBODYS
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope, Sight
 
 _TRIGRAM = 3
@@ -85,7 +86,12 @@ class Controls:
 
 
 def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -> list[Condition] | None:
-    """The conditions of a search; ``None`` where no document can meet them, for a control that is not indexed."""
+    """The conditions of a search; ``None`` where no document can meet them.
+
+    It may ask for a control that is not indexed, or be of somebody who sees nobody's documents.
+    """
+    if scope.sight == NOBODYS:
+        return None
     found: list[Condition] = []
     if scope.sight is not None:
         found.append(_seen(scope.sight))

@@ -16,6 +16,8 @@ from persistence.model.search import Field, Query, Scope
 _LEAPS = 2_000
 """Values up to which it is gone from one to the next; beyond, all entries are read."""
 
+_EVERYTHING = tested(())
+
 _Key = tuple[Fold, Value]
 
 _NEXT = (
@@ -30,7 +32,10 @@ def distinct(connection: sqlite3.Connection, scope: Scope, by: Field | str, rari
     number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
     if number is None:
         return
-    where = tested(conditions(scope, Query(), controls, rarity) or ())
+    found_by = conditions(scope, Query(), controls, rarity)
+    if found_by is None:
+        return
+    where = tested(found_by)
     found = (_keys(connection, int(number), shelf, where) for shelf in shelves(connection, scope))
     for key, _ in groupby(heapq.merge(*found, key=order_of)):
         if key[0] != NOTHING:
@@ -41,7 +46,7 @@ def distinct(connection: sqlite3.Connection, scope: Scope, by: Field | str, rari
 
 def _keys(connection: sqlite3.Connection, number: int, shelf: Shelf, where: Sql) -> Iterator[_Key]:
     last: _Key = (-1, -1)
-    for _ in range(_LEAPS if not where.parameters else 0):
+    for _ in range(_LEAPS if where == _EVERYTHING else 0):
         found = connection.execute(_NEXT, (number, shelf.number, *last)).fetchone()
         if found is None:
             return

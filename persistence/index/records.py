@@ -28,6 +28,8 @@ AS_FOLDED = "\uffff"
 """The value of an entry whose fold is the value itself: after others, as small letters are after capitals."""
 
 ROWS_PER_MILLISECOND = 1 << 20
+_LAST_MILLISECOND = (1 << 43) - 2
+"""Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
 
 Fold = str | int
 Value = str | int
@@ -187,7 +189,8 @@ def prepared(record: Record, edition: Edition) -> Prepared:
 
 def first_row(modified: Instant) -> int:
     """The lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
-    return epoch_nanoseconds(modified) // 1_000_000 * ROWS_PER_MILLISECOND
+    milliseconds = epoch_nanoseconds(modified) // 1_000_000
+    return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * ROWS_PER_MILLISECOND
 
 
 def key_of(value: str) -> tuple[Fold, Value]:

@@ -1,0 +1,161 @@
+"""A tree of one form in memory: an index is made from it as from files, and the oracle knows what is to be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from persistence.index.index import Index
+from persistence.index.pending import Pending
+from persistence.index.records import SEPARATOR, Record
+from persistence.index.sources import Definition, State
+from persistence.model.addresses import Form
+from persistence.model.index_keys import Key, Step
+from persistence.model.instants import Instant
+from persistence.model.search import Hit
+from persistence.store.layout import PENDING, Layout
+from tests.index.oracle import Oracle, Stored
+
+FORM = Form("hr", "leave")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is saved of a document: who saved it when, and its values by path, whether they are indexed or not."""
+
+    version: int
+    created: Instant
+    modified: Instant
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    stage: str | None = None
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Memory:
+    """Does what ``Source`` does; who changes it tells the index of it by ``changed``."""
+
+    form: Form = FORM
+    data_format: str = "4.0.0"
+    is_designer: bool = False
+
+    def __post_init__(self) -> None:
+        self._marks = count(1)
+        self._documents: dict[tuple[str, bool], tuple[str, Content]] = {}
+        self._definitions: dict[int, Definition] = {}
+        self._hidden: set[tuple[str, bool]] = set()
+
+    # What changes it.
+
+    def put(self, document: str, content: Content, *, is_draft: bool = False) -> None:
+        """Save; whoever saves brings back what was not seen of a document."""
+        self._documents[document, is_draft] = (f"m{next(self._marks)}", content)
+        self._show(document)
+
+    def delete(self, document: str, *, is_draft: bool = False) -> None:
+        self._documents.pop((document, is_draft), None)
+        self._show(document)
+
+    def publish(self, version: int, paths: tuple[str, ...]) -> None:
+        keys = tuple(Key(path, (Step(path),)) for path in paths)
+        self._definitions[version] = Definition(f"p{next(self._marks)}", State.PUBLISHED, keys)
+        self._hidden -= self._of(version)
+
+    def unpublish(self, version: int) -> None:
+        """Delete a definition: what is there of its documents is not seen any more (spec search 2.5)."""
+        if version in self._definitions:
+            if self._definitions[version].state is State.PUBLISHED:
+                self._hidden |= self._of(version)
+            self._definitions[version] = Definition(f"d{next(self._marks)}", State.DELETED)
+
+    def reveal(self) -> None:
+        """A full reindexing: nothing is hidden any more."""
+        self._hidden.clear()
+
+    # What an index reads.
+
+    def definition_mark(self, version: int) -> str:
+        return self.definition(version).mark
+
+    def definition(self, version: int) -> Definition:
+        return self._definitions.get(version) or Definition("", State.UNKNOWN)
+
+    def mark(self, document: str, *, is_draft: bool) -> str:
+        found = self._documents.get((document, is_draft))
+        return "" if found is None else found[0]
+
+    def read(
+        self, document: str, *, is_draft: bool, mark: str, definitions: Callable[[int], Definition]
+    ) -> Record | None:
+        found = self._documents.get((document, is_draft))
+        if found is None:
+            return None
+        content = found[1]
+        paths = definitions(content.version).paths
+        rest = [text for path, texts in content.values.items() if path not in paths for text in texts]
+        return Record(
+            document=document,
+            is_draft=is_draft,
+            version=content.version,
+            mark=mark,
+            created=content.created,
+            modified=content.modified,
+            creator=content.creator,
+            group=content.group,
+            organization=content.organization,
+            modifier=content.modifier,
+            stage=content.stage,
+            values={path: content.values[path] for path in paths if content.values.get(path)},
+            rest=SEPARATOR.join(rest),
+        )
+
+    def versions(self) -> Iterator[int]:
+        return iter(sorted(self._definitions, reverse=True))
+
+    def documents(self) -> Iterator[tuple[str, bool]]:
+        yield from sorted(self._documents, key=lambda name: not name[1])
+
+    # What is right.
+
+    def oracle(self) -> Oracle:
+        return Oracle([self._stored(name, *name) for name in self._documents if name not in self._hidden])
+
+    def _stored(self, name: tuple[str, bool], document: str, is_draft: bool) -> Stored:  # noqa: FBT001
+        content = self._documents[name][1]
+        paths = self.definition(content.version).paths
+        hit = Hit(
+            document=document,
+            version=content.version,
+            is_draft=is_draft,
+            created=content.created,
+            modified=content.modified,
+            creator=content.creator,
+            group=content.group,
+            organization=content.organization,
+            modifier=content.modifier,
+            stage=content.stage,
+            values={path: content.values[path] for path in paths if content.values.get(path)},
+        )
+        return Stored(hit, tuple(text for texts in content.values.values() for text in texts))
+
+    def _of(self, version: int) -> set[tuple[str, bool]]:
+        return {name for name, (_, content) in self._documents.items() if content.version == version}
+
+    def _show(self, document: str) -> None:
+        self._hidden -= {(document, True), (document, False)}
+
+
+def index_of(root: Path, memory: Memory) -> tuple[Index, Pending]:
+    """The index of what is in memory, its files below a root, and the notes of what it has still to take in."""
+    pending = Pending(Layout(str(root)).own(PENDING))
+    return Index(str(root), pending, lambda _: memory), pending  # type: ignore[arg-type, return-value]
+
+
+def plain(hit: Hit) -> Hit:
+    """A hit without the controls that have no value: whether these are named does not matter."""
+    return replace(hit, values={path: texts for path, texts in hit.values.items() if texts})

@@ -1,0 +1,112 @@
+"""Whatever is asked of whatever is stored: the index finds what plain Python finds, by whichever plan."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from persistence.index import conditions, distinct, finding, sampling
+from persistence.index.records import LONGEST_KEY
+from persistence.model.search import Field, Query, Scope
+from tests.index import asked
+from tests.index.memory import FORM, Content, Memory, index_of, plain
+
+_NAMES = st.tuples(st.sampled_from(asked.DOCUMENTS), st.booleans())
+_SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
+_QUICK = settings(
+    max_examples=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+)
+_MANY = 12
+"""Searches of what was made once: making it takes longer."""
+
+_DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *asked.PATHS)
+
+PLANS: dict[str, dict[object, dict[str, object]]] = {
+    "as it is": {},
+    "everything is a lot": {
+        finding: {"_FEW": 1, "_SAMPLES": (1, 2), "_NEAR": 2, "_WALKING": 1, "_SORTING": 0},
+        distinct: {"_LEAPS": 1},
+    },
+    "lists are walked": {finding: {"_FEW": 2, "_NEAR": 0, "_SORTING": 10**6}, distinct: {"_LEAPS": 0}},
+    "what trigrams tell is always looked at": {
+        finding: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
+        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0, "_MOST_TRIGRAMS": 1},
+        sampling: {"_SAMPLED": 2},
+    },
+    "what trigrams tell is never looked at": {
+        finding: {"_FEW": 0},
+        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0, "_MOST_TRIGRAMS": 100},
+    },
+}
+"""Other thresholds, so that few documents are found in the ways in which many are."""
+
+
+@pytest.fixture(params=PLANS)
+def _plan(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, constants in PLANS[request.param].items():
+            for name, value in constants.items():
+                assert hasattr(module, name)
+                patch.setattr(module, name, value)
+        yield
+
+
+@contextmanager
+def _root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        yield Path(name)
+
+
+def _save(memory: Memory, number: int, name: tuple[str, bool], content: Content | None) -> None:
+    document, is_draft = name
+    if content is None:
+        memory.delete(document, is_draft=is_draft)
+    else:
+        memory.put(document, asked.at(content, number), is_draft=is_draft)
+
+
+def _texts(memory: Memory) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for each in memory.oracle().stored for text in each.texts))
+
+
+@pytest.mark.usefixtures("_plan")
+@_QUICK
+@given(st.data(), _SAVES, _SAVES)
+def test_it_finds_what_plain_python_finds(data: st.DataObject, before: list[object], after: list[object]) -> None:
+    """Documents that are there when it is made, and others that come, change and go afterwards."""
+    memory = Memory()
+    memory.publish(1, asked.PATHS[:3])
+    memory.publish(2, asked.PATHS[2:4])
+    with _root() as root:
+        index, pending = index_of(root, memory)
+        for number, (name, content) in enumerate(before):  # type: ignore[misc]
+            _save(memory, number, name, content)
+        index.search(FORM, Scope(), Query())
+        for number, (name, content) in enumerate(after, len(before)):  # type: ignore[misc]
+            pending.note(FORM, name[0])
+            _save(memory, number, name, content)
+        oracle, known = memory.oracle(), _texts(memory)
+        for _ in range(_MANY):
+            scope, query = data.draw(asked.scopes), data.draw(asked.queries(known))
+            expected, found = oracle.search(FORM, scope, query), index.search(FORM, scope, query)
+            assert (found.total, [plain(hit) for hit in found.page]) == (expected.total, list(expected.page))
+        scope = data.draw(asked.scopes)
+        for by in _DISTINCT:
+            values = list(index.distinct(FORM, scope, by))
+            if by == asked.LONG_ONES:
+                assert [_beginning(value) for value in values] == sorted(map(_beginning, values))
+                values.sort(key=lambda value: (value.casefold(), value))
+            assert values == list(oracle.distinct(FORM, scope, by))
+
+
+def _beginning(value: str) -> str:
+    return value.casefold()[:LONGEST_KEY]
