@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from persistence.errors import BusyError, disk_errors
 from persistence.index import connections, identity
-from persistence.index.connections import OutdatedError, UnusableError
+from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.generations import Generations
 from persistence.index.making import State, state_of
 from persistence.index.pending import Noted, Pending
@@ -201,7 +201,7 @@ class Audit:
                     return None if connection is None else work(connection)
                 except (UnusableError, sqlite3.Error) as error:
                     self.close()
-                    if isinstance(error, sqlite3.Error) and not connections.is_damage(error):
+                    if isinstance(error, sqlite3.Error) and not connections.is_damage(error, path or ""):
                         raise connections.as_told(error, self._source.form) from error
                     if self._generations.current() == path:
                         return Discrepancy(Fault.BROKEN, _cause(error))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from persistence.index import connections, facts, identity
 from persistence.index.bulk import STAGED, Bulk
-from persistence.index.connections import UnusableError
+from persistence.index.damage import UnusableError
 from persistence.index.feeding import Reading, fed
 from persistence.index.generations import Generations
 from persistence.index.records import Edition

@@ -10,7 +10,8 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from persistence.errors import BusyError, DiskError, DiskFullError
-from persistence.index import conditions, facts
+from persistence.index import conditions, damage, facts
+from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
 from persistence.model.addresses import Form
@@ -27,33 +28,14 @@ _LONGEST_LOG = 8_000
 _MOST_READERS = 4
 """Connections that are kept for the next search; the memory of a worker is for these."""
 
-_DAMAGE = frozenset(
-    {
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_SCHEMA,
-        sqlite3.SQLITE_FORMAT,
-        sqlite3.SQLITE_RANGE,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_CONSTRAINT,
-    }
-)
 
-
-class UnusableError(Exception):
-    """An index that must be made anew: it is damaged, or was made by another version of the service."""
-
-
-class OutdatedError(UnusableError):
-    """An index that was made by another version of the service."""
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is not what it was; otherwise it is the disk, or others are busy with it."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is None or (code & 0xFF) in _DAMAGE
+def is_damage(error: sqlite3.Error, path: str) -> bool:
+    """Whether an error says that a file is not what it was (``damage``)."""
+    try:
+        with closing(connected(path)) as connection:
+            return damage.is_damage(error, connection)
+    except sqlite3.Error:
+        return True
 
 
 def as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
@@ -89,14 +71,30 @@ class Connections:
         self.path = path
         check(path)
         self._identity = _identity(path)
-        self._readers: list[Reader] = []
+        self._size = os.stat(path).st_size
+        reader = Reader(path)
+        facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as this one is open
+        self._companions = _companions(path)
+        self._readers = [reader]
         self._writer: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
     def is_gone(self) -> bool:
-        """Whether the file was removed, or another put in its place, since it was opened."""
-        return _identity(self.path) != self._identity
+        """Whether the file was removed or cut short, or another put in its place, since it was opened.
+
+        Raises:
+            UnusableError: its log was removed: what was in it, only those see who have it open.
+        """
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return True
+        if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size:
+            return True
+        if _companions(self.path) != self._companions:
+            raise UnusableError(self.path)
+        return False
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
@@ -182,6 +180,10 @@ def _identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_ino, status.st_dev
+
+
+def _companions(path: str) -> tuple[tuple[int, int] | None, ...]:
+    return tuple(_identity(path + suffix) for suffix in ("-wal", "-shm"))
 
 
 def check(path: str) -> None:

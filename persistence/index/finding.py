@@ -229,7 +229,7 @@ class _Search:
             text, parameters = found[0].text, found[0].parameters
         else:
             arms = [f"SELECT * FROM ({each.text} LIMIT {begin + size})" for each in found]
-            text = f"SELECT * FROM ({' UNION ALL '.join(arms)}) ORDER BY {order}"
+            text = f"SELECT * FROM ({_united(arms)}) ORDER BY {order}"
             parameters = tuple(parameter for each in found for parameter in each.parameters)
         rows = self._connection.execute(f"{text} LIMIT {size} OFFSET {begin}", parameters)
         return [row[0] for row in rows]
@@ -265,6 +265,13 @@ class _Search:
     def _bound(sql: Sql, among: Iterable[Shelf]) -> Sql:
         numbers = ", ".join(str(shelf.number) for shelf in among)
         return Sql(sql.text.replace("{shelves}", f"({numbers})"), sql.parameters)
+
+
+def _united(arms: list[str]) -> str:
+    while len(arms) > _MOST_ARMS:
+        parts = [arms[at : at + _MOST_ARMS] for at in range(0, len(arms), _MOST_ARMS)]
+        arms = [f"SELECT * FROM ({' UNION ALL '.join(part)})" for part in parts]
+    return " UNION ALL ".join(arms)
 
 
 def _only(_cursor: sqlite3.Cursor, row: tuple[int, ...]) -> int:

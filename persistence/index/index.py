@@ -13,10 +13,13 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeVar
 
-from persistence.errors import BusyError, disk_errors
+import msgspec
+
+from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index import connections, distinct, finding, identity
 from persistence.index.auditing import Audit
-from persistence.index.connections import Connections, Reader, UnusableError
+from persistence.index.connections import Connections, Reader
+from persistence.index.damage import UnusableError
 from persistence.index.finding import Found
 from persistence.index.generations import Generations
 from persistence.index.looking import Looking
@@ -45,6 +48,11 @@ _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
 _RETRY_AFTER = 2
 
+_SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
+"""What reading an index comes to whose bytes have changed where SQLite does not notice."""
+_DOUBT = 3600.0
+"""Seconds for which an index that was made anew for such an error is believed."""
+
 _NOTHING_FOUND: tuple[int, Sequence[Found]] = (0, ())
 _NO_VALUES: Sequence[str] = ()
 
@@ -66,6 +74,7 @@ class Index:
         self._open: OrderedDict[Form, Connections] = OrderedDict()
         self._lock = threading.Lock()
         self._trusted: set[str] = set()
+        self._doubted: dict[Form, float] = {}
         self._makers: dict[Form, subprocess.Popen[bytes]] = {}
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
@@ -216,10 +225,23 @@ class Index:
             raise _AgainError from error
         except sqlite3.Error as error:
             self._close(form)
-            if not connections.is_damage(error):
+            if not connections.is_damage(error, path):
                 raise connections.as_told(error, form) from error
             self._generations(form).forget(path)
             raise _AgainError from error
+        except _SENSELESS as error:
+            self._close(form)
+            if not self._is_first_doubt(form):
+                raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
+            self._generations(form).forget(path)
+            raise _AgainError from error
+
+    def _is_first_doubt(self, form: Form) -> bool:
+        """Whether an index that makes no sense is to be made anew; if that does not help, it is not the index."""
+        now = time.monotonic()
+        last = self._doubted.get(form)
+        self._doubted[form] = now
+        return last is None or now > last + _DOUBT
 
     @staticmethod
     def _restless(form: Form) -> BusyError:

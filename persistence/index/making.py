@@ -11,7 +11,7 @@ from itertools import islice
 
 from persistence.index import connections, facts, identity
 from persistence.index.building import Build, Progress
-from persistence.index.connections import UnusableError
+from persistence.index.damage import UnusableError
 from persistence.index.generations import Generations
 from persistence.index.sources import Source
 from persistence.index.taking import Taking

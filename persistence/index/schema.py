@@ -7,6 +7,8 @@ on how near its numbers are, has numbers of its own: those of ``texts``.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from functools import cache
 
 from persistence.index.records import COLUMNS
 
@@ -71,3 +73,19 @@ def tune_for_changes(connection: sqlite3.Connection) -> None:
 def tune_for_filling(connection: sqlite3.Connection) -> None:
     """Let a new index be written in large pieces, which are merged at the end."""
     tune(connection, automerge=0, crisismerge=1_000, hashsize=16 << 20)
+
+
+def is_whole(connection: sqlite3.Connection) -> bool:
+    """Whether an index has the tables that it is to have, as it says itself; raises ``sqlite3.Error``."""
+    return _said(connection) == _expected()
+
+
+@cache
+def _expected() -> list[tuple[str, str | None]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES + INDEXES)
+        return _said(connection)
+
+
+def _said(connection: sqlite3.Connection) -> list[tuple[str, str | None]]:
+    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
