@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from persistence.index import connections, facts, identity
+from persistence.index import connections, facts, identity, tally
 from persistence.index.bulk import STAGED, Bulk
 from persistence.index.damage import UnusableError
 from persistence.index.feeding import Reading, fed
@@ -131,5 +131,5 @@ def _cleared(old: sqlite3.Connection, only: int | None) -> frozenset[Name]:
 
 
 def _remove(path: str) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal", STAGED):
+    for suffix in ("", "-wal", "-shm", "-journal", STAGED, tally.BESIDE):
         files.remove(path + suffix)

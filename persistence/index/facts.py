@@ -11,6 +11,8 @@ COMPLETE = "complete"
 """Whether it has rows of all documents; otherwise it stands for one that is being built, and has none."""
 REBUILDING = "rebuilding"
 """Whether another index is being built, for which is taken down what it may miss."""
+CHANGES = "changes"
+"""How often it has been changed (``tally``)."""
 
 
 def read(connection: sqlite3.Connection, name: str) -> str | int | None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
-from persistence.index import connections, distinct, finding, identity
+from persistence.index import connections, distinct, finding, identity, tally
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
 from persistence.index.damage import UnusableError
@@ -47,6 +47,10 @@ _MAKING_RETRY_AFTER = 5
 _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
 _RETRY_AFTER = 2
+
+_LOOKS = 3
+_LOOK = 0.02
+"""Seconds between two looks whether an index is ready."""
 
 _SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
 """What reading an index comes to whose bytes have changed where SQLite does not notice."""
@@ -276,12 +280,16 @@ class Index:
 
     def _is_ready(self, used: Connections) -> bool:
         """Whether an index can be asked, which is remembered."""
-        if used.path not in self._trusted:
+        if used.path in self._trusted:
+            return True
+        for _ in range(_LOOKS):
+            changes = tally.beside(used.path)
             with used.reading() as reader:
-                if state_of(reader.connection, identity.of(self._root)) is not State.READY:
-                    return False
-            self._trusted.add(used.path)
-        return True
+                if state_of(reader.connection, identity.of(self._root), changes) is State.READY:
+                    self._trusted.add(used.path)
+                    return True
+            time.sleep(_LOOK)  # somebody may just be changing it
+        return False
 
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
         """Take in what has changed, of some documents and of definitions."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from persistence.index import connections, facts, identity
+from persistence.index import connections, facts, identity, tally
 from persistence.index.building import Build, Progress
 from persistence.index.damage import UnusableError
 from persistence.index.generations import Generations
@@ -28,13 +28,16 @@ class State(Enum):
     NONE = "none that can be used"
 
 
-def state_of(connection: sqlite3.Connection, tree: str) -> State:
-    """What an index is worth, by what it says of itself; ``tree`` is the identity of the one it is to be of."""
+def state_of(connection: sqlite3.Connection, tree: str, changes: int) -> State:
+    """What an index is worth, by what it says of itself.
+
+    ``tree`` is the identity of the one it is to be of, and ``changes`` their count beside it, taken before.
+    """
     if not facts.read(connection, facts.COMPLETE):
         return State.NONE
     said = str(facts.read(connection, facts.TREE))
     if said == tree:
-        return State.READY
+        return State.READY if tally.inside(connection) >= changes else State.NONE
     return State.EARLIER if identity.is_same_place(said, tree) else State.NONE
 
 
@@ -92,8 +95,9 @@ class Maker:
             return State.NONE
         try:
             connections.check(path)
+            changes = tally.beside(path)
             with closing(connections.connected(path)) as connection:
-                return state_of(connection, identity.of(self.root))
+                return state_of(connection, identity.of(self.root), changes)
         except (UnusableError, sqlite3.DatabaseError):
             return State.NONE
 
@@ -107,7 +111,10 @@ class Maker:
             for done in Taking(connection, self.source).verify():
                 progress(done - before)
                 before = done
+            connection.execute("BEGIN IMMEDIATE")
             facts.write(connection, facts.TREE, tree)
+            tally.settle(connection, path)
+            connection.execute("COMMIT")
 
 
 def processors() -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from persistence.index import facts
+from persistence.index import facts, tally
 from persistence.index.looking import Looking
 from persistence.index.records import Edition, prepared
 from persistence.index.rows import Name, Rows
@@ -29,13 +29,14 @@ _MERGED = 200
 class Taking:
     """Brings one index up to date with its source, by a connection that writes.
 
-    Methods raise ``sqlite3.Error`` and the domain errors of the store.
+    Methods raise ``sqlite3.Error``, ``OSError`` and the domain errors of the store.
     """
 
     def __init__(self, connection: sqlite3.Connection, source: Source) -> None:
         self._connection = connection
         self._source = source
         self._looking = Looking(connection, source)
+        self._path = str(connection.execute("PRAGMA database_list").fetchone()[2])
 
     def take_in(self, documents: Iterable[str]) -> None:
         """Take in those of some documents that have changed, with their drafts."""
@@ -91,6 +92,7 @@ class Taking:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield Change(self._connection, self._source)
+            tally.add(self._connection, self._path)
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:

@@ -39,7 +39,9 @@ _EVERYTHING = Query(size=10_000)
 
 def content(text: str, number: int, version: int = 1) -> Content:
     when = asked.instant(number * 1000)
-    return Content(version, when, when, creator=f"user{number % 3}", values={"name": (text,), "free": (f"free {text}",)})
+    return Content(
+        version, when, when, creator=f"user{number % 3}", values={"name": (text,), "free": (f"free {text}",)}
+    )
 
 
 def token(text: str) -> Query:
