@@ -19,8 +19,8 @@ _DAMAGE = frozenset(
     }
 )
 _GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
-_BY_OUR_FUNCTIONS = "user-defined function raised exception"
-"""They fail only where a card cannot be read."""
+_OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
+"""Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
 
 
 class UnusableError(Exception):
@@ -42,7 +42,7 @@ def is_damage(error: sqlite3.Error, connection: sqlite3.Connection) -> bool:
         return True
     if code & 0xFF != sqlite3.SQLITE_ERROR:
         return (code & 0xFF) in _DAMAGE
-    if _BY_OUR_FUNCTIONS in str(error):
+    if any(text in str(error) for text in _OF_DAMAGE):
         return True
     try:
         return not schema.is_whole(connection)
