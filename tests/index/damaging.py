@@ -11,11 +11,11 @@ from pathlib import Path
 from persistence.errors import BusyError, DiskError
 from persistence.index.index import Index
 from persistence.model.search import (
+    Comparison,
     ControlFilter,
     Drafts,
     Field,
     FieldFilter,
-    Comparison,
     Match,
     Query,
     Scope,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -19,20 +22,15 @@ from persistence.index import connections, facts, identity
 from persistence.index.index import Index
 from persistence.index.indexer import Indexer
 from persistence.index.pending import Pending
+from persistence.model.addresses import Form
 from persistence.model.search import (
     ControlFilter,
-    Drafts,
-    Field,
-    FieldFilter,
-    Comparison,
     Match,
     Query,
     Scope,
-    Sort,
-    WhichDrafts,
 )
 from tests.index import asked
-from tests.index.memory import FORM, Content, Memory, index_of, plain
+from tests.index.memory import FORM, Content, Memory, index_of
 
 _EVERYTHING = Query(size=10_000)
 
@@ -176,3 +174,138 @@ def test_files_that_are_lost_while_nobody_serves_are_made_anew(
     again, _ = index_of(tmp_path, memory)
     assert names(again, token("before")) == ["d1"]
     assert names(again, token("text 1")) == []
+
+
+# What a process leaves that dies, and what stands in its way.
+
+
+def test_what_a_dead_process_has_noted_is_taken_in(memory: Memory, tmp_path: Path) -> None:
+    index, pending = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+    change(memory, pending, "d1", "changed", 11)
+    change(memory, pending, "new", "new", 12)
+    pending.note(FORM, "d2")
+    memory.delete("d2")
+    pending.leave()
+    for each in (index, index_of(tmp_path, memory)[0]):
+        assert names(each) == ["new", "d1", "d4", "d3", "d0"]
+        assert names(each, token("text 1")) == []
+
+
+def test_what_cannot_be_taken_in_because_others_write_stays_noted(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LONGEST_WAIT", 0.05)
+    index, pending = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+    tried, real = threading.Semaphore(0), index.take_in
+
+    def take_in(form: Form, documents: Iterable[str]) -> None:
+        try:
+            real(form, documents)
+        finally:
+            tried.release()
+
+    monkeypatch.setattr(index, "take_in", take_in)
+    indexer = Indexer(index, pending, lambda *_: None)
+    with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        indexer.changing(FORM, "d1")
+        memory.put("d1", content("changed", 11))
+        indexer.changed(FORM, "d1")
+        assert tried.acquire(timeout=30)
+        with pytest.raises(BusyError):
+            names(index)
+        other.execute("ROLLBACK")
+    assert names(index_of(tmp_path, memory)[0], token("changed")) == ["d1"]
+    assert tried.acquire(timeout=30)  # and the indexer tries again
+
+
+def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power cut has taken what was written last, and the notes with it."""
+    index, pending = index_of(tmp_path, memory)
+    assert len(names(index)) == 5
+    index._close(FORM)  # noqa: SLF001 - all is in the one file, which is durable
+    was = file_of(tmp_path).read_bytes()
+    change(memory, pending, "d1", "changed", 11)
+    change(memory, pending, "new", "new", 12)
+    pending.note(FORM, "d2")
+    memory.delete("d2")
+    index.take_in(FORM, ["d1", "d2", "new"])
+    index._close(FORM)  # noqa: SLF001
+    pending.leave()
+    file_of(tmp_path).write_bytes(was)
+    for name in os.listdir(tmp_path / ".index/.pending"):
+        os.unlink(tmp_path / ".index/.pending" / name)
+    monkeypatch.setattr(identity, "_boot", lambda: "another")
+    for _ in range(2):
+        again, _ = index_of(tmp_path, memory)
+        assert names(again) == ["new", "d1", "d4", "d3", "d0"]
+        assert names(again, token("text 1")) == []
+
+
+def test_a_copied_tree_and_its_original_go_their_own_ways(memory: Memory, tmp_path: Path) -> None:
+    """Copied with its index, while the service runs."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    index, pending = index_of(first, memory)
+    assert len(names(index)) == 5
+    change(memory, pending, "d1", "changed", 11)
+    shutil.copytree(first, second)
+    copied = copy.deepcopy(memory)
+    other, others = index_of(second, copied)
+    assert names(index, token("changed")) == names(other, token("changed")) == ["d1"]
+    change(memory, pending, "d2", "only here", 12)
+    change(copied, others, "d3", "only there", 13)
+    assert (names(index, token("only here")), names(other, token("only here"))) == (["d2"], [])
+    assert (names(index, token("only there")), names(other, token("only there"))) == ([], ["d3"])
+
+
+def killed(work: Callable[[], object], after: float) -> bool:
+    """Whether a process that does something was killed before its end, so many seconds after it began."""
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            work()
+        os._exit(0)
+    time.sleep(after)
+    os.kill(pid, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_path: Path) -> None:
+    rng, kills = random.Random(1), 0
+    for number in range(5, 40):
+        memory.put(f"d{number}", content(f"text {number}", number))
+    for number in range(40, 80):
+        if number % 2:
+            shutil.rmtree(tmp_path / ".index", ignore_errors=True)
+        index, pending = index_of(tmp_path, memory)
+        change(memory, pending, f"d{number}", f"text {number}", number)
+        kills += killed(lambda index=index: names(index), rng.uniform(0.001, 0.04))  # type: ignore[misc]
+        again, notes = index_of(tmp_path, memory)
+        assert len(names(again)) == number + 1
+        again.take_in(FORM, [noted.document for noted in notes.outstanding()])
+        shutil.rmtree(tmp_path / ".index/.pending", ignore_errors=True)
+    assert kills > 10
+
+
+def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory, tmp_path: Path) -> None:
+    indexes = [index_of(tmp_path, memory)[0] for _ in range(4)]
+    for number in range(10):
+        maker = indexes[0].maker(FORM)
+        memory.put(f"new {number}", content("new", 20 + number))
+        pending = index_of(tmp_path, memory)[1]
+        pending.note(FORM, f"new {number}")
+        with ThreadPoolExecutor() as threads:
+            rebuilds = [
+                threads.submit(maker.rebuild, processes=1, timeout=30, progress=lambda _: None) for _ in range(2)
+            ]
+            searches = [threads.submit(names, each, token("new")) for each in indexes]
+            for each in searches:
+                assert len(each.result()) == number + 1
+            for each in rebuilds:
+                each.result()
+        pending.leave()
