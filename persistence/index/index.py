@@ -229,6 +229,8 @@ class Index:
             raise _AgainError from error
         except sqlite3.Error as error:
             self._close(form)
+            if self._generations(form).current() != path:  # another one is in its place, and its file is removed
+                raise _AgainError from error
             if not connections.is_damage(error, path):
                 raise connections.as_told(error, form) from error
             self._generations(form).forget(path)

@@ -1,0 +1,29 @@
+"""Whoever has stored something finds it, while others write, indexes are made anew and forms are published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.index.racing import Racer, plant, reindexing, republishing
+from tests.published import Planter
+from tests.service import Service, running
+
+_SECONDS = 3.0
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "documents"),
+    [(None, 10), (reindexing, 10), (reindexing, 1200), (republishing, 300)],
+    ids=["writers", "reindexing", "reindexing a large form", "republishing"],
+)
+def test_no_search_is_late(
+    disturbance: Callable[[Service], Callable[[], None]] | None, documents: int, tmp_path: Path
+) -> None:
+    plant(Planter(tmp_path / "data"), documents)
+    with running(tmp_path, workers=2) as service:
+        raced = Racer(service).run(_SECONDS, 3, disturbance(service) if disturbance else None)
+    assert raced.violations == []
+    assert raced.writes > 5
