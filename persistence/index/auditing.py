@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from persistence.errors import BusyError, disk_errors
-from persistence.index import connections, identity
+from persistence.index import connections, identity, tally
 from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.generations import Generations
 from persistence.index.making import State, state_of
@@ -217,9 +217,10 @@ class Audit:
             return None
         with suppress(OutdatedError):
             connections.check(path)
+            changes = tally.beside(path)
             connection = connections.connected(path)
             connection.execute("PRAGMA query_only = ON")
-            if state_of(connection, identity.of(self._root)) is State.READY:
+            if state_of(connection, identity.of(self._root), changes) is State.READY:
                 self._connection = connection
             else:
                 connection.close()
