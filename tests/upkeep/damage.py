@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from persistence.store.layout import INDEX, LOCKS
 from tests.upkeep.kills import copied
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, Workshop
 
@@ -178,7 +179,7 @@ def acknowledged(root: Path) -> set[str]:
         and not path.is_symlink()
         and path not in unfinished
         and not path.name.endswith((".json", ".jsonl"))
-        and ".locks" not in path.parts
+        and not {LOCKS, INDEX} & set(path.parts)
     }
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from persistence.cli import main
+from persistence.store.layout import INDEX
 
 CHANGING = (
     *("rename", "replace", "link", "symlink", "unlink", "remove", "rmdir", "mkdir"),
@@ -129,7 +130,8 @@ def copied(source: Path, target: Path) -> Path:
         return str(shutil.copy2(path, to))
 
     def shared(directory: str, names: list[str]) -> list[str]:
-        return [".locks"] if ".locks" in names and len(os.listdir(f"{directory}/.locks")) > _FEW_LOCKS else []
+        is_large = ".locks" in names and len(os.listdir(f"{directory}/.locks")) > _FEW_LOCKS
+        return [INDEX, ".locks"] if is_large else [INDEX]
 
     shutil.copytree(source, target, symlinks=True, copy_function=copy, ignore=shared)
     for locks in source.rglob(".locks"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,45 +13,68 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
+from persistence.index.noting import Noting
 from persistence.index.pending import Pending
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.services import index_of, pending_in
 from persistence.store.layout import PENDING
+from persistence.store.observing import Observer
 from persistence.store.store import Store
 from persistence.upkeep.check import Check, Inspectors
-from persistence.upkeep.findings import Remedy
+from persistence.upkeep.findings import Kind, Remedy
 from persistence.upkeep.tree import Folder, Tree
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    return furnished(tmp_path / "data")
+    """One of which the service has taken in all that was stored."""
+    made = furnished(tmp_path / "data")
+    end = time.monotonic() + 10
+    while noted(made.root) and time.monotonic() < end:
+        os.sched_yield()
+    return made
+
+
+def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
+    """A check without the command around it, which lets the index take in what was noted."""
+    tree = Tree(str(root), lock_timeout=1, observer=observer)
+    index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
+    inspectors = Inspectors.of(tree, index, deep=False)
+    return Check(tree, SVC, lambda: Store(str(root), lock_timeout=1), inspectors, frozenset(remedies))
+
+
+def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
+    """Check, and leave what is noted: what was found."""
+    noting = Noting(str(workshop.root))
+    reports = list(check_of(workshop.root, noting, *remedies).run())
+    noting.leave()
+    return [report.finding.kind for report in reports if report is not None]
 
 
 def noted(root: Path) -> set[str]:
-    """The documents that the next search has to look at: of a command that has ended."""
+    """The documents that the next search has to look at."""
     found = Pending(str(root / PENDING)).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
 
 
 def test_what_is_in_order_is_not_noted(workshop: Workshop) -> None:
-    assert workshop.check("--repair", "--adopt", "--deep").status == 0
+    assert looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT) == []
     assert noted(workshop.root) == set()
 
 
 def test_what_is_only_found_is_not_noted(workshop: Workshop) -> None:
     workshop.file(DATA).write_bytes(OLD)
     workshop.file(f"{DRAFT}.json").unlink()
-    assert len(workshop.check().findings) == 2
+    assert len(looked_after(workshop)) == 2
     assert noted(workshop.root) == set()
 
 
 def test_an_adoption_is_noted(workshop: Workshop) -> None:
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
-    workshop.check("--adopt")
+    looked_after(workshop, Remedy.ADOPT)
     assert noted(workshop.root) == {"document"}
 
 
@@ -58,7 +83,7 @@ def test_a_document_that_was_put_there_is_noted(workshop: Workshop) -> None:
     for sidecar in workshop.file("app/form/data/copy").rglob("*.json"):
         sidecar.unlink()
     shutil.rmtree(workshop.file("app/form/data/copy/.history"))
-    workshop.check("--adopt")
+    looked_after(workshop, Remedy.ADOPT)
     assert noted(workshop.root) == {"copy"}
 
 
@@ -66,7 +91,7 @@ def test_repairs_are_noted(workshop: Workshop) -> None:
     workshop.file(f"{DATA}.json").write_bytes(b"{")
     workshop.file(f"{DELETED}.json").unlink()
     workshop.file(f"{DRAFT}.json").write_bytes(b"")
-    workshop.check("--repair", "--adopt")
+    looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT)
     assert noted(workshop.root) == {"document", "deleted", "draft"}
 
 
@@ -77,14 +102,14 @@ def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> Non
     sidecar.write_text(
         sidecar.read_text().replace(str(workshop.sidecar(DRAFT)["modified"]), "2001-02-03T04:05:06.789Z")
     )
-    assert ("outdated-draft", "app/form/draft/document") in workshop.check("--repair").kinds
+    assert Kind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
     assert not stale.exists()
     assert noted(workshop.root) == {"document"}
 
 
 def test_definitions_are_not_noted(workshop: Workshop) -> None:
     workshop.file(FORM).write_bytes(b"<h/>")
-    assert workshop.check("--adopt").status == 3
+    assert looked_after(workshop, Remedy.ADOPT) == [Kind.EDITED]
     assert noted(workshop.root) == set()
 
 
@@ -113,15 +138,7 @@ def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: 
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
     workshop.file(ATTACHMENT).write_bytes(b"edited too")
     listener = Listener(workshop.root)
-    tree = Tree(str(workshop.root), lock_timeout=1, observer=listener)
-    pending = pending_in(tree.root)
-    check = Check(
-        tree,
-        SVC,
-        lambda: Store(str(workshop.root), lock_timeout=1),
-        Inspectors.of(tree, index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending), deep=False),
-        frozenset({Remedy.ADOPT}),
-    )
+    check = check_of(workshop.root, listener, Remedy.ADOPT)
     list(check.run())
     assert check.tally.mended == 2
     assert listener.told == [("changing", "document", False), ("changed", "document", True)]
@@ -139,8 +156,7 @@ def test_restoring_drops_the_index_of_a_tree_that_was_here_before(workshop: Work
 
 
 def test_a_backup_leaves_the_index_out(workshop: Workshop, tmp_path: Path) -> None:
-    workshop.file(".index/app/form").mkdir(parents=True)
-    workshop.file(".index/app/form/current").touch()
+    assert list(workshop.file(".index/app/form").iterdir())
     run("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
     assert not [path for path in (tmp_path / "backups").rglob("*") if path.name in {".index", "current"}]
     assert workshop.check().findings == []

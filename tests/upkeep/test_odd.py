@@ -148,7 +148,7 @@ def test_names_that_cannot_be_asked_for_are_not_taken_in(workshop: Workshop) -> 
 def test_documents_that_share_their_files_are_taken_in_each_for_itself(workshop: Workshop) -> None:
     document = workshop.file(DOCUMENT)
     shutil.copytree(document, document.with_name("twin"), copy_function=os.link)
-    assert workshop.check("--deep").findings == []
+    assert set(workshop.check("--deep").kinds) <= {("index-stale", "app/form/data/twin")}
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
     assert workshop.check("--adopt").status == 3
     assert workshop.check("--deep").findings == []
