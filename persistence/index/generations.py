@@ -64,10 +64,13 @@ class Generations:
                 files.remove(path)
 
     def left(self) -> list[str]:
-        """The files that are not in use, and that nobody is making: what was killed while it made one has left them."""
+        """The files beside the one in use that nobody is making: who was killed while he made one has left them.
+
+        Where none is in use, whoever makes the next one removes the others.
+        """
         try:
             with locks.alone(self._lock, _BUSY):
-                return self._others()
+                return self._others() if self.current() else []
         except (FileNotFoundError, BusyError):
             return []
 
