@@ -1,0 +1,232 @@
+"""``persistence reindex``: the index made anew, with the service running or not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import StartupError
+from persistence.index.generations import Generations
+from persistence.index.reindexing import reported
+from persistence.index.work import Work
+from persistence.store.layout import Layout
+from tests import orders
+from tests.cli.looking import Place
+from tests.orders import ORDER
+from tests.published import Planter
+from tests.service import PUBLIC, Service, running
+from tests.upkeep.workshop import Workshop
+
+COMMAND = (sys.executable, "-m", "persistence.cli")
+MANY = 1_500
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The tree of the vectors, without an index."""
+    orders.plant(Planter(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def many(root: Path) -> Path:
+    """A tree that several processes read."""
+    for number in range(MANY):
+        shutil.copytree(root / "acme/order/data/d-1", root / f"acme/order/data/c-{number}")
+    return root
+
+
+def reindex(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: it forks."""
+    command = [*COMMAND, "reindex", "--data", str(root), *arguments]
+    return subprocess.run(command, cwd=root.parent, capture_output=True, text=True, timeout=60, check=False)
+
+
+def current(root: Path) -> str | None:
+    return Generations(Layout(str(root)), ORDER).current()
+
+
+def found(service: Service, version: str = "all") -> list[str]:
+    headers = {"Svc-Form-Definition-Version": version, "Svc-Username": "bob"}
+    answer = service.raw("POST", f"{PUBLIC}/search/acme/order", headers, b"<search/>")
+    assert answer.status == 200, answer.cause
+    return orders.found(answer.body)
+
+
+EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
+
+
+def test_it_says_how_many_documents_of_how_many_forms_and_how_fast(root: Path) -> None:
+    Planter(root).save("acme/other", "d", b"<d/>", "2024-05-06T08:00:00.000Z")
+    done = reindex(root)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(
+        r"reindexed 6 documents and drafts of 2 forms in [\d.]+ s \([\d,]+ a second\)", done.stderr.strip()
+    )
+    assert current(root) is not None
+
+
+def test_one_form_is_made_anew_and_another_left_as_it_is(root: Path) -> None:
+    Planter(root).save("acme/other", "d", b"<d/>", "2024-05-06T08:00:00.000Z")
+    done = reindex(root, "acme/order")
+    assert "5 documents and drafts of 1 form " in done.stderr
+    assert not (root / ".index/acme/other").exists()
+    before = current(root)
+    assert reindex(root, "acme/order").returncode == 0
+    assert current(root) not in {None, before}
+    assert sum(path.suffix == ".sqlite" for path in (root / ".index/acme/order").iterdir()) == 1
+
+
+def test_documents_of_a_deleted_version_come_back(root: Path, tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        assert found(service) == EVERY
+        service.put("acme/order/form/form.xhtml", orders.definition(), Form_Definition_Version=2)
+        for version in (2, 1):
+            assert service.delete("acme/order/form/form.xhtml", Form_Definition_Version=version).status == 204
+        assert found(service) == []
+        assert reindex(root, "acme/order/2").returncode == 0
+        assert found(service) == []
+        assert reindex(root, "acme/order/1").returncode == 0
+        assert found(service) == EVERY
+
+
+def test_verifying_takes_in_what_differs_and_makes_nothing_anew(root: Path, tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        assert found(service) == EVERY
+        before = current(root)
+        shutil.rmtree(root / "acme/order/data/d-1")
+        shutil.copytree(root / "acme/order/data/d-2", root / "acme/order/data/d-9")
+        done = reindex(root, "--verify")
+        assert re.match(r"compared 5 documents and drafts of 1 form in ", done.stderr)
+        assert current(root) == before
+        assert sorted(found(service)) == ["d-2", "d-3", "d-3°", "d-4°", "d-9"]
+
+
+def test_verifying_makes_an_index_where_there_is_none(root: Path) -> None:
+    assert reindex(root, "--verify").returncode == 0
+    assert current(root) is not None
+    assert Workshop(root).check("--deep").findings == []
+
+
+def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) -> None:
+    """All that is acknowledged is found afterwards, and the old index answers until then."""
+    assert reindex(many).returncode == 0
+    with running(tmp_path, threads=4) as service:
+        command = [*COMMAND, "reindex", "--data", str(many)]
+        stored, states = 0, set()
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None:
+                body = b"<form><customer><name>Written</name></customer></form>"
+                headers = {"Form_Definition_Version": 1}
+                assert service.put(f"acme/order/data/w-{stored}/data.xml", body, **headers).status == 201
+                stored += 1
+                said = service.raw(
+                    "POST", f"{PUBLIC}/search/acme/order", {}, b"<search><query>written</query></search>"
+                )
+                assert said.status == 200, said.cause
+                assert f'search-total="{stored}"'.encode() in said.body
+                status = service.raw("GET", f"{PUBLIC}/reindex/status")
+                states.add(b'"indexing"' in status.body)
+            assert process.returncode == 0
+        assert stored > 2
+        assert True in states
+        said = service.raw("POST", f"{PUBLIC}/search/acme/order", {}, b"<search><query>written</query></search>")
+        assert f'search-total="{stored}"'.encode() in said.body
+    assert Workshop(many).check("--deep").findings == []
+
+
+def test_the_second_of_two_waits(root: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        (root / ".index").mkdir(exist_ok=True)
+        stack.enter_context(reported(Work(str(root), ())))
+        command = [*COMMAND, "reindex", "--data", str(root)]
+        with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "waiting for another index that is being made\n"
+            assert process.poll() is None
+            assert current(root) is None
+            stack.close()
+            assert process.wait(30) == 0
+    assert current(root) is not None
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many: Path, sign: signal.Signals) -> None:
+    assert reindex(many).returncode == 0
+    before = current(many)
+    command = [*COMMAND, "reindex", "--data", str(many)]
+    with subprocess.Popen(
+        command, cwd=many.parent, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not list((many / ".index/acme/order").glob("*-staged")):
+            assert process.poll() is None
+        if sign is signal.SIGINT:
+            os.killpg(process.pid, sign)  # as a terminal does
+        else:
+            process.send_signal(sign)
+        assert process.stderr is not None
+        said = process.stderr.read()  # ends when the last process has that has it open
+        assert process.wait(30) != 0
+    assert "Traceback" not in said
+    assert current(many) == before
+    assert [kind for kind, _ in Workshop(many).check("--repair").kinds] in ([], ["stray-temporary"] * 2)
+    assert Workshop(many).check("--deep").findings == []
+    assert reindex(many).returncode == 0
+
+
+def test_a_terminal_gets_a_progress_bar(many: Path) -> None:
+    terminal, theirs = pty.openpty()
+    command = [*COMMAND, "reindex", "--data", str(many)]
+    with subprocess.Popen(command, cwd=many.parent, stderr=theirs):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while chunk := os.read(terminal, 4096):
+                shown += chunk
+    os.close(terminal)
+    total = str(MANY + 5).encode()
+    assert b"reindexing" in shown
+    assert total + b"/" + total in shown
+    assert b"reindexed 1,505 documents" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("acme/none",), 1, "acme/none does not exist"),
+        (("none/order",), 1, "none/order does not exist"),
+        (("acme/order/7",), 1, "acme/order has no version 7"),
+        (("acme",), 2, "acme is not APP/FORM or APP/FORM/VERSION"),
+        (("acme/order/x",), 2, "'x' is no version of a form"),
+        (("acme/order/1/2",), 2, "is not APP/FORM"),
+        ((".x/y",), 2, "must not start with a dot"),
+        (("/",), 2, "is not APP/FORM"),
+        (("acme/order/1", "--verify"), 2, "leave the VERSION out"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    root: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    done = reindex(root, *arguments)
+    assert done.returncode == status
+    assert said in done.stderr.splitlines()[-1]
+    assert status == 2 or len(done.stderr.splitlines()) == 1
+    assert current(root) is None
+
+
+def test_only_the_owner_of_the_tree_may(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(root)
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(root).st_uid + 1)
+    for command in (("reindex",), ("search", "acme/order")):
+        done = place.run(*command)
+        assert isinstance(done.exception, StartupError)
+        assert "run this as that user" in str(done.exception)

@@ -1,0 +1,182 @@
+"""``persistence search``: what a search over HTTP finds, for who may see everything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persistence.cli import commands
+from persistence.errors import NotFoundError
+from tests import orders
+from tests.orders import ORDER
+from tests.published import PERMISSIONS, Planter
+from tests.searches import NAME, PRODUCT, STATUS, TOPICS
+
+EMAIL = "customer/email"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    orders.plant(Planter(tmp_path))
+    return tmp_path
+
+
+def search(root: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["search", "--data", str(root), *arguments])
+
+
+def names(root: Path, *arguments: str) -> list[str]:
+    """The documents that are found, drafts with a ring."""
+    done = search(root, "acme/order", "--json", *arguments)
+    assert done.exit_code == 0, (done.output, done.exception)
+    hits = [json.loads(line) for line in done.stdout.splitlines()]
+    return [hit["document"] + ("°" if hit["draft"] else "") for hit in hits]
+
+
+EVERY = ["d-4°", "d-3°", "d-2", "d-3", "d-1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ((), EVERY),
+        (("100%",), ["d-2"]),
+        (("CALL",), ["d-1"]),
+        ((" call back ",), ["d-1"]),
+        (("customer",), []),
+        (("--path", f"{PRODUCT}=valve_"), ["d-1"]),
+        (("--path", f"{PRODUCT}=VALVE"), ["d-2", "d-1"]),
+        (("--path", f"{STATUS}=open", "--match", "exact"), ["d-4°", "d-3°", "d-3", "d-1"]),
+        (("--path", f"{STATUS}=Open", "--match", "exact"), []),
+        (("--path", f"{TOPICS}=GREEN red", "--match", "token"), ["d-1"]),
+        (("--path", f"{TOPICS}=red", "--path", f"{NAME}=o"), ["d-3"]),
+        (("--path", "customer[1]/name[1]=zoe b"), ["d-3°"]),
+        (("--path", NAME), EVERY),
+        (("--path", f"{NAME}= "), EVERY),
+        (("--path", "no/such=x"), []),
+        (("--path", f"{NAME}=a=b"), []),
+        (("--sort", NAME, "--drafts", "exclude"), ["d-1", "d-2", "d-3"]),
+        (("--sort", NAME, "--descending", "--drafts", "exclude"), ["d-3", "d-2", "d-1"]),
+        (("--sort", "created", "--drafts", "exclude"), ["d-1", "d-2", "d-3"]),
+        (("--sort", "workflow-stage", "--descending", "--drafts", "exclude"), ["d-2", "d-3", "d-1"]),
+        (("--drafts", "only"), ["d-4°", "d-3°"]),
+        (("--page-size", "2"), ["d-4°", "d-3°"]),
+        (("--page-size", "2", "--page", "3"), ["d-1"]),
+        (("--page-size", "2", "--page", "4"), []),
+        (("--page-size", "1000000", "--page", "1000000000"), []),
+        (("--version", "1"), EVERY),
+        (("--version", "2"), []),
+        (("--version", "all"), EVERY),
+    ],
+)
+def test_it_finds_what_is_asked_for(root: Path, arguments: tuple[str, ...], found: list[str]) -> None:
+    assert names(root, *arguments) == found
+
+
+def test_without_a_version_it_is_the_latest_published_one(root: Path) -> None:
+    Planter(root).define(str(ORDER), 2, orders.definition(), "2024-06-01T00:00:00.000Z")
+    assert names(root) == []
+    assert names(root, "--version", "1") == EVERY
+
+
+def test_permissions_do_not_count(root: Path) -> None:
+    Planter(root).define(str(ORDER), 1, orders.definition(PERMISSIONS), "2024-06-01T00:00:00.000Z")
+    assert names(root) == EVERY
+
+
+def test_a_table_has_a_column_for_each_path(root: Path) -> None:
+    done = search(root, "acme/order", "--path", PRODUCT, "--path", f"{NAME}=a", "--drafts", "exclude")
+    assert [" ".join(line.split()) for line in done.stdout.splitlines()] == [
+        f"DOCUMENT VERSION CREATED BY MODIFIED BY {PRODUCT} {NAME}",
+        "d-1 1 2024-05-01T10:00:00Z ann 2024-05-01T10:00:00Z ann Pump A, Valve_9 Ada",
+    ]
+    assert done.stderr == "1 found, 1 to 1 shown\n"
+
+
+def test_json_has_all_that_is_known(root: Path) -> None:
+    done = search(root, "acme/order", "--json", "--path", f"{NAME}=bob")
+    assert json.loads(done.stdout) == {
+        "document": "d-2",
+        "draft": False,
+        "version": 1,
+        "created": "2024-05-02T10:00:00.000Z",
+        "creator": "bob",
+        "group": "support",
+        "modified": "2024-05-04T09:30:00.000Z",
+        "modifier": "cid",
+        "stage": "review",
+        "values": {
+            NAME: ["Bob"],
+            TOPICS: ["green"],
+            EMAIL: ["bob@Example.org"],
+            STATUS: ["closed"],
+            PRODUCT: ["valve b"],
+        },
+    }
+    assert done.stderr == "1 found, 1 to 1 shown\n"
+
+
+def test_it_says_how_many_there_are_and_which_are_shown(root: Path) -> None:
+    said = [search(root, "acme/order", "--page-size", "2", "--page", page).stderr for page in ("2", "3", "9")]
+    assert said == [
+        "5 found, 3 to 4 shown\n",
+        "5 found, 5 to 5 shown\n",
+        "5 found, none of them on this page\n",
+    ]
+    nothing = search(root, "acme/order", "nowhere")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "0 found\n")
+
+
+def test_a_path_that_is_not_indexed_is_said(root: Path) -> None:
+    done = search(root, "acme/order", "--path", "customer/notes=call", "--sort", "customer/nam")
+    assert done.stderr.splitlines() == [
+        "no indexed control has the path customer/notes: persistence show acme/order lists them",
+        "no indexed control has the path customer/nam: persistence show acme/order lists them",
+        "0 found",
+    ]
+
+
+def test_what_could_command_the_terminal_is_not_printed(root: Path) -> None:
+    body = "<form><customer><name>\u202eevil\n</name></customer></form>".encode()
+    Planter(root).save(str(ORDER), "d-5", body, "2024-07-01T00:00:00.000Z")
+    done = search(root, "acme/order", "evil", "--path", NAME)
+    assert "\N{REPLACEMENT CHARACTER}evil\N{REPLACEMENT CHARACTER}" in done.stdout
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_form_without_documents_has_none_and_gets_no_index(tmp_path: Path) -> None:
+    Planter(tmp_path).define(str(ORDER), 1, orders.definition(), orders.PUBLISHED)
+    assert names(tmp_path) == []
+    assert not (tmp_path / ".index/acme").exists()
+
+
+def test_documents_are_read_anew_when_the_definition_has_changed(root: Path) -> None:
+    assert names(root, "--path", f"{EMAIL}=example") == ["d-2", "d-1"]
+    body = orders.definition().replace(b'class="fr-search"', b"")
+    Planter(root).define(str(ORDER), 1, body, "2024-06-01T00:00:00.000Z")
+    assert names(root, "--path", f"{EMAIL}=example") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("acme",), "acme is not APP/FORM"),
+        (("acme/order/1",), "--version says which"),
+        (("acme/order", "--version", "next"), "'next' is no version"),
+        (("acme/order", "--version", "0"), "'0' is no version"),
+        ((".x/y",), "must not start with a dot"),
+        (("acme/order", "--page", "0"), "--page"),
+        (("acme/order", "--match", "like"), "--match"),
+    ],
+)
+def test_wrong_usage_is_said(root: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = search(root, *arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_a_form_that_there_is_not_is_said(root: Path) -> None:
+    assert isinstance(search(root, "acme/none").exception, NotFoundError)
