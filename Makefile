@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep check bench bench-upkeep bench-forms clean
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-connections: install ## smuggled requests, slow clients, 10,000 connections
 
 test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
 	$(BIN)/python -m tests.upkeep
+
+test-index: install ## search while others write, reindex and publish, and with a damaged index (4 min)
+	$(BIN)/python -m tests.index
 
 check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/ruff check .

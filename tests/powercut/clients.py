@@ -50,6 +50,7 @@ class Client:
             self.publish_over,
             self.attach_to_definition,
             self.delete,
+            self.search,
         )
 
     def act(self) -> None:
@@ -110,6 +111,11 @@ class Client:
             self._delete(self._rng.choice(sorted(mine)))
         else:
             self.save()
+
+    def search(self) -> None:
+        """A search, so that there is an index to be lost; what it finds is judged after the cut."""
+        answer = self._service.raw("POST", f"/search/{FORM}", {"Content-Type": _XML}, b"<search/>")
+        _accepted(answer, 200, 503)
 
     def _may_go(self, resource: Resource) -> bool:
         return "/shared-" not in resource.path and resource.main in self._living

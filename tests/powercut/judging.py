@@ -7,11 +7,15 @@ import hashlib
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPMessage
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Protocol
+from xml.etree import ElementTree as ET
 
 from click.testing import CliRunner
 from werkzeug.test import Client
@@ -19,6 +23,7 @@ from werkzeug.test import Client
 from persistence.app import create_app, open_store
 from persistence.cli import commands
 from persistence.errors import DamagedError
+from persistence.index import identity
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.settings import Settings
@@ -39,6 +44,11 @@ class Asks(Protocol):
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
         """One request to a path below ``crud/``; ``own`` headers get the prefix."""
+
+    def raw(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """One request to any path."""
 
 
 @dataclass(slots=True)
@@ -62,11 +72,15 @@ class InProcess:
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
     ) -> Answer:
         """One request to the application."""
-        sent = [
-            *(headers or {}).items(),
-            *((f"Svc-{name.replace('_', '-')}", str(value)) for name, value in own.items()),
-        ]
-        response = self._client.open(f"/crud/{path}", method=method, data=body, headers=sent, buffered=True)
+        sent = dict(headers or {})
+        sent.update({f"Svc-{name.replace('_', '-')}": str(value) for name, value in own.items()})
+        return self.raw(method, f"/crud/{path}", sent, body)
+
+    def raw(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """One request to the application."""
+        response = self._client.open(path, method=method, data=body, headers=[*(headers or {}).items()], buffered=True)
         fields = HTTPMessage()
         for name, value in response.headers:
             fields[name] = value
@@ -74,18 +88,25 @@ class InProcess:
 
 
 def prepare_process(log: str) -> None:
-    """Make this process one that judges: Ctrl-C is for the process that mounts, and requests are logged to a file."""
+    """Make this process one that judges: Ctrl-C is for the process that mounts, and requests are logged to a file.
+
+    The index takes a picture for the disk itself after a start of the machine: it compares what is left of it with the
+    tree, where it would make the index of a copy anew.
+    """
+    identity.is_same_place = lambda *_: True
+    identity._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()  # what is imported by now stays; looking through it again for each disk takes longer than the rest
     sys.stderr = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the process lives
 
 
 def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
-    """Start the service in this process, and judge it; afterwards nothing holds the disk."""
-    try:
-        return _started_and_judged(data, expected)
-    finally:
-        gc.collect()  # an application refers to itself, and its store holds a lock file open
+    """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk.
+
+    The thread that looks after the index, and what it has open, end with the fork only.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as fork:
+        return fork.submit(_started_and_judged, data, expected).result()
 
 
 def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
@@ -112,7 +133,7 @@ def check_and_repair(data: Path) -> list[str]:
     try:
         return list(_check_faults(data))
     finally:
-        gc.collect()  # as above
+        gc.collect()  # an application refers to itself, and its store holds a lock file open
 
 
 def _check_faults(data: Path) -> Iterator[str]:
@@ -163,6 +184,7 @@ class _Judge:
             if resource == resource.main or self._is_served(resource):
                 self._note(resource, self._older_faults(self._expected[resource], current))
             self._note(resource, self._removal_faults(self._expected[resource].states[current]))
+        self._note(_SEARCHED, self._search_faults())
         for resource in self._to_rewrite():
             self._note(resource, self._write_faults(resource))
         self._note(_NEW, self._write_faults(_NEW))
@@ -249,6 +271,33 @@ class _Judge:
             if self._found.get(each.resource, remover) < remover < len(each.states):
                 yield "the draft is gone, and the change that removes it is not there"
 
+    def _search_faults(self) -> Iterator[str]:
+        """A search must find what is served, and nothing else."""
+        served = {}
+        for resource, current in self._found.items():
+            state = self._expected[resource].states[current]
+            if resource.path.startswith(f"{FORM}/") and resource == resource.main and state.revision is not None:
+                served[resource.path.split("/")[3], resource.is_draft] = state.instant
+        answer = self._searched()
+        if answer.status != 200:
+            yield f"a search is answered {answer.status}: {answer.cause}"
+            return
+        found = {
+            (each.attrib["name"], each.attrib["draft"] == "true"): each.attrib["last-modified"]
+            for each in ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
+        }
+        if found != served:
+            differing = sorted({*found.items()} ^ {*served.items()})
+            yield f"a search finds other than what is there: {differing[:3]}"
+
+    def _searched(self) -> Answer:
+        headers = {"Content-Type": "application/xml", "Svc-Username": "judge"}
+        while True:
+            answer = self._service.raw("POST", f"/search/{FORM}", headers, _ALL)
+            if answer.status != 503:
+                return answer
+            time.sleep(0.1)
+
     def _to_rewrite(self) -> list[Resource]:
         """Those with the most revisions, the last of which may still be on its way."""
         found = [resource for resource in self._found if resource == resource.main and not resource.is_draft]
@@ -271,6 +320,8 @@ class _Judge:
             yield from self._older_faults(Expected(resource, each.states[before : before + 1], 0), 1)
 
 
+_SEARCHED = Resource(f"{FORM}/data")
+_ALL = b"<search><page-size>9999</page-size></search>"
 _NEW = Resource(f"{FORM}/data/after-the-cut/data.xml")
 
 
