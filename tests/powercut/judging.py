@@ -103,10 +103,14 @@ def prepare_process(log: str) -> None:
 def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
     """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk.
 
-    The thread that looks after the index, and what it has open, end with the fork only.
+    The thread that looks after the index, and the notes of what it has to take in, end with their process only.
     """
-    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as fork:
+    with _fork() as fork:
         return fork.submit(_started_and_judged, data, expected).result()
+
+
+def _fork() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("fork"))
 
 
 def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
@@ -130,21 +134,19 @@ def check_and_repair(data: Path) -> list[str]:
 
     Leftovers of interrupted writes are no fault; damage is.
     """
-    try:
-        return list(_check_faults(data))
-    finally:
-        gc.collect()  # an application refers to itself, and its store holds a lock file open
+    with _fork() as fork:
+        return fork.submit(_check_faults, data).result()
 
 
-def _check_faults(data: Path) -> Iterator[str]:
-    code, damage = _check(data)
-    yield from damage
+def _check_faults(data: Path) -> list[str]:
+    code, faults = _check(data)
     if code == _NOTHING_FOUND:
-        return
+        return faults
     for option, codes in (("--repair", (_NOTHING_FOUND, _ALL_REPAIRED)), ("--deep", (_NOTHING_FOUND,))):
         code, damage = _check(data, option)
         if damage or code not in codes:
-            yield f"persistence check {option} ends with {code}: {damage}"
+            faults.append(f"persistence check {option} ends with {code}: {damage}")
+    return faults
 
 
 def _check(data: Path, *options: str) -> tuple[int, list[str]]:
