@@ -1,8 +1,10 @@
 """The README's tour, literally: every line of it runs, and does what the text says."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,19 @@ def shell(heading: str) -> str:
     return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
 
 
-def run(script: str, directory: Path, port: int) -> str:
+def run(script: str, directory: Path, port: int, data: Path) -> str:
     """What lines of the README print, with the service and the files of a test."""
     script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("/tmp/", f"{directory}/")
     script = script.replace('cd "$(git rev-parse --show-toplevel)"', f"cd {directory}")
+    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    environment = {**os.environ, "PERSISTENCE_DATA": str(data)}
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -38,7 +47,7 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         (tmp_path / "var").mkdir()
         (tmp_path / "var/data").symlink_to(service.data)
-        output = run(shell("A five-minute tour"), tmp_path, service.port)
+        output = run(shell("A five-minute tour"), tmp_path, service.port, service.data)
     assert statuses(output) == ["201", "201", "201", "201", "204", "412", "200", "200", "404", "204"]
     assert "same bytes" in output
     assert "var/data/hr/leave/form/1/form.xhtml.json" in output
@@ -48,9 +57,13 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the example uses curl, which is not installed")
-def test_the_example_of_permissions_works_literally(tmp_path: Path) -> None:
+def test_the_examples_of_permissions_and_searches_work_literally(tmp_path: Path) -> None:
     with running(tmp_path) as service:
-        output = run(shell("The interface"), tmp_path, service.port)
-    assert statuses(output) == ["200", "201", "200", "403"]
+        output = run(shell("The interface"), tmp_path, service.port, service.data)
+    assert statuses(output) == ["200", "201", "200", "403", "200"]
     assert "<published-version>1</published-version>" in output
+    assert re.findall(r'search-total="(\d+)"', output) == ["2", "3"]
+    assert re.findall(r'name="to-([^"]+)"', output) == ["Lisbon", "Paris", "New-York", "Lisbon"]
+    assert "<value>Lisbon</value><value>New York</value><value>Paris</value>" in output
+    assert re.findall(r"to-(\S+) +.*(?:Paris|Lisbon|New York)", output.rpartition("</distinct-values>")[2]) != []
     assert output.count("Svc-Operations: create read update list") == 2
