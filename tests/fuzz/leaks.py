@@ -100,8 +100,21 @@ def _held(service: Service) -> Held:
 
 def _worker(pid: int) -> Worker:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
-    return Worker(pid, len(descriptors), int(status["Threads"]), int(status["VmRSS"].split()[0]))
+    return Worker(
+        pid, sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir())), int(status["Threads"]), _rss(status)
+    )
+
+
+def _rss(status: dict[str, str]) -> int:
+    return int(status["VmRSS"].split()[0])
+
+
+def _counts_as_open(descriptor: Path) -> bool:
+    """Whether a file is not one of an index: those stay open for the next search, of so many forms and no more."""
+    try:
+        return "/.index/" not in str(descriptor.readlink())
+    except FileNotFoundError:
+        return False
 
 
 def _counts(held: Held) -> object:
