@@ -93,7 +93,7 @@ def _read_row(run: Run) -> Sequence[object]:
 def _real() -> Iterator[str]:
     stories: list[tuple[str, Callable[[Path], Story]]] = [
         *((f"full: {room.kind.title}", partial(fill_up, room)) for room in ROOMS),
-        *((f"read-only: {kind.title}", partial(turn_read_only, kind)) for kind in (disks.EXT4, disks.TMPFS)),
+        (f"read-only: {disks.EXT4.title}", partial(turn_read_only, disks.EXT4)),
         *((f"min_free: {kind.title}", partial(pass_the_floor, kind)) for kind in (disks.EXT4, disks.TMPFS)),
         ("few descriptors", run_out),
     ]

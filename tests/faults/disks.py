@@ -70,9 +70,16 @@ def require(kind: Kind, directory: Path) -> None:
         pytest.skip(f"{kind.title} cannot be mounted here: {error}")
 
 
-def remount(point: Path, option: str) -> None:
-    """Mount again what is mounted, as ``ro`` or ``rw``."""
-    _run("mount", "-o", f"remount,{option}", str(point))
+def turn_read_only(point: Path) -> None:
+    """Let an ext4 give up as it does on an error of its disk, whoever has files open."""
+    _run("mount", "-o", "remount,errors=remount-ro,abort", str(point))
+
+
+def mount_anew(point: Path) -> None:
+    """Unmount what nobody has files open of, and mount it again."""
+    device = _run("findmnt", "--noheadings", "--output", "SOURCE", str(point)).strip()
+    _run("umount", str(point))
+    _run("mount", device, str(point))
 
 
 def fill(path: Path) -> None:
