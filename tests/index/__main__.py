@@ -16,16 +16,16 @@ from tests.published import Planter
 from tests.service import running
 from tests.table import table
 
-_SECONDS = 20.0
+_SECONDS = 10.0
 _WRITERS = 4
-_DAMAGES = 100
+_DAMAGES = 40
 
 _RACES = (
     ("nothing else", None, 10),
     ("reindexing", reindexing, 10),
-    ("reindexing", reindexing, 2_500),
+    ("reindexing", reindexing, 1_500),
     ("publishing other controls", republishing, 300),
-    ("publishing other controls", republishing, 2_500),
+    ("publishing other controls", republishing, 1_500),
 )
 _RACE_HEADINGS = (
     *("beside", "times", "documents", "writes", "searches", "told to come back", "longest wait, s", "violations"),
