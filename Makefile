@@ -46,7 +46,7 @@ test-connections: install ## smuggled requests, slow clients, 10,000 connections
 test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
 	$(BIN)/python -m tests.upkeep
 
-test-index: install ## search while others write, reindex and publish, and with a damaged index (4 min)
+test-index: install ## search while others write, reindex and publish, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
 
 check: install ## lint (ruff), types (mypy strict) and layering
