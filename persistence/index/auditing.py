@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from persistence.errors import BusyError, disk_errors
@@ -193,7 +194,7 @@ class Audit:
 
     def _asked(self, work: Callable[[sqlite3.Connection], T]) -> T | Discrepancy | None:
         """What is read in the index in use; ``None`` where there is none that is to be compared."""
-        for _ in range(_LOOKS):
+        for look in range(_LOOKS):
             with disk_errors("looking at the index of", self._source.form):
                 path = self._generations.current()
                 try:
@@ -202,8 +203,11 @@ class Audit:
                 except (UnusableError, sqlite3.Error) as error:
                     self.close()
                     if isinstance(error, sqlite3.Error) and not connections.is_damage(error, path or ""):
-                        raise connections.as_told(error, self._source.form) from error
-                    if self._generations.current() == path:
+                        # Others open and close it all the time, which may be in the way for a moment.
+                        self._path = None
+                        if look == _LOOKS - 1:
+                            raise connections.as_told(error, self._source.form) from error
+                    elif self._generations.current() == path:
                         return Discrepancy(Fault.BROKEN, _cause(error))
         return None
 
@@ -244,8 +248,8 @@ def _written(connection: sqlite3.Connection, expected: Prepared, row: int, text:
     rest = connection.execute("SELECT c0 FROM rests_content WHERE id = ?", (text,)).fetchone()
     if of != (row,) or fields != expected.fields or rest != (expected.rest,):
         return "the index has other text of it"
-    columns = [("fields", f"{{{name}}} : ", said) for name, said in zip(FIELDS, fields, strict=True)]
-    for table, column, said in (*columns, ("rests", "", expected.rest)):
+    columns = (("fields", f"{{{name}}} : ", said) for name, said in zip(FIELDS, fields, strict=True) if said)
+    for table, column, said in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
         if not _is_met(connection, table, column, text, said or ""):
             return "the index does not find its text"
     return None

@@ -28,6 +28,7 @@ from tests.upkeep.workshop import Workshop
 
 COMMAND = (sys.executable, "-m", "persistence.cli")
 MANY = 1_500
+WRITTEN = b"<search><query>written</query></search>"
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_verifying_takes_in_what_differs_and_makes_nothing_anew(root: Path, tmp_
         shutil.rmtree(root / "acme/order/data/d-1")
         shutil.copytree(root / "acme/order/data/d-2", root / "acme/order/data/d-9")
         done = reindex(root, "--verify")
-        assert re.match(r"compared 5 documents and drafts of 1 form in ", done.stderr)
+        assert re.match(r"compared \d documents and drafts of 1 form in ", done.stderr)
         assert current(root) == before
         assert sorted(found(service)) == ["d-2", "d-3", "d-3°", "d-4°", "d-9"]
 
@@ -129,9 +130,7 @@ def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) ->
                 headers = {"Form_Definition_Version": 1}
                 assert service.put(f"acme/order/data/w-{stored}/data.xml", body, **headers).status == 201
                 stored += 1
-                said = service.raw(
-                    "POST", f"{PUBLIC}/search/acme/order", {}, b"<search><query>written</query></search>"
-                )
+                said = service.raw("POST", f"{PUBLIC}/search/acme/order", {}, WRITTEN)
                 assert said.status == 200, said.cause
                 assert f'search-total="{stored}"'.encode() in said.body
                 status = service.raw("GET", f"{PUBLIC}/reindex/status")
@@ -139,7 +138,7 @@ def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) ->
             assert process.returncode == 0
         assert stored > 2
         assert True in states
-        said = service.raw("POST", f"{PUBLIC}/search/acme/order", {}, b"<search><query>written</query></search>")
+        said = service.raw("POST", f"{PUBLIC}/search/acme/order", {}, WRITTEN)
         assert f'search-total="{stored}"'.encode() in said.body
     assert Workshop(many).check("--deep").findings == []
 
@@ -159,20 +158,31 @@ def test_the_second_of_two_waits(root: Path) -> None:
     assert current(root) is not None
 
 
+def in_the_middle(root: Path) -> subprocess.Popen[str]:
+    """A command that has begun to make an index, and stands still; one that was quicker is called again."""
+    while True:
+        command = [*COMMAND, "reindex", "--data", str(root)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        while process.poll() is None:
+            if list((root / ".index/acme/order").glob("*-staged")):
+                process.send_signal(signal.SIGSTOP)
+                if list((root / ".index/acme/order").glob("*-staged")):
+                    return process
+                process.send_signal(signal.SIGCONT)
+                break
+        process.communicate()
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many: Path, sign: signal.Signals) -> None:
     assert reindex(many).returncode == 0
     before = current(many)
-    command = [*COMMAND, "reindex", "--data", str(many)]
-    with subprocess.Popen(
-        command, cwd=many.parent, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        while not list((many / ".index/acme/order").glob("*-staged")):
-            assert process.poll() is None
+    with in_the_middle(many) as process:
         if sign is signal.SIGINT:
             os.killpg(process.pid, sign)  # as a terminal does
         else:
             process.send_signal(sign)
+        process.send_signal(signal.SIGCONT)
         assert process.stderr is not None
         said = process.stderr.read()  # ends when the last process has that has it open
         assert process.wait(30) != 0

@@ -33,7 +33,9 @@ def persistence(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]
 def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
     """Exit status and findings of a check."""
     checked = Workshop(data).check(*flags)
-    return checked.status, [f"{found['kind']} {found['path']} {found['outcome']}" for found in checked.findings]
+    return checked.status, [
+        f"{found['kind']} {found['path']} {found['outcome']} {found['what']}" for found in checked.findings
+    ]
 
 
 @contextmanager
