@@ -117,8 +117,10 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     dialect = DIALECTS[settings.dialect]
     pending = pending_in(settings.data)
     index = index_of(settings.data, dialect, properties, pending)
-    store = open_store(settings, Indexer(index, pending, _log_given_up))
+    indexer = Indexer(index, pending, _log_given_up)
+    store = open_store(settings, indexer)
     services = services_of(store, dialect, properties, settings.admin, index=index)
+    indexer.start()
     parser = RequestParser(dialect)
     crud = Crud(
         definitions=services.definitions,

@@ -22,6 +22,7 @@ class Dialect:
     header_prefix: str
     designer_app: str
     property_prefix: str
+    flat_view_prefix: str
     deleted_read_status: int
     requires_version: bool
 
@@ -39,6 +40,7 @@ SVC = Dialect(
     header_prefix="Svc-",
     designer_app="svc",
     property_prefix="svc.",
+    flat_view_prefix="svc_f_",
     deleted_read_status=404,
     requires_version=False,
 )
@@ -47,6 +49,7 @@ ORBEON = Dialect(
     header_prefix="Orbeon-",
     designer_app="orbeon",
     property_prefix="oxf.fr.",
+    flat_view_prefix="orbeon_f_",
     deleted_read_status=410,
     requires_version=True,
 )

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
+from persistence.index.flat.views import FlatViews
 from persistence.index.forms import FormsFile
 from persistence.index.index import Index
 from persistence.index.pending import Pending
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.model.admins import Admin
+from persistence.model.flat_names import Naming
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
 from persistence.service.attachments import Attachments
@@ -45,13 +47,23 @@ class Services:
 
 
 def index_of(root: str, dialect: Dialect, properties: Properties, pending: Pending) -> Index:
-    """The index of the tree of a root, in one dialect; ``pending`` is what it has still to take in."""
+    """The index of the tree of a root, in one dialect, with its flat views; ``pending`` is what it has to take in."""
 
     def source_of(form: Form) -> Source:
         data_format = properties.of(form).data_format
         return Source(View(root), form, data_format, is_designer=dialect.is_designer(form))
 
-    return Index(root, pending, source_of)
+    return Index(root, pending, source_of, flat_views_of(root, dialect, properties))
+
+
+def flat_views_of(root: str, dialect: Dialect, properties: Properties) -> FlatViews:
+    """The flat views of the tree of a root, in one dialect."""
+
+    def naming_of(form: Form) -> Naming:
+        said = properties.of(form)
+        return Naming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
+
+    return FlatViews(root, naming_of)
 
 
 def pending_in(root: str) -> Pending:
@@ -72,10 +84,11 @@ def services_of(
     ``index`` is the one that hears of changes; without it, there is one that hears only of those that others note.
     """
     index = index or index_of(store.root, dialect, properties, pending_in(store.root))
+    flat = index.flat or flat_views_of(store.root, dialect, properties)
     catalog = Catalog(store, FormsFile(Layout(store.root).own(FORMS)))
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights, index)
-    definitions = Definitions(store, properties)
+    definitions = Definitions(store, properties, flat)
     documents = Documents(store, dialect, properties, Access(store, rights), singletons)
     return Services(
         definitions=definitions,
@@ -84,5 +97,5 @@ def services_of(
         attachments=Attachments(documents, Controls(store), properties),
         forms=PublishedForms(catalog, admins, rights),
         searching=Searching(index, catalog, properties, rights, dialect),
-        reindexing=Reindexing(store, index),
+        reindexing=Reindexing(store, index, flat),
     )

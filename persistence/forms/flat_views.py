@@ -15,7 +15,7 @@ from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, i
 from persistence.forms.streaming import Streaming
 from persistence.forms.structure import Definition, Part, is_repeated
 from persistence.forms.trees import Element, Tree, on_stored_tree
-from persistence.model.addresses import Form
+from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_names import Names, Naming, identifier, joined
 from persistence.model.flat_views import METADATA_COLUMNS, FlatColumn, FlatView
 from persistence.model.index_keys import Step
@@ -30,23 +30,25 @@ MOST_CHARACTERS = 4 << 20
 MOST_CELLS = 10_000_000
 """Values in all rows of a document, empty ones included."""
 
-_LIBRARY = "library"
 
-
-def read_flat_views(stored: bytes, form: Form, version: int, naming: Naming) -> tuple[FlatView, ...]:
+def read_flat_views(
+    stored: bytes, form: Form, version: int, naming: Naming, taken: Iterable[str] = ()
+) -> tuple[FlatView, ...]:
     """The views of a stored definition, that of documents first; none of a library, or where there is no form model.
+
+    ``taken`` are names that other views have.
 
     Raises:
         BadRequestError: the definition is too large, or has too many repeats or controls for views.
         DamagedError: it is not well-formed XML.
     """
-    if form.name == _LIBRARY:
+    if form.name == LIBRARY_FORM:
         return ()
     parts = (identifier(form.app), identifier(form.name), str(version))
 
     def work(tree: Tree) -> tuple[FlatView, ...]:
         definition = Definition.read(tree)
-        return () if definition is None else _Walk(definition, parts, naming).views()
+        return () if definition is None else _Walk(definition, parts, naming, taken).views()
 
     return on_stored_tree(stored, work)
 
@@ -71,11 +73,11 @@ class _Place:
 class _Walk:
     """Goes through the body of a definition, and through the section templates it shows (spec search 7.4)."""
 
-    def __init__(self, definition: Definition, parts: tuple[str, ...], naming: Naming) -> None:
+    def __init__(self, definition: Definition, parts: tuple[str, ...], naming: Naming, taken: Iterable[str]) -> None:
         self._definition = definition
         self._parts = parts
         self._naming = naming
-        self._names = Names((), naming.longest)
+        self._names = Names(taken, naming.longest)
         self._growing: list[_Growing] = []
         self._left = MOST_CHARACTERS
 

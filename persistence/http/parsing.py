@@ -56,6 +56,7 @@ class RequestParser:
             stage=short(self._own(environ, "WORKFLOW_STAGE"), "workflow stage"),
             source=short(request.args.get("document"), "document parameter"),
             client_hash=_client_hash(algorithm, value),
+            flat_view=self.flat_view(request),
         )
 
     def delete(self, request: Request) -> Delete:
@@ -99,6 +100,10 @@ class RequestParser:
         return users.from_headers(
             self._own(environ, "USERNAME"), self._own(environ, "GROUP"), self._own(environ, "ROLES")
         )
+
+    def flat_view(self, request: Request) -> bool:
+        """Whether flat views are asked for (spec search 7.1)."""
+        return (request.environ.get(self._prefix + "CREATE_FLAT_VIEW") or "").strip().lower() == "true"
 
     def _own(self, environ: WSGIEnvironment, name: str) -> str | None:
         return _text(environ.get(self._prefix + name))

@@ -57,6 +57,7 @@ class Publish:
             comment=_comment(asked("version-comment")),
             user=self.parser.user(request),
             source=short(source, "document id"),
+            flat_view=self.parser.flat_view(request),
         )
 
 

@@ -16,8 +16,11 @@ def main() -> int:
     """Make them; 1 where that was not possible, and the cause is said."""
     work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work)
     try:
-        with reported(work) as progress:
-            work.run(processes=processors(), progress=progress)
+        if work.tasks:
+            with reported(work) as progress:
+                work.run(processes=processors(), progress=progress)
+        for cause in work.make_flat_views():
+            sys.stderr.write(f"persistence: no flat views of {cause}\n")
     except (PersistenceError, OSError) as error:
         sys.stderr.write(f"persistence: the index cannot be made: {error}\n")
         return 1

@@ -206,7 +206,7 @@ class Audit:
                         # Others open and close it all the time, which may be in the way for a moment.
                         self._path = None
                         if look == _LOOKS - 1:
-                            raise connections.as_told(error, self._source.form) from error
+                            raise connections.as_told(error, f"the index of {self._source.form}") from error
                     elif self._generations.current() == path:
                         return Discrepancy(Fault.BROKEN, _cause(error))
         return None

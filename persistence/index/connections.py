@@ -14,7 +14,6 @@ from persistence.index import conditions, damage, facts
 from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
-from persistence.model.addresses import Form
 from persistence.store import files
 
 _LONGEST_WAIT = 10.0
@@ -38,9 +37,9 @@ def is_damage(error: sqlite3.Error, path: str) -> bool:
         return True
 
 
-def as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
-    """An error of SQLite that says nothing of the index, as one of the service."""
-    text = f"the index of {form}: {error}"
+def as_told(error: sqlite3.Error, what: str) -> DiskError | BusyError:
+    """An error of SQLite that says nothing of what is in a file, as one of the service about what was being used."""
+    text = f"{what}: {error}"
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return DiskFullError(text)
@@ -48,6 +47,19 @@ def as_told(error: sqlite3.Error, form: Form) -> DiskError | BusyError:
             return BusyError(text, _RETRY_AFTER)
         case _:
             return DiskError(text)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Change a file for a block, in which nobody else does."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 class Reader:
@@ -70,7 +82,7 @@ class Connections:
     def __init__(self, path: str) -> None:
         self.path = path
         check(path)
-        self._identity = _identity(path)
+        self._identity = identity_of(path)
         self._size = os.stat(path).st_size
         reader = Reader(path)
         facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as this one is open
@@ -174,7 +186,8 @@ def connected(path: str) -> sqlite3.Connection:
     )
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def identity_of(path: str) -> tuple[int, int] | None:
+    """What tells a file from another one at the same path; ``None`` where there is none."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -183,7 +196,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _companions(path: str) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(_identity(path + suffix) for suffix in ("-wal", "-shm"))
+    return tuple(identity_of(path + suffix) for suffix in ("-wal", "-shm"))
 
 
 def check(path: str) -> None:

@@ -21,6 +21,7 @@ from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
 from persistence.index.damage import UnusableError
 from persistence.index.finding import Found
+from persistence.index.flat.views import FlatViews
 from persistence.index.generations import Generations
 from persistence.index.looking import Looking
 from persistence.index.making import Maker, State, state_of
@@ -67,10 +68,14 @@ class Index:
     """What is known of the documents of forms, one file for each.
 
     Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
-    ``source_of`` gives the tree of a form.
+    ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it is to have any: notes
+    are for both.
     """
 
-    def __init__(self, root: str, pending: Pending, source_of: Callable[[Form], Source]) -> None:
+    def __init__(
+        self, root: str, pending: Pending, source_of: Callable[[Form], Source], flat: FlatViews | None = None
+    ) -> None:
+        self.flat = flat
         self._root = os.path.abspath(root)
         self._layout = Layout(self._root)
         self._pending = pending
@@ -160,7 +165,7 @@ class Index:
             generations.forget(path)
 
     def take_in_abandoned(self) -> None:
-        """Take in what processes that have ended have noted, so that not every search looks at it.
+        """Take in what processes that have ended have noted, so that not every search looks at it; flat views too.
 
         Raises:
             OSError: a log cannot be read, or not be removed.
@@ -171,6 +176,8 @@ class Index:
                 by_form[noted.form].append(noted.document)
             for form, documents in by_form.items():
                 self.take_in(form, documents)
+                if self.flat is not None:
+                    self.flat.take_in(form, documents)
             left.remove()
 
     def abandoned(self, seconds: float) -> Iterator[str]:
@@ -232,7 +239,7 @@ class Index:
             if self._generations(form).current() != path:  # another one is in its place, and its file is removed
                 raise _AgainError from error
             if not connections.is_damage(error, path):
-                raise connections.as_told(error, form) from error
+                raise connections.as_told(error, f"the index of {form}") from error
             self._generations(form).forget(path)
             raise _AgainError from error
         except _SENSELESS as error:
@@ -266,7 +273,7 @@ class Index:
         try:
             maker.make(processes=1, timeout=_MAKING, progress=lambda _: None)
         except sqlite3.Error as error:
-            raise connections.as_told(error, form) from error
+            raise connections.as_told(error, f"the index of {form}") from error
 
     def _begin(self, form: Form) -> None:
         """Begin to make a large index, once at a time."""

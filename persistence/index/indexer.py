@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from persistence.errors import BusyError, PersistenceError
+from persistence.errors import BusyError, DiskError, PersistenceError
 from persistence.index.index import Index
 from persistence.index.pending import Pending, Ticket
 from persistence.model.addresses import Form
@@ -29,13 +29,15 @@ Failed = Callable[[Form, Exception], None]
 
 
 class _Changed(NamedTuple):
+    """A document that has changed, and its note; there is none where the disk has refused it."""
+
     form: Form
     document: str
-    ticket: Ticket
+    ticket: Ticket | None
 
 
 class Indexer:
-    """Hears of changes, and has the index take them in shortly after. An ``Observer`` of the store."""
+    """Hears of changes, and has index and flat views take them in shortly after. An ``Observer`` of the store."""
 
     def __init__(self, index: Index, pending: Pending, failed: Failed) -> None:
         self._index = index
@@ -48,6 +50,11 @@ class Indexer:
         self._process = 0
         self._looked = 0.0
         self._untidy: set[Form] = set()
+
+    def start(self) -> None:
+        """Look after what a process that has died has left, now and from then on."""
+        with self._lock:
+            self._begin()
 
     def changing(self, form: Form, document: str) -> None:
         """Note a document before it changes; where that cannot be, the form's index is given up."""
@@ -66,12 +73,12 @@ class Indexer:
             ticket = tickets.pop()
             if not tickets:
                 del self._tickets[form, document]
-            if ticket is not None:
-                self._changed.append(_Changed(form, document, ticket))
-                self._begin()
-                self._woken.notify()
         if ticket is None:  # it may have been made anew meanwhile, before the document changed
             self._give_up(form, None)
+        with self._woken:
+            self._changed.append(_Changed(form, document, ticket))
+            self._begin()
+            self._woken.notify()
 
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""
@@ -81,15 +88,15 @@ class Indexer:
 
     def _run(self) -> None:
         while True:
-            if self._is_changed(_IDLE if self._untidy else None):
+            self._look_after_others()
+            if self._is_changed(_IDLE if self._untidy else _LOOKING_AFTER_OTHERS):
                 time.sleep(_GATHERING)
                 self._take_in([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
-                self._look_after_others()
             else:
                 self._tidy()
 
-    def _is_changed(self, most: float | None) -> bool:
-        """Whether something has changed, after waiting for it for so many seconds, or for as long as it takes."""
+    def _is_changed(self, most: float) -> bool:
+        """Whether something has changed, after waiting for it for so many seconds."""
         with self._woken:
             return self._woken.wait_for(lambda: bool(self._changed), most)
 
@@ -97,9 +104,13 @@ class Indexer:
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
         for each in taken:
             by_form[each.form].append(each)
-        waiting = {form for form, changed in by_form.items() if not self._has_taken_in(form, changed)}
+        waiting = {
+            form
+            for form, changed in by_form.items()
+            if not all((self._has_taken_in(form, changed), self._has_filled(form, changed)))
+        }
         with suppress(OSError):
-            self._pending.settle(each.ticket for each in taken if each.form not in waiting)
+            self._pending.settle(each.ticket for each in taken if each.ticket and each.form not in waiting)
         if waiting:
             self._changed.extend(each for each in taken if each.form in waiting)
             time.sleep(_PAUSE)
@@ -122,6 +133,17 @@ class Indexer:
             self._give_up(form, error)
         return True
 
+    def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
+        """Let flat views take documents in; ``False`` where others write, or the disk refuses: they stay noted."""
+        try:
+            if self._index.flat is not None:
+                self._index.flat.take_in(form, [each.document for each in changed])
+        except (BusyError, DiskError):
+            return False
+        except Exception as error:  # noqa: BLE001 - what comes next is to be taken in all the same
+            self._failed(form, error)
+        return True
+
     def _tidy(self) -> None:
         """Merge what many small changes have left, as long as nothing else is to be done."""
         while self._untidy and not self._changed:
@@ -131,11 +153,13 @@ class Indexer:
                     self._untidy.add(form)
 
     def _look_after_others(self) -> None:
-        """Take in what processes that have died have left, so that not every search looks at it."""
+        """Take in what processes that have died have left, and mend what a machine that has gone down may have."""
         if time.monotonic() < self._looked + _LOOKING_AFTER_OTHERS:
             return
         self._looked = time.monotonic()
         with suppress(OSError, PersistenceError):
+            if self._index.flat is not None:
+                self._index.flat.restore()
             self._index.take_in_abandoned()
 
     def _give_up(self, form: Form, error: Exception | None) -> None:

@@ -16,7 +16,7 @@ from persistence.index.generations import Generations
 from persistence.index.sources import Source
 from persistence.index.taking import Taking
 
-_SMALL = 1_000
+SMALL = 1_000
 """Documents up to which an index is made at once, by whoever needs it."""
 
 
@@ -52,7 +52,7 @@ class Maker:
     @property
     def is_small(self) -> bool:
         """Whether it is made at once, by whoever needs it."""
-        return sum(1 for _ in islice(self.source.documents(), _SMALL + 1)) <= _SMALL
+        return sum(1 for _ in islice(self.source.documents(), SMALL + 1)) <= SMALL
 
     def make(self, *, processes: int, timeout: float, progress: Progress) -> None:
         """Make it ready now, unless it is when nobody else makes it any more.

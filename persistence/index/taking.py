@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from persistence.index import facts, tally
+from persistence.index.connections import transaction
 from persistence.index.looking import Looking
 from persistence.index.records import Edition, prepared
 from persistence.index.rows import Name, Rows
@@ -89,15 +90,9 @@ class Taking:
 
     @contextmanager
     def _changing(self) -> Iterator[Change]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._connection):
             yield Change(self._connection, self._source)
             tally.add(self._connection, self._path)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
 
 class Change:

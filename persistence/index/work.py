@@ -6,6 +6,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 
 import msgspec
@@ -13,10 +15,14 @@ import msgspec
 from persistence.errors import disk_errors
 from persistence.index import connections
 from persistence.index.building import Progress
+from persistence.index.damage import UnusableError
+from persistence.index.flat.file import FlatFile
+from persistence.index.flat.making import FlatMaker
 from persistence.index.generations import Generations
 from persistence.index.making import Maker
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
+from persistence.model.flat_names import Naming
 from persistence.store.layout import Layout
 from persistence.store.view import View
 
@@ -46,11 +52,26 @@ class Task(msgspec.Struct, frozen=True):
     only: int | None = None
 
 
+class FlatTask(msgspec.Struct, frozen=True):
+    """The flat views of one form, called as ``naming`` says, or of one version; but not what is of the tree ``but``.
+
+    Of those of a version that ``is_new``, the columns are to be made by its definition too.
+    """
+
+    app: str
+    form: str
+    naming: Naming
+    version: int | None = None
+    but: str = ""
+    is_new: bool = False
+
+
 class Work(msgspec.Struct, frozen=True):
-    """The indexes to be made in the tree of a root."""
+    """The indexes to be made in the tree of a root, and then the flat views."""
 
     root: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...] = ()
+    flat: tuple[FlatTask, ...] = ()
 
     def run(self, *, processes: int, progress: Progress) -> None:
         """Make them now, each after whoever makes it already.
@@ -65,7 +86,27 @@ class Work(msgspec.Struct, frozen=True):
                 with disk_errors("making the index of", form):
                     self._make(task, processes, progress)
             except sqlite3.Error as error:
-                raise connections.as_told(error, form) from error
+                raise connections.as_told(error, f"the index of {form}") from error
+
+    def make_flat_views(self) -> Iterator[str]:
+        """Make the flat views now; yields why some of them cannot be made where not one version alone is asked for.
+
+        Raises:
+            PersistenceError: those of one version cannot be made.
+        """
+        view, file = View(self.root), FlatFile(self.root)
+        found = file.identity
+        for task in self.flat:
+            maker = FlatMaker(view, Form(task.app, task.form), task.naming)
+            if task.version is None:
+                yield from maker.refill_all(but=task.but)
+            elif task.is_new:
+                maker.create(task.version)
+            else:
+                maker.refill(task.version)
+        if {Form(task.app, task.form) for task in self.flat if task.version is None}.issuperset(view.forms()):
+            with suppress(sqlite3.Error, UnusableError):  # otherwise it is done once more
+                file.settle(found)
 
     def _make(self, task: Task, processes: int, progress: Progress) -> None:
         maker = self._maker(task)

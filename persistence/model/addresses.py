@@ -8,6 +8,9 @@ from enum import Enum
 DATA_XML = "data.xml"
 FORM_XHTML = "form.xhtml"
 DESIGNER_FORM = "builder"
+LIBRARY_FORM = "library"
+"""The form that holds the section templates of an application."""
+
 DESIGNER_VERSION = 1
 """The only version of the designer's own data (seed, Versioning 5)."""
 

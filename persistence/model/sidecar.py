@@ -32,7 +32,8 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
     ``deleted`` set, size 0 and no digest. ``metadata`` is what a definition says of its form.
-    ``adopted`` marks a revision that no request has made, but a repair or an adoption.
+    ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
+    definition's version has flat views.
     """
 
     schema: int
@@ -54,6 +55,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     metadata: FormMetadata | None = None
     deleted: bool = False
     adopted: bool = False
+    flat_view: bool = False
 
 
 def fresh_id() -> str:

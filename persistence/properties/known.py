@@ -118,6 +118,19 @@ KNOWN: tuple[Known, ...] = (
     _acts("persistence.<provider>.data-format-version", Kind.FORMAT, "format of form data at rest", "4.0.0"),
     _acts("permissions.<app>.<form>", Kind.PERMISSIONS, "permissions where the definition has none of its own"),
     _acts("detail.singleton.enabled.<app>.<form>", Kind.BOOLEAN, "the form has one document only", default=False),
+    _acts("persistence.<provider>.create-flat-view", Kind.BOOLEAN, "every form has flat views", default=False),
+    _acts(
+        "persistence.<provider>.flat-view.prefixes-in-main-view-column-names",
+        Kind.BOOLEAN,
+        "columns of the flat view of documents are called by their whole path",
+        default=False,
+    ),
+    _acts(
+        "persistence.<provider>.flat-view.max-identifier-length",
+        Kind.INTEGER,
+        "characters in the names of flat views and columns",
+        default=256,
+    ),
     _elsewhere("persistence.provider.<app>.<form>.<form|data>.attachments", "provider of a form's attachments"),
     _elsewhere("persistence.<provider>.uri", "base address of a provider elsewhere"),
     _flag("persistence.<provider>.active", "the provider is asked where all of them are", default=True),
@@ -129,9 +142,6 @@ KNOWN: tuple[Known, ...] = (
     _flag("persistence.<provider>.escape-non-ascii-characters", "form data is stored with character references"),
     Known("persistence.<provider>.max-batch-size", Kind.INTEGER, "documents in a step of encrypting anew", 1000),
     _text("persistence.<provider>.datasource", "database of a relational provider"),
-    _flag("persistence.<provider>.create-flat-view", "a relational provider makes a view for each form"),
-    _flag("persistence.<provider>.flat-view.prefixes-in-main-view-column-names", "columns of a view have prefixes"),
-    Known("persistence.<provider>.flat-view.max-identifier-length", Kind.INTEGER, "longest name of a view's column"),
     _text("persistence.<provider>.base-path", "folder of a provider of attachments"),
     _text("persistence.<provider>.directory", "the older name of base-path"),
     _text("persistence.<provider>.s3-config", "configuration of a provider of attachments in S3"),
@@ -141,7 +151,7 @@ KNOWN: tuple[Known, ...] = (
     _flag("persistence.proxy.form-definition-cache.enable", "what is known of definitions is cached", default=True),
     _flag("persistence.proxy.disable-version-history.<app>.<form>", "no older revisions are kept"),
 )
-"""Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3."""
+"""Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3; flat views have the values of search 7.2."""
 
 _BY_LENGTH = {
     length: tuple(each for each in KNOWN if len(each.places) == length)

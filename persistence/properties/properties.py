@@ -26,9 +26,11 @@ _MOST_OF_PROVIDERS = 256
 class FormProperties:
     """What the properties say of a form.
 
-    Drafts, permissions and the format are asked of the provider of its data, versions of that of its definitions
-    (spec forms 5.3). ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
-    ``is_singleton`` is for a definition that does not say (spec forms 5.2).
+    Drafts, permissions and the format are asked of the provider of its data, versions and flat views of that of its
+    definitions (spec forms 5.3). ``permissions`` are for a definition without its own, ``None`` being "undefined"
+    (spec crud 6.3). ``is_singleton`` is for a definition that does not say (spec forms 5.2).
+    ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
+    their whole paths (spec search 7.2).
     """
 
     data_provider: str
@@ -38,6 +40,9 @@ class FormProperties:
     data_format: str
     permissions: Permissions | None
     is_singleton: bool
+    has_flat_views: bool
+    has_flat_prefixes: bool
+    longest_flat_name: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,9 @@ class Properties:
             data_format=str(self._of_provider(data, "data-format-version")),
             permissions=None if granting is None else self._permissions.get(granting.name),
             is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,
+            has_flat_views=self._of_provider(definitions, "create-flat-view") is True,
+            has_flat_prefixes=self._of_provider(definitions, "flat-view", "prefixes-in-main-view-column-names") is True,
+            longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
         )
 
     def _provider(self, form: Form, kind: str) -> str:

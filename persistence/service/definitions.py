@@ -6,9 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from persistence.errors import DeletedError, NotFoundError
+import msgspec
+
+from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.index.flat.views import FlatViews
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    LIBRARY_FORM,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.data_formats import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties
@@ -57,9 +69,10 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Store, properties: Properties) -> None:
+    def __init__(self, store: Store, properties: Properties, flat: FlatViews) -> None:
         self._store = store
         self._properties = properties
+        self._flat = flat
 
     def read(self, form: Form, name: str, get: Get) -> Read:
         """One file of the version asked for, its content open if asked for."""
@@ -81,13 +94,27 @@ class Definitions:
             return self.publish(form, put.version, [Part(name, put, upload, received)])[0]
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store what was received as files of one version, in turn, while nobody else publishes the form."""
+        """Store what was received as files of one version, in turn, while nobody else publishes the form.
+
+        Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
+        """
+        parts = list(parts)
+        wants_flat_views = self._wants_flat_views(form, parts)
         with self._store.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
             version, is_replacement = self._to_publish(form, self._asked(form, asked))
-            return [
-                _commit(writer, DefinitionAddress(form, version, part.name), part, is_replacement=is_replacement)
+            written = [
+                _commit(
+                    writer,
+                    DefinitionAddress(form, version, part.name),
+                    part,
+                    is_replacement=is_replacement,
+                    has_flat_views=wants_flat_views,
+                )
                 for part in parts
             ]
+        if wants_flat_views:
+            self._flat.create(form, version)
+        return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
@@ -99,7 +126,25 @@ class Definitions:
             check_precondition(delete.precondition, address, own)
             grave = grave_of(own, delete.user)
             writer.bury(address, grave, over=own)
+        if name == FORM_XHTML:
+            self._flat.drop(form, version)
         return Removed(address, version, grave, None)
+
+    def _wants_flat_views(self, form: Form, parts: Iterable[Part]) -> bool:
+        """Whether what is published is to have flat views (spec search 7.1).
+
+        Raises:
+            NotSupportedError: it is, and they cannot be made of the form's data.
+        """
+        put = next((part.put for part in parts if part.name == FORM_XHTML), None)
+        properties = self._properties.of(form)
+        if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
+            return False
+        if properties.data_format != V4_0_0:
+            raise NotSupportedError(
+                f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
+            )
+        return True
 
     def _to_publish(self, form: Form, asked: VersionRequest) -> tuple[int, bool]:
         """The version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
@@ -123,7 +168,9 @@ class Definitions:
         return sidecar.version
 
 
-def _commit(writer: Writer, address: DefinitionAddress, part: Part, *, is_replacement: bool) -> Written:
+def _commit(
+    writer: Writer, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
+) -> Written:
     own = writer.current(address)
     there = living(own)
     check_precondition(part.put.precondition, address, there)
@@ -131,6 +178,9 @@ def _commit(writer: Writer, address: DefinitionAddress, part: Part, *, is_replac
         return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
+    if address.is_main:  # views that there are stay, whatever is published next
+        had_flat_views = there is not None and there.sidecar.flat_view
+        sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, sidecar, created=there is None and not is_replacement, operations=None)
 

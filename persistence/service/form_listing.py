@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from persistence.model.addresses import LIBRARY_FORM
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
 from persistence.model.instants import to_datetime
 from persistence.model.operations import OPERATIONS
@@ -16,8 +17,6 @@ from persistence.model.published import Published
 from persistence.model.users import User
 
 ADMIN = "admin"
-LIBRARY = "library"
-"""The form name of section templates, which are no forms that anyone fills in."""
 
 _ANYTHING = "*"
 _COMPARE: Mapping[Match, Callable[[Any, Any], bool]] = {
@@ -74,7 +73,7 @@ def _is_visible(listed: Listed, query: FormQuery) -> bool:
     if query.all_forms or (is_admin and not query.ignore_admin):
         return True
     published, used = listed.published, listed.operations[is_admin:]
-    return published.form.name != LIBRARY and bool(used) and published.metadata.available
+    return published.form.name != LIBRARY_FORM and bool(used) and published.metadata.available
 
 
 def _value(listed: Listed, metadata: Metadata, language: str) -> str | int | datetime | tuple[str, ...] | None:

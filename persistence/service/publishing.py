@@ -15,6 +15,7 @@ from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
     FORM_XHTML,
+    LIBRARY_FORM,
     Collection,
     DefinitionAddress,
     DocumentAddress,
@@ -31,9 +32,6 @@ from persistence.service.requests import Get, Put
 from persistence.service.results import Read
 from persistence.store.store import Store
 
-LIBRARY = "library"
-"""The form that holds the section templates of an application."""
-
 LARGEST_DEFINITION = trees.LARGEST
 """Bytes in a definition to publish."""
 
@@ -47,7 +45,7 @@ class Publication:
     """A request to publish.
 
     ``is_available`` and ``comment`` are what the metadata will say, ``source`` is the id of the unpublished definition
-    it comes from, where it comes from one.
+    it comes from, where it comes from one. ``flat_view`` is as in ``Put``.
     """
 
     version: VersionRequest
@@ -55,6 +53,7 @@ class Publication:
     comment: str | None
     user: User
     source: str | None
+    flat_view: bool = False
 
 
 class Publishing:
@@ -100,7 +99,12 @@ class Publishing:
             parts = [
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
             ]
-            put = Put(user=publication.user, content_type=XHTML, source=publication.source)
+            put = Put(
+                user=publication.user,
+                content_type=XHTML,
+                source=publication.source,
+                flat_view=publication.flat_view,
+            )
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
             upload, received = stack.enter_context(receiving(self._store, address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
@@ -111,7 +115,7 @@ class Publishing:
         """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""
         if held.collection is not None:
             return self._dialect.is_designer(held.form)
-        return held.form.name == LIBRARY or held.form == form
+        return held.form.name == LIBRARY_FORM or held.form == form
 
     def _copy(self, stack: ExitStack, held: Held, prepared: Prepared, publication: Publication) -> Part | None:
         """One attachment, received for the new version; ``None`` where the form's own is not there to be copied."""

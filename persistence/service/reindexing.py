@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from persistence.errors import DiskError, disk_errors
 from persistence.forms.writing import attribute, element
+from persistence.index.flat.views import FlatViews
 from persistence.index.index import Index
 from persistence.index.reindexing import progress_in
-from persistence.index.work import Aim, Task, Work
+from persistence.index.work import Aim, Work
 from persistence.model.addresses import Form
 from persistence.store.view import View
 
@@ -39,23 +39,29 @@ class Status:
 
 
 class Reindexing:
-    """Makes the index anew. Each call ends when it is done; of two at once the second waits.
+    """Makes the index anew, and reads the rows of flat views anew.
+
+    Each call ends when it is done; of two at once the second waits.
 
     Methods raise ``DiskError``.
     """
 
-    def __init__(self, store: View, index: Index) -> None:
+    def __init__(self, store: View, index: Index, flat: FlatViews) -> None:
         self._store = store
         self._index = index
+        self._flat = flat
 
     def all(self) -> None:
         """That of every form."""
-        self._make(self._index.task(form, Aim.ANEW) for form in self._store.forms())
+        forms = tuple(self._store.forms())
+        tasks = tuple(self._index.task(form, Aim.ANEW) for form in forms)
+        self._make(Work(self._store.root, tasks, tuple(map(self._flat.task, forms))))
 
     def version(self, form: Form, number: int) -> None:
         """That of one version of a form; where there is none, nothing is done."""
         if form in set(self._store.forms(form.app)):
-            self._make([self._index.task(form, Aim.ANEW, number)])
+            task = self._index.task(form, Aim.ANEW, number)
+            self._make(Work(self._store.root, (task,), (self._flat.task(form, number),)))
 
     def status(self) -> Status:
         """How far it is, whoever has begun it."""
@@ -63,8 +69,9 @@ class Reindexing:
             found = progress_in(self._store.root)
         return Status() if found is None else Status(State.INDEXING, found.current, found.total)
 
-    def _make(self, tasks: Iterable[Task]) -> None:
+    @staticmethod
+    def _make(work: Work) -> None:
         with disk_errors("making the index anew"):
-            process = Work(self._store.root, tuple(tasks)).begin()
+            process = work.begin()
         if process.wait() != 0:
             raise DiskError("the index could not be made anew; the log says why")

@@ -24,7 +24,10 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4)."""
+    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
+
+    ``flat_view`` asks for flat views of a definition (spec search 7.1).
+    """
 
     version: VersionRequest = ABSENT
     precondition: Precondition = NO_PRECONDITION
@@ -35,6 +38,7 @@ class Put:
     stage: str | None = None
     source: str | None = None
     client_hash: ClientHash | None = None
+    flat_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)

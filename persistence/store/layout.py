@@ -20,6 +20,7 @@
     <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
     <root>/.index/.pending/<id>                                which documents it has still to take in, by process
     <root>/.index/.reindexing                                  how far an index is that is being made anew
+    <root>/.index/.flat/flat.sqlite                            tables for reports, of all forms that have any
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
 A name from a request never starts with a dot, so none of these can be named from outside.
@@ -48,6 +49,7 @@ INDEX = ".index"
 PENDING = ".index/.pending"
 REINDEXING = ".index/.reindexing"
 FORMS = ".index/.forms"
+FLAT = ".index/.flat"
 HISTORY = ".history"
 SIDECAR_SUFFIX = ".json"
 

@@ -128,6 +128,7 @@ class Adoption:
             source=over.source,
             metadata=seen.metadata,
             adopted=True,
+            flat_view=over.flat_view,
         )
 
 

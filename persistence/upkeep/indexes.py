@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from persistence.errors import NotFoundError, disk_errors
+from persistence.errors import DiskError, NotFoundError, disk_errors
 from persistence.index.building import Progress
 from persistence.index.index import Index
 from persistence.index.making import processors
 from persistence.index.reindexing import progress_in, reported
-from persistence.index.work import Aim, Work
+from persistence.index.work import Aim, FlatTask, Work
 from persistence.model.addresses import Form
 from persistence.store import locks, owner, root
 from persistence.store.layout import SERVICE
@@ -46,11 +46,12 @@ def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, versio
         BadAddressError: a name cannot be that of a directory.
     """
     if form is None:
-        return Work(view.root, tuple(index.task(each, aim) for each in _forms(view)))
+        forms = _forms(view)
+        return Work(view.root, tuple(index.task(each, aim) for each in forms), _flat_tasks(index, aim, forms))
     require_form(view, form)
     if version is not None and version not in index.maker(form).source.versions():
         raise NotFoundError(f"{form} has no version {version}")
-    return Work(view.root, (index.task(form, aim, version),))
+    return Work(view.root, (index.task(form, aim, version),), _flat_tasks(index, aim, [form], version))
 
 
 def require_form(view: View, form: Form) -> None:
@@ -84,6 +85,15 @@ def make(work: Work, progress: Progress) -> None:
             progress(documents)
 
         work.run(processes=processors(), progress=both)
+    for cause in work.make_flat_views():
+        raise DiskError(f"no flat views of {cause}")
+
+
+def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None = None) -> tuple[FlatTask, ...]:
+    """The flat views whose rows are read anew together with an index that is made anew."""
+    if index.flat is None or aim is not Aim.ANEW:
+        return ()
+    return tuple(index.flat.task(form, version) for form in forms)
 
 
 def _forms(view: View) -> list[Form]:

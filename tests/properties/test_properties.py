@@ -21,7 +21,11 @@ SHIPPED = FormProperties(
     data_format="4.0.0",
     permissions=None,
     is_singleton=False,
+    has_flat_views=False,
+    has_flat_prefixes=False,
+    longest_flat_name=256,
 )
+PREFIXES = "prefixes-in-main-view-column-names"
 OF_A = '"persistence.a.autosave" = false\n"persistence.a.versioning" = false'
 
 
@@ -45,6 +49,9 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"detail.singleton.enabled.hr.leave" = true', {"is_singleton": True}),
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
+        ('"persistence.*.create-flat-view" = true', {"has_flat_views": True}),
+        (f'"persistence.*.flat-view.{PREFIXES}" = true', {"has_flat_prefixes": True}),
+        ('"persistence.files.flat-view.max-identifier-length" = 63', {"longest_flat_name": 63}),
         ('"persistence.files.autosave" = false', {"has_drafts": False}),
         ('"persistence.other.autosave" = false', {}),
         ('"persistence.*.autosave" = false\n"persistence.files.autosave" = true', {}),

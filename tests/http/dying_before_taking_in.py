@@ -1,0 +1,30 @@
+"""The service, whose first worker is killed when it is to take in what was stored."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+
+from persistence.cli import main
+from persistence.index.index import Index
+from persistence.model.addresses import Form
+
+
+def _die_once() -> None:
+    real = Index.take_in
+    trace = Path.cwd() / "died"
+
+    def take_in(self: Index, form: Form, documents: Iterable[str]) -> None:
+        if not trace.exists():
+            trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self, form, documents)
+
+    Index.take_in = take_in  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _die_once()
+    main()

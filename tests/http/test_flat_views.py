@@ -1,0 +1,384 @@
+"""Flat views over HTTP (spec search 7): V1, and tables that follow what is stored."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests import orders
+from tests.orders import DOCUMENTS
+from tests.published import Planter
+from tests.service import Service, running
+
+METADATA = ["metadata_document_id", "metadata_created", "metadata_last_modified_time", "metadata_last_modified_by"]
+CUSTOMER = ["name", "email", "notes", "topics", "status"]
+LINES = [("d-1", 1, "Pump A"), ("d-1", 2, "Valve_9"), ("d-2", 1, "valve b"), ("d-3", 1, None)]
+_PATIENCE = 20.0
+
+Row = tuple[object, ...]
+
+
+class Report:
+    """A reporting tool: it opens the file to read it only."""
+
+    def __init__(self, service: Service) -> None:
+        path = service.data / ".index/.flat/flat.sqlite"
+        self.path = path
+        self.connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+
+    def ask(self, statement: str) -> list[Row]:
+        return self.connection.execute(statement).fetchall()
+
+    def tables(self) -> list[str]:
+        found = self.ask("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+        return [str(name) for (name,) in found if not str(name).startswith(("catalogue_", "facts"))]
+
+    def columns(self, table: str) -> list[str]:
+        return [str(row[1]) for row in self.ask(f'PRAGMA table_info("{table}")')]
+
+    def rows(self, table: str) -> list[Row]:
+        return sorted(self.ask(f'SELECT * FROM "{table}"'), key=repr)  # noqa: S608 - a test's own
+
+    def becomes(self, what: Callable[[], object], expected: object) -> None:
+        """Rows follow a moment after the answer to a PUT."""
+        deadline = time.monotonic() + _PATIENCE
+        while (found := what()) != expected and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert found == expected
+
+
+@contextmanager
+def reporting(service: Service) -> Iterator[Report]:
+    report = Report(service)
+    with closing(report.connection):
+        yield report
+
+
+def publish(service: Service, form: str = "acme/order", body: bytes | None = None, version: object = 1) -> None:
+    answer = service.put(
+        f"{form}/form/form.xhtml",
+        orders.definition() if body is None else body,
+        Form_Definition_Version=version,
+        Create_Flat_View="true",
+    )
+    assert answer.status in {201, 204}, answer.cause
+
+
+def save(service: Service, document: str, body: bytes, form: str = "acme/order", version: object = 1) -> None:
+    answer = service.put(f"{form}/data/{document}/data.xml", body, Form_Definition_Version=version)
+    assert answer.status in {201, 204}, answer.cause
+
+
+def order(name: str, *products: str) -> bytes:
+    lines = "".join(f"<lines><product>{product}</product></lines>" for product in products)
+    return f"<form><customer><name>{name}</name></customer><items>{lines}</items></form>".encode()
+
+
+@pytest.fixture(params=["svc", "orbeon"])
+def planted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    orders.plant(Planter(tmp_path / "data"))
+    with running(tmp_path, dialect=request.param, workers=2) as service:
+        yield service
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Service]:
+    with running(tmp_path, workers=2) as service:
+        yield service
+
+
+def test_v1_tables_of_what_is_stored_without_drafts(planted: Service) -> None:
+    publish(planted)
+    main = f"{planted.dialect}_f_acme_order_1"
+    with reporting(planted) as report:
+        assert report.tables() == [main, f"{main}_lines"]
+        assert report.columns(main) == METADATA + CUSTOMER
+        assert report.columns(f"{main}_lines") == ["metadata_document_id", "lines_repetition", "product"]
+        saved = [document for document in DOCUMENTS if not document.is_draft]
+        assert report.rows(main) == [
+            (
+                document.name,
+                document.saves[0].when,
+                document.saves[-1].when,
+                document.saves[-1].by.name,
+                *(text or None for text in document.values),
+            )
+            for document in saved
+        ]
+        assert report.rows(f"{main}_lines") == LINES
+
+
+def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) -> None:
+    orders.plant(Planter(tmp_path / "data"))
+    file = tmp_path / "own.toml"
+    file.write_text(
+        '"svc.persistence.*.create-flat-view" = true\n'
+        '"svc.persistence.*.flat-view.prefixes-in-main-view-column-names" = true\n'
+        '"svc.persistence.*.flat-view.max-identifier-length" = 20\n'
+    )
+    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+        assert service.put("acme/order/form/form.xhtml", orders.definition()).status == 204
+        assert "has no effect" not in service.log.read_text()
+        with reporting(service) as report:
+            assert report.columns("svc_f_acme_order_1") == METADATA + [f"customer_{name}" for name in CUSTOMER]
+            assert report.rows("svc_f_acm_ord_1_line") == LINES
+
+
+@pytest.mark.parametrize("said", ["false", "", "yes", None])
+def test_nothing_is_made_unless_it_is_asked_for(own: Service, said: str | None) -> None:
+    headers = {} if said is None else {"Create_Flat_View": said}
+    assert own.put("acme/order/form/form.xhtml", orders.definition(), **headers).status == 201
+    save(own, "a", order("Ada"))
+    assert not (own.data / ".index/.flat/flat.sqlite").exists()
+
+
+def test_the_word_is_true_in_any_case_and_counts_for_publishing_too(own: Service) -> None:
+    body = orders.definition()
+    headers = {"Content-Type": "application/xml", "Svc-Create-Flat-View": "TRUE"}
+    answer = own.raw("POST", "/fr/service/publish", headers, body)
+    assert answer.status == 200, answer.cause
+    with reporting(own) as report:
+        assert report.tables() == ["svc_f_acme_order_1", "svc_f_acme_order_1_lines"]
+
+
+def test_rows_follow_saves_moves_and_deletions(own: Service) -> None:
+    publish(own)
+    publish(own, version=2)
+    names = "SELECT metadata_document_id, name FROM svc_f_acme_order_1 ORDER BY 1"
+    products = "SELECT * FROM svc_f_acme_order_1_lines ORDER BY 1, 2"
+    with reporting(own) as report:
+        save(own, "a", order("Ada", "Pump", "Valve"))
+        save(own, "b", order("Bob"))
+        report.becomes(lambda: report.ask(names), [("a", "Ada"), ("b", "Bob")])
+        report.becomes(lambda: report.ask(products), [("a", 1, "Pump"), ("a", 2, "Valve")])
+        save(own, "a", order("Ava", "Hose"))
+        report.becomes(lambda: report.ask(products), [("a", 1, "Hose")])
+        assert own.put("acme/order/draft/a/data.xml", order("Draft"), Form_Definition_Version=1).status == 201
+        save(own, "c", order("Cid"))
+        report.becomes(lambda: report.ask(names), [("a", "Ava"), ("b", "Bob"), ("c", "Cid")])
+        assert own.delete("acme/order/data/b/data.xml").status == 204
+        report.becomes(lambda: report.ask(names), [("a", "Ava"), ("c", "Cid")])
+        assert own.delete("acme/order/data/a/data.xml").status == 204
+        save(own, "a", order("Moved", "Tap"), version=2)
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Moved",)])
+        assert report.ask(names) == [("c", "Cid")]
+        assert report.ask(products) == []
+        assert report.ask("SELECT product FROM svc_f_acme_order_2_lines") == [("Tap",)]
+
+
+def test_columns_change_only_when_it_is_asked_for(own: Service) -> None:
+    main = "svc_f_acme_order_1"
+    publish(own)
+    save(own, "a", order("Ada"))
+    other = orders.definition().replace(b'id="name-control"', b'id="first-name-control"')
+    assert own.put("acme/order/form/form.xhtml", other, Form_Definition_Version=1).status == 204
+    save(own, "b", order("Bob").replace(b"name>", b"first-name>"))
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT count(*) FROM svc_f_acme_order_1"), [(2,)])
+        assert report.columns(main) == METADATA + CUSTOMER
+        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert report.columns(main) == METADATA + CUSTOMER
+        publish(own, body=other)
+        assert report.columns(main) == [*METADATA, "first_name", *CUSTOMER[1:]]
+        found = report.ask("SELECT metadata_document_id, first_name FROM svc_f_acme_order_1 ORDER BY 1")
+        assert found == [("a", None), ("b", "Bob")]
+
+
+def test_tables_go_with_the_definition_and_with_repeats_that_are_gone(own: Service) -> None:
+    publish(own)
+    publish(own, version=2)
+    without = orders.definition().replace(b'repeat="content"', b"")
+    publish(own, body=without)
+    with reporting(own) as report:
+        assert report.tables() == ["svc_f_acme_order_1", "svc_f_acme_order_2", "svc_f_acme_order_2_lines"]
+        assert own.delete("acme/order/form/form.xhtml", Form_Definition_Version=2).status == 204
+        assert report.tables() == ["svc_f_acme_order_1"]
+        # Published again without a word about views: there are none.
+        assert own.put("acme/order/form/form.xhtml", without, Form_Definition_Version=2).status == 201
+        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert report.tables() == ["svc_f_acme_order_1"]
+
+
+def test_a_library_has_none(own: Service) -> None:
+    publish(own, "acme/library")
+    assert not (own.data / ".index/.flat/flat.sqlite").exists()
+
+
+def test_two_forms_of_one_name_have_tables_of_their_own(own: Service) -> None:
+    publish(own, "a-b/c")
+    publish(own, "a_b/c")
+    save(own, "x", order("Hyphen"), "a-b/c")
+    save(own, "y", order("Underscore"), "a_b/c")
+    with reporting(own) as report:
+        assert report.tables() == ["svc_f_a_b_c_1", "svc_f_a_b_c_11", "svc_f_a_b_c_1_lines", "svc_f_a_b_c_1_lines1"]
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_a_b_c_1"), [("Hyphen",)])
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_a_b_c_11"), [("Underscore",)])
+        found = report.ask("SELECT DISTINCT app, view FROM catalogue_views WHERE around IS NULL ORDER BY app")
+        assert found == [("a-b", "svc_f_a_b_c_1"), ("a_b", "svc_f_a_b_c_11")]
+
+
+def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(own: Service) -> None:
+    publish(own)
+    save(own, "a", order("Ada"))
+    controls = b"".join(b'<xf:input id="c%d-control"/>' % number for number in range(2001))
+    body = orders.definition().replace(b"<fr:body>", b"<fr:body>" + controls)
+    answer = own.put("acme/order/form/form.xhtml", body, Form_Definition_Version=1, Create_Flat_View="true")
+    assert (answer.status, answer.cause) == (400, "a flat view of the form would have more than 2000 columns")
+    assert own.get("acme/order/form/form.xhtml").body == body
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+
+
+def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('"svc.persistence.*.data-format-version" = "4.8.0"\n')
+    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+        refused = service.put("acme/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
+        assert refused.status == 501
+        assert "4.8.0" in refused.cause
+        assert service.get("acme/order/form/form.xhtml").status == 404
+
+
+def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(own: Service) -> None:
+    publish(own)
+    save(own, "a", order("Ada"))
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+        script = (
+            "import sqlite3, sys\n"
+            f"c = sqlite3.connect('file:{report.path}?mode=ro', uri=True, isolation_level=None)\n"
+            "for line in sys.stdin:\n"
+            "    print(c.execute(line).fetchall(), flush=True)\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other:
+
+            def told(statement: str) -> str:
+                assert other.stdin is not None
+                assert other.stdout is not None
+                other.stdin.write(f"{statement}\n")
+                other.stdin.flush()
+                return other.stdout.readline().strip()
+
+            assert told("BEGIN") == "[]"
+            assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"
+            publish(own, body=orders.definition().replace(b'id="name-control"', b'id="who-control"'))
+            save(own, "a", b"<form><customer><who>Eve</who></customer></form>")
+            report.becomes(lambda: report.ask("SELECT who FROM svc_f_acme_order_1"), [("Eve",)])
+            assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"
+            assert told("COMMIT") == "[]"
+            assert told("SELECT who FROM svc_f_acme_order_1") == "[('Eve',)]"
+            other.stdin.close()  # type: ignore[union-attr]
+
+
+def test_a_lost_file_is_made_again_with_all_views_by_the_next_publication_or_by_reindexing(own: Service) -> None:
+    publish(own)
+    publish(own, "acme/other")
+    save(own, "a", order("Ada"))
+    for how in ("publication", "reindexing"):
+        for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
+            path.unlink()
+        save(own, "a", order(how))
+        if how == "publication":
+            publish(own, "acme/third")
+        else:
+            assert own.raw("POST", "/reindex", {}, b"").status == 200
+        with reporting(own) as report:
+            every = {f"svc_f_acme_{form}_1{end}" for form in ("order", "other", "third") for end in ("", "_lines")}
+            report.becomes(lambda: set(report.tables()), every)
+            report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [(how,)])
+
+
+def test_reindexing_reads_what_was_edited_by_hand(own: Service) -> None:
+    publish(own)
+    publish(own, version=2)
+    save(own, "a", order("Ada"))
+    save(own, "b", order("Bob"), version=2)
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Bob",)])
+    (own.data / "acme/order/data/a/data.xml").write_bytes(order("Eve"))
+    (own.data / "acme/order/data/b/data.xml").write_bytes(order("Eve"))
+    with reporting(own) as report:
+        header = {"Svc-Form-Definition-Version": "2"}
+        assert own.raw("POST", "/reindex/acme/order", header, b"").status == 200
+        assert report.ask("SELECT name FROM svc_f_acme_order_2") == [("Eve",)]
+        assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Ada",)]
+        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Eve",)]
+
+
+def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_the_next(tmp_path: Path) -> None:
+    module, env = "tests.http.dying_before_taking_in", {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with running(tmp_path) as service:
+        publish(service)
+    with running(tmp_path, module=module, env=env) as service:
+        with suppress(ConnectionError):  # the worker is killed after the commit, perhaps before it has answered
+            save(service, "a", order("Ada", "Pump"))
+        with reporting(service) as report:
+            report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+            assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == [("Pump",)]
+
+
+def test_rows_of_another_time_are_read_anew_when_the_service_starts(tmp_path: Path) -> None:
+    """As after a power cut, which may have taken the last changes of the tables and the notes of them."""
+    with running(tmp_path) as service:
+        publish(service)
+        save(service, "a", order("Ada"))
+        with reporting(service) as report:
+            report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+    with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE catalogue_versions SET tree = 'another'")
+        connection.execute("DELETE FROM svc_f_acme_order_1")
+    with running(tmp_path) as service, reporting(service) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+
+
+@pytest.mark.parametrize("harm", ["DROP TABLE svc_f_acme_order_1", "DROP TABLE catalogue_views", "DROP TABLE facts"])
+def test_tables_that_somebody_has_dropped_come_back(own: Service, harm: str) -> None:
+    publish(own)
+    save(own, "a", order("Ada"))
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
+    with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
+        connection.execute(harm)
+    for number in range(10):  # by both workers
+        save(own, f"b{number}", order("Bob"))
+    expected = [("Ada",), *[("Bob",)] * 10]
+
+    def names() -> list[Row]:
+        try:
+            with reporting(own) as report:
+                return report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY 1")
+        except sqlite3.Error:
+            return []
+
+    report.becomes(names, expected)
+
+
+def test_a_file_of_somebody_else_is_replaced(own: Service) -> None:
+    publish(own)
+    for path in (own.data / ".index/.flat").glob("flat.sqlite*"):
+        path.unlink()
+    (own.data / ".index/.flat/flat.sqlite").write_text("not a database" * 1000)
+    save(own, "a", order("Ada"))
+
+    def names() -> list[Row]:
+        try:
+            with reporting(own) as report:
+                return report.ask("SELECT name FROM svc_f_acme_order_1")
+        except sqlite3.Error:
+            return []
+
+    deadline = time.monotonic() + _PATIENCE
+    while names() != [("Ada",)] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert names() == [("Ada",)]
