@@ -1,0 +1,210 @@
+"""The file of flat views: what is changed while tables are filled, what is lost, and what is not of this tree."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from persistence.errors import BusyError
+from persistence.forms.flat_views import read_flat_views
+from persistence.index.flat import views as module
+from persistence.index.flat.catalogue import TABLES, Catalogue, Entry
+from persistence.index.flat.file import FlatFile
+from persistence.index.flat.making import FlatMaker
+from persistence.index.flat.views import FlatViews
+from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
+from persistence.model.flat_names import Naming
+from persistence.store.layout import Layout
+from persistence.store.view import View
+from tests import orders
+from tests.orders import ORDER
+from tests.published import Planter
+
+NAMING = Naming("svc_f_", 256, prefixes_in_main=False)
+MAIN = "svc_f_acme_order_1"
+ROWS = [("d-1", "Ada"), ("d-2", "Bob"), ("d-3", "Zoe")]
+WHEN = "2024-06-01T10:00:00.000Z"
+
+
+class Watched(View):
+    """A tree in which something happens when its documents are listed, and before the first is read."""
+
+    def __init__(self, root: str, happening: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._happening = happening
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        found = list(super().documents(form, collection))
+        self._happening()
+        yield from found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    orders.plant(Planter(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def flat_of(root: Path) -> FlatViews:
+    return FlatViews(str(root), lambda _: NAMING)
+
+
+def maker_of(root: Path) -> FlatMaker:
+    return FlatMaker(View(str(root)), ORDER, NAMING)
+
+
+def settle(root: Path) -> None:
+    """Let there be a file that is known to have all views there were, so that nobody begins to look for more."""
+    file = FlatFile(str(root))
+    file.make()
+    file.settle(file.identity)
+
+
+def save(root: Path, document: str, name: str, when: str = WHEN) -> None:
+    body = f"<form><customer><name>{name}</name></customer></form>".encode()
+    Planter(root).save(str(ORDER), document, body, when)
+
+
+def rows(root: Path, table: str = MAIN) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(FlatFile(str(root)).path)) as connection:
+        statement = f"SELECT metadata_document_id, name FROM {table} ORDER BY 1"  # noqa: S608 - a test's own
+        return connection.execute(statement).fetchall()
+
+
+def wish(root: Path) -> None:
+    """Let the sidecar of the definition say that there are flat views."""
+    place = Layout(str(root)).place(DefinitionAddress(ORDER, 1, FORM_XHTML))
+    path = Path(place.sidecar)
+    said = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode({**said, "flat_view": True}))
+
+
+def test_views_are_taken_down_as_they_are() -> None:
+    nested = orders.definition().replace(
+        b'<xf:input id="product-control"',
+        b'<fr:section id="s-section" repeat="content"><xf:input id="x-control"/></fr:section>'
+        b'<fr:grid id="g-grid" repeat="content"><xf:input id="y-control"/></fr:grid><xf:input id="product-control"',
+    )
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.executescript(TABLES)
+        catalogue = Catalogue(connection)
+        for form, version, body in ((ORDER, 1, nested), (ORDER, 2, orders.definition()), (Form("a", "b"), 1, nested)):
+            views = read_flat_views(body, form, version, NAMING)
+            assert len(views) == (4 if body is nested else 2)
+            catalogue.enter(form, version, Entry("tag", "tree"), views)
+            assert catalogue.views(form, version) == views
+        assert catalogue.entries(ORDER) == {1: Entry("tag", "tree"), 2: Entry("tag", "tree")}
+        catalogue.remove(ORDER, 1)
+        assert catalogue.views(ORDER, 1) == ()
+        assert len(catalogue.names()) == 6
+
+
+def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) -> None:
+    flat, refused = flat_of(root), []
+
+    def happening() -> None:
+        save(root, "d-1", "Eve")
+        save(root, "new", "New")
+        with pytest.raises(BusyError):  # so whoever has noted it tries again
+            flat.take_in(ORDER, ["d-1", "new"])
+        refused.append(True)
+
+    FlatMaker(Watched(str(root), happening), ORDER, NAMING).create(1)
+    assert refused == [True]
+    flat.take_in(ORDER, ["d-1", "new"])
+    assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
+
+
+def test_what_is_taken_in_before_the_form_has_tables_is_read_with_the_rest(root: Path) -> None:
+    flat = flat_of(root)
+    save(root, "new", "New")
+    flat.take_in(ORDER, ["new"])
+    assert FlatFile(str(root)).identity is None
+    settle(root)
+    flat.create(ORDER, 1)
+    assert rows(root) == [*ROWS, ("new", "New")]
+
+
+def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
+    maker_of(root).create(1)
+    save(root, "d-1", "Eve")
+
+    def happening() -> None:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(Exception, match="Input/output error"):
+        FlatMaker(Watched(str(root), happening), ORDER, NAMING).create(1)
+    assert rows(root) == ROWS
+    flat_of(root).take_in(ORDER, ["d-1"])
+    assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]
+
+
+def test_a_large_form_is_read_by_a_process_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(root)
+    monkeypatch.setattr(module, "SMALL", 2)
+    flat_of(root).create(ORDER, 1)
+    assert rows(root) == ROWS
+
+
+def test_rows_are_read_anew_unless_they_are_known_to_be_of_the_tree(root: Path) -> None:
+    maker = maker_of(root)
+    maker.create(1)
+    file = FlatFile(str(root))
+    with closing(file.opened()) as connection:
+        tree = Catalogue(connection).entries(ORDER)[1].tree
+    save(root, "d-1", "Eve")
+    assert list(maker.refill_all(but=tree)) == []
+    assert rows(root) == ROWS
+    assert list(maker.refill_all(but="another")) == []
+    assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]
+
+
+def test_without_a_wish_nothing_is_made_again(root: Path) -> None:
+    maker = maker_of(root)
+    assert list(maker.refill_all()) == []
+    maker.drop(1)
+    assert FlatFile(str(root)).identity is None
+    wish(root)
+    assert list(maker.refill_all()) == []
+    assert rows(root) == ROWS
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\0" * 5000])
+def test_a_file_that_is_none_is_replaced(root: Path, content: bytes) -> None:
+    file = FlatFile(str(root))
+    file.make()
+    Path(file.path).write_bytes(content)
+    maker_of(root).create(1)
+    assert rows(root) == ROWS
+
+
+def test_a_file_that_is_damaged_within_is_replaced_and_filled_with_what_the_sidecars_want(root: Path) -> None:
+    wish(root)
+    maker_of(root).create(1)
+    path = Path(FlatFile(str(root)).path)
+    whole = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (whole - 4096))
+    maker_of(root).refill(1)
+    assert rows(root) == ROWS
+
+
+def test_a_document_that_is_no_xml_has_a_row_without_values(root: Path) -> None:
+    place = Path(Layout(str(root)).document(ORDER, Collection.DATA, "d-1")) / "data.xml"
+    place.write_bytes(b"<form><customer><name>Ada")
+    (place.parent.parent / "d-2/data.xml").unlink()
+    maker_of(root).create(1)
+    assert rows(root) == [("d-1", None), ("d-3", "Zoe")]
+
+
+def test_a_form_that_only_looks_like_the_name_of_the_file_is_in_nobodys_way(root: Path) -> None:
+    """The index of an application lies beside it."""
+    layout = Layout(str(root))
+    assert not Path(FlatFile(str(root)).path).is_relative_to(layout.index(Form("flat", "flat.sqlite")))
+    assert not Path(layout.index(Form("flat.sqlite", "x"))).is_relative_to(Path(FlatFile(str(root)).path).parent)
