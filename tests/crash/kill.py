@@ -129,9 +129,9 @@ class Killer:
         return form, tuple(kept)
 
     def _thread(self) -> int:
-        """The thread that serves requests: a worker has a main thread and, as it was told to, one more."""
+        """The thread that serves requests: after the worker's own and the indexer's, as it was told, one more."""
         (worker,) = self.service.workers()
-        (thread,) = (int(task.name) for task in Path(f"/proc/{worker}/task").iterdir() if task.name != str(worker))
+        _, _, thread = sorted(int(task.name) for task in Path(f"/proc/{worker}/task").iterdir())
         return thread
 
     def _strike(self, form: str, step: Step, point: Point) -> Answer | None:
