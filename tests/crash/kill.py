@@ -117,9 +117,13 @@ class Killer:
         return Scene(form, trial, point, kept, comparison, left, tuple(faults))
 
     def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...]]:
-        """A form of an application of its own, prepared by a worker that has just served something."""
+        """A form of an application of its own, prepared by a worker that has just stored something.
+
+        Otherwise it would begin its log of changes with the request that is killed, and make more calls than another.
+        """
         form = f"kill-{next(self._numbers)}/form"
         kept = []
+        send(self.service, "other/form", Step("PUT", "data/document/data.xml", b"<form/>"))
         for step in request.prepare:
             answer = send(self.service, form, step)
             assert answer.status in (201, 204), answer.cause
