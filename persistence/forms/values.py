@@ -9,8 +9,14 @@ from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
 from persistence.model.index_keys import Key
 
-MOST_REST = 8 << 20
+MOST_REST = 1 << 20
 """Characters of text that belongs to no key; what follows is left out."""
+
+MOST_HELD = 8 << 20
+"""Bytes of a document in which an element of a key may end; one that is longer has no value."""
+
+MOST_VALUES = 8 << 20
+"""Characters in all values; those that would be more are left out."""
 
 MOST_NESTED = 64 << 20
 """Characters in the values of elements with elements inside, after which such elements have no value any more.
@@ -67,6 +73,8 @@ class _Extraction(Streaming):
         self._nested = 0
         self._rest: list[str] = []
         self._room = MOST_REST
+        self._left = MOST_VALUES
+        self._held = 0
         parts, opened, close = self._parts, self._opened, self._close
         places: list[Place[str]] = []
         place: Place[str] = around
@@ -108,10 +116,13 @@ class _Extraction(Streaming):
         elif self._nested <= MOST_NESTED:
             value = "".join(inside).replace(NODE_END, "")
             self._nested += len(value)
-        if value:
+        if value and self._left > 0:
+            self._left -= len(value) * len(paths)
             for path in paths:
                 self._values.setdefault(path, []).append(value)
         if not self._opened:
+            self._held = 0
+            self.parser.CharacterDataHandler = parts.append
             for first, after in self._leaves:
                 parts[first:after] = [""] * (after - first)
             self._leaves.clear()
@@ -126,6 +137,11 @@ class _Extraction(Streaming):
         super()._parse(piece, is_final=is_final)
         if not self._opened:
             self._settle()
+            return
+        self._held += len(piece)
+        if self._held > MOST_HELD:
+            del self._parts[self._opened[0] :]
+            self.parser.CharacterDataHandler = None
 
     def _settle(self) -> None:
         """Take the text of all nodes that have ended; of the last one more may come."""

@@ -146,12 +146,24 @@ def test_a_separator_cannot_be_smuggled_in() -> None:
             read(f"<?xml version='1.1'?><f>{text}</f>", "a")
 
 
-def test_of_the_rest_only_so_much_is_kept_and_of_values_everything() -> None:
+def test_of_the_rest_only_so_much_is_kept() -> None:
     piece = b"<b>" + b"x" * 1_000_000 + b"</b>"
-    found = ValueReader([key("a")]).read([b"<f>", *[piece] * 20, b"<a>", *[b"y" * 1_000_000] * 20, b"</a>z</f>"])
+    found = ValueReader([key("a")]).read([b"<f>", *[piece] * 20, b"<a>y</a>z</f>"])
     assert len(found.rest) == values.MOST_REST
     assert found.rest.startswith("x" * 1_000_000 + NODE_END + "x")
-    assert found.values == {"a": ("y" * 20_000_000,)}
+    assert found.values == {"a": ("y",)}
+
+
+def test_what_is_too_long_has_no_value_and_does_not_keep_others_from_having_theirs() -> None:
+    long = [b"<a>", *[b"y" * 1_000_000] * 20, b"</a>"]
+    found = ValueReader([key("a"), key("b")]).read([b"<f>", *long, b"<a>short</a>", *long, b"<b>after</b>z</f>"])
+    assert found.values == {"a": ("short",), "b": ("after",)}
+    assert found.rest == "z"
+
+
+def test_of_all_values_only_so_much_is_kept() -> None:
+    found = ValueReader([key("a")]).read([b"<f>", *[b"<a>" + b"y" * 1_000_000 + b"</a>"] * 20, b"</f>"]).values
+    assert len(found["a"]) == 9  # the one that passes the limit is still kept
 
 
 def test_values_inside_each_other_do_not_multiply_without_end() -> None:
