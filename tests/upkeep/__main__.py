@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -46,7 +47,9 @@ def main() -> int:
             rows.append((scenario.name, *counts))
             say(f"{scenario.name}: {sum(counts)} calls, {len(violations)} violations so far")
         for seed in range(_CASES):
-            inflicted, found = case(pristine, scratch / "damaged", seed)
+            # Each has a place of its own: the service of the last one may still be at work in its index.
+            inflicted, found = case(pristine, scratch / f"damaged-{seed}", seed)
+            shutil.rmtree(scratch / f"damaged-{seed}", ignore_errors=True)
             violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
     say(f"\n{table(('command', *_STRIKES), rows)}\n\n{_CASES} trees with random damage")
     say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))

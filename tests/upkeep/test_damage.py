@@ -21,7 +21,7 @@ def test_a_repair_of_random_damage_leaves_nothing_to_repair_and_loses_nothing(tm
     pristine = furnished(tmp_path / "pristine").root
     bad = {}
     for seed in range(first, first + CASES):
-        inflicted, faults = case(pristine, tmp_path / "data", seed)
+        inflicted, faults = case(pristine, tmp_path / f"data-{seed}", seed)
         if faults:
             bad[seed] = (inflicted.lines, faults)
     assert bad == {}
