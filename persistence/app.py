@@ -152,5 +152,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     return app
 
 
-def _log_given_up(form: Form, error: Exception) -> None:
-    logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))
+def _log_given_up(form: Form | None, error: Exception) -> None:
+    if form is None:
+        logs.write("index-fault", is_error=True, exc_info=error)
+    else:
+        logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -24,8 +25,11 @@ _PAUSE = 0.5
 _LOOKING_AFTER_OTHERS = 30.0
 """Seconds after which it is looked whether a process has died and left notes."""
 
-Failed = Callable[[Form, Exception], None]
-"""Hears that a form's index was given up, to be made anew by whoever searches, and why."""
+_LONGEST_END = 10.0
+"""Seconds for which a process that ends waits for what is just being taken in."""
+
+Failed = Callable[[Form | None, Exception], None]
+"""Hears that a form's index was given up, to be made anew by whoever searches, and why; or of a fault of no form."""
 
 
 class _Changed(NamedTuple):
@@ -48,6 +52,8 @@ class Indexer:
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._process = 0
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
         self._looked = 0.0
         self._untidy: set[Form] = set()
 
@@ -84,21 +90,44 @@ class Indexer:
         """Start the thread, once in each process: a fork has none."""
         if self._process != os.getpid():
             self._process = os.getpid()
-            threading.Thread(target=self._run, name="indexer", daemon=True).start()
+            self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
+            self._thread.start()
+            atexit.register(self._end)
+
+    def _end(self) -> None:
+        """Let the thread end: were it stopped with the process, it might hold a lock that SQLite needs to end, too.
+
+        What it has not come to stays noted, and is taken in by whoever comes next.
+        """
+        with self._woken:
+            self._is_ending = True
+            self._woken.notify_all()
+        if self._thread is not None and self._process == os.getpid():
+            self._thread.join(_LONGEST_END)
 
     def _run(self) -> None:
-        while True:
-            self._look_after_others()
-            if self._is_changed(_IDLE if self._untidy else _LOOKING_AFTER_OTHERS):
-                time.sleep(_GATHERING)
-                self._take_in([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
-            else:
-                self._tidy()
+        while not self._is_ending:
+            try:
+                self._look_after_others()
+                if self._is_changed(_IDLE if self._untidy else _LOOKING_AFTER_OTHERS):
+                    self._wait(_GATHERING)
+                    self._take_in([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
+                else:
+                    self._tidy()
+            except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do
+                self._failed(None, error)
+                self._wait(_PAUSE)
 
     def _is_changed(self, most: float) -> bool:
         """Whether something has changed, after waiting for it for so many seconds."""
         with self._woken:
-            return self._woken.wait_for(lambda: bool(self._changed), most)
+            self._woken.wait_for(lambda: bool(self._changed) or self._is_ending, most)
+            return bool(self._changed)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but not when the process is to end."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._is_ending, seconds)
 
     def _take_in(self, taken: list[_Changed]) -> None:
         by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
@@ -113,7 +142,7 @@ class Indexer:
             self._pending.settle(each.ticket for each in taken if each.ticket and each.form not in waiting)
         if waiting:
             self._changed.extend(each for each in taken if each.form in waiting)
-            time.sleep(_PAUSE)
+            self._wait(_PAUSE)
 
     def _has_taken_in(self, form: Form, changed: list[_Changed]) -> bool:
         """Take documents in; ``False`` where others write, or read it anew: they stay noted as long as that takes."""
@@ -146,7 +175,7 @@ class Indexer:
 
     def _tidy(self) -> None:
         """Merge what many small changes have left, as long as nothing else is to be done."""
-        while self._untidy and not self._changed:
+        while self._untidy and not self._changed and not self._is_ending:
             form = self._untidy.pop()
             with suppress(PersistenceError):
                 if self._index.merge(form):
