@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", 
 _VERSION = 2
 _SECOND = 19
 _BETWEEN = ", "
+_PATH = re.compile(r"(?:[^=\[]|\[[^\]]*\])+")
 _FIELDS = {field.value: field for field in Field}
 
 
@@ -106,7 +108,12 @@ def _form(path: str) -> Form:
 def _asked(version: str | None) -> int | Searched:
     if version is None:
         return Searched.LATEST
-    return Searched.ALL if version == "all" else parsed(version)
+    if version == Searched.ALL.value:
+        return Searched.ALL
+    try:
+        return parsed(version)
+    except BadRequestError as error:
+        raise BadRequestError(f"{error}, or all for every one") from error
 
 
 def _sort(*, sort: str | None, descending: bool) -> Sort:
@@ -119,13 +126,21 @@ def _query(
     """What to look for, and the paths whose values are to be shown, by the options."""
     conditions, columns = [], []
     for said in paths:
-        path, _, wanted = said.partition("=")
-        path = path.replace("[1]", "")
+        path, wanted = _path_and_text(said)
         columns.append(path)
-        if wanted.strip():
-            conditions.append(ControlFilter(path, Match(match), wanted.strip()))
+        if wanted:
+            conditions.append(ControlFilter(path, Match(match), wanted))
     query = Query(text.strip(), tuple(conditions), sort=_sort(**order), offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
+
+
+def _path_and_text(said: str) -> tuple[str, str]:
+    """The path of a control and the text it is to have; paths of the designer's data have ``=`` in brackets."""
+    found = _PATH.match(said)
+    path, rest = (found.group(), said[found.end() :]) if found is not None else ("", said)
+    if not path or (rest and rest[0] != "="):
+        raise click.UsageError(f"--path {safe(said)} names no control: it is PATH or PATH=TEXT")
+    return path.replace("[1]", ""), rest[1:].strip()
 
 
 def _controls(query: Query, columns: Sequence[str]) -> Iterator[str]:

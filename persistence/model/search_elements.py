@@ -129,7 +129,10 @@ def _field(query: Element) -> Field:
 
 
 def _field_filter(field: Field, query: Element) -> FieldFilter:
-    comparison = word(Comparison, query.attributes.get("match", ""), f"match of {field.value}")
+    said = query.attributes.get("match")
+    if said is None:
+        raise BadRequestError(f"{field.value} needs a match where it has text: {_names(_COMPARISONS[field])}")
+    comparison = word(Comparison, said, f"match of {field.value}")
     if comparison not in _COMPARISONS[field]:
         raise BadRequestError(f"{field.value} has no match {comparison.value!r}; it has {_names(_COMPARISONS[field])}")
     text = query.text.strip()

@@ -73,9 +73,12 @@ def parse_reindexed(version: str | None) -> int:
     """Read the version header of a request to reindex, which must be there (spec search 5).
 
     Raises:
-        VersionError: it is no positive integer.
+        VersionError: it is missing, or no positive integer.
     """
-    return _number((version or "").strip(), "")
+    text = (version or "").strip()
+    if not text:
+        raise VersionError("the form definition version must be sent: of one form, one version is reindexed at a time")
+    return _number(text, "")
 
 
 def _number(text: str, or_what: str) -> int:

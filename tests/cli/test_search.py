@@ -139,6 +139,15 @@ def test_a_path_that_is_not_indexed_is_said(root: Path) -> None:
     ]
 
 
+def test_a_path_of_the_designers_may_have_equals_signs_in_brackets(root: Path) -> None:
+    metadata = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 'fr-form-metadata']/*"
+    for document, definition in (("b-1", orders.definition()), ("b-2", orders.definition().replace(b"order", b"a=b"))):
+        Planter(root).save("svc/builder", document, definition, f"2024-07-01T00:00:0{document[-1]}.000Z")
+    assert search(root, "svc/builder", "--path", f"{metadata}/form-name=order").stderr == "1 found, 1 to 1 shown\n"
+    assert search(root, "svc/builder", "--path", f"{metadata}/form-name=A=B").stderr == "1 found, 1 to 1 shown\n"
+    assert search(root, "svc/builder", "--path", f"{metadata}/form-name").stderr == "2 found, 1 to 2 shown\n"
+
+
 def test_what_could_command_the_terminal_is_not_printed(root: Path) -> None:
     body = "<form><customer><name>\u202eevil\n</name></customer></form>".encode()
     Planter(root).save(str(ORDER), "d-5", body, "2024-07-01T00:00:00.000Z")
@@ -165,7 +174,10 @@ def test_documents_are_read_anew_when_the_definition_has_changed(root: Path) -> 
     [
         (("acme",), "acme is not APP/FORM"),
         (("acme/order/1",), "--version says which"),
-        (("acme/order", "--version", "next"), "'next' is no version"),
+        (("acme/order", "--version", "next"), "'next' is no version of a form: a number from 1 is, or all for every one"),
+        (("acme/order", "--path", ""), "names no control"),
+        (("acme/order", "--path", "=Ada"), "names no control"),
+        (("acme/order", "--path", "customer/name[=Ada"), "names no control"),
         (("acme/order", "--version", "0"), "'0' is no version"),
         ((".x/y",), "must not start with a dot"),
         (("acme/order", "--page", "0"), "--page"),
