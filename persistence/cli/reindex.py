@@ -28,7 +28,7 @@ def reindex(*, path: str | None, verify: bool, file: str | None, **flags: str | 
     that reindex at once, the second waits.
 
     Data of versions whose definition was deleted is found again. With VERSION only that of this one is, and the rest
-    stays as it was.
+    stays as it was. The rows of tables for reports are read anew, too, with VERSION those of this one.
 
     \b
     Exit status: 0  done

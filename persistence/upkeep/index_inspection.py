@@ -110,12 +110,17 @@ class IndexInspector:
         if found is None:
             return
         if found.fault is Fault.STALE and document is not None:
-            yield Finding(Kind.INDEX_STALE, path, found.what), partial(self._index.take_in, form, [document])
+            yield Finding(Kind.INDEX_STALE, path, found.what), partial(self._take_in, form, document)
         elif found.fault is Fault.WRONG:
             yield Finding(Kind.INDEX_WRONG, path, found.what), partial(self._index.forget, form)
         else:
             directory = self._tree.layout.index(form)
             yield Finding(Kind.INDEX_DAMAGED, directory, found.what), partial(self._index.forget, form)
+
+    def _take_in(self, form: Form, document: str) -> None:
+        self._index.take_in(form, [document])
+        if self._index.flat is not None:
+            self._index.flat.take_in(form, [document])
 
     def _of(self, form: Form) -> Audit:
         """What compares a form; the tree is walked form by form, so one at a time is kept open."""

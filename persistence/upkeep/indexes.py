@@ -90,8 +90,8 @@ def make(work: Work, progress: Progress) -> None:
 
 
 def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None = None) -> tuple[FlatTask, ...]:
-    """The flat views whose rows are read anew together with an index that is made anew."""
-    if index.flat is None or aim is not Aim.ANEW:
+    """The flat views whose rows are read anew, as no others know what was changed by hand."""
+    if index.flat is None or aim is Aim.READY:
         return ()
     return tuple(index.flat.task(form, version) for form in forms)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -314,6 +315,20 @@ def test_reindexing_reads_what_was_edited_by_hand(own: Service) -> None:
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Ada",)]
         assert own.raw("POST", "/reindex", {}, b"").status == 200
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Eve",)]
+
+
+@pytest.mark.parametrize("command", [("reindex", "--verify"), ("check", "--repair")])
+def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(own: Service, command: tuple[str, ...]) -> None:
+    publish(own)
+    save(own, "a", order("Ada", "Pump"))
+    save(own, "b", order("Bob"))
+    with reporting(own) as report:
+        report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY name"), [("Ada",), ("Bob",)])
+        assert own.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
+        shutil.rmtree(own.data / "acme/order/data/a")
+        subprocess.run([sys.executable, "-m", "persistence.cli", *command, "--data", str(own.data)], timeout=60)
+        assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Bob",)]
+        assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == []
 
 
 def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_the_next(tmp_path: Path) -> None:
