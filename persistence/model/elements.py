@@ -50,7 +50,7 @@ def count(text: str, what: str, default: int) -> int:
     """
     trimmed = text.strip()
     if trimmed and not _COUNT.fullmatch(trimmed):
-        raise BadRequestError(f"{what} must be a positive integer, not {text!r}")
+        raise BadRequestError(f"{what} must be a positive integer of at most 18 digits, not {text!r}")
     return int(trimmed) if trimmed else default
 
 
