@@ -98,9 +98,25 @@ def load(
     )
     settings, origins, unknown = _merged(layers)
     prefix = DIALECTS[settings.dialect].property_prefix
+    _check_dialect(properties, settings.dialect, named)
     for name, origin in unknown.items():
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     return Effective(settings, origins, Properties.load(properties, prefix, named))
+
+
+def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
+    """Make sure that the properties are not those of another dialect, which may have been named by a flag only.
+
+    Raises:
+        StartupError: they are.
+    """
+    first = {name.partition(".")[0] for name in properties}
+    for other in DIALECTS.values():
+        if other.name != dialect and other.property_prefix.partition(".")[0] in first:
+            raise StartupError(
+                f"{file}: properties that begin with {other.property_prefix} are of dialect {other.name!r},"
+                f" and the one in force is {dialect!r}"
+            )
 
 
 def _is_property(name: str, value: object) -> bool:

@@ -106,6 +106,8 @@ class Index:
             if not stale:
                 break
             self.take_in(form, stale)
+            if self.flat is not None:
+                self.flat.take_in(form, stale)
         return Hits(total, tuple(each.hit for each in page))
 
     def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:

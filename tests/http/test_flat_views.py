@@ -358,6 +358,24 @@ def test_rows_of_another_time_are_read_anew_when_the_service_starts(tmp_path: Pa
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
 
 
+def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        publish(service)
+        save(service, "a", order("Ada"))
+    shutil.rmtree(service.data / ".index")
+
+    def names() -> list[Row]:
+        with suppress(sqlite3.OperationalError), reporting(service) as report:  # until there is a file, and a table
+            return report.ask("SELECT name FROM svc_f_acme_order_1")
+        return []
+
+    with running(tmp_path) as service:
+        deadline = time.monotonic() + _PATIENCE
+        while not names() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert names() == [("Ada",)]
+
+
 @pytest.mark.parametrize("harm", ["DROP TABLE svc_f_acme_order_1", "DROP TABLE catalogue_views", "DROP TABLE facts"])
 def test_tables_that_somebody_has_dropped_come_back(own: Service, harm: str) -> None:
     publish(own)

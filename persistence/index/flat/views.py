@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 
-from persistence.errors import DiskError, disk_errors
+from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.index import connections, facts, identity
 from persistence.index.damage import UnusableError
 from persistence.index.flat import tables
@@ -20,7 +20,7 @@ from persistence.index.flat.file import FlatFile, Identity, is_lost
 from persistence.index.flat.making import FlatMaker
 from persistence.index.making import SMALL
 from persistence.index.work import FlatTask, Work
-from persistence.model.addresses import Form
+from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatView
 from persistence.store.view import View
@@ -58,6 +58,7 @@ class FlatViews:
         self._inherited: _Kept | None = None
         self._maker: subprocess.Popen[bytes] | None = None
         self._made_for: Identity | None = None
+        self._is_asked = False
 
     def create(self, form: Form, version: int) -> None:
         """Make the views of a version by its definition as it is stored, with rows of all its documents.
@@ -101,7 +102,14 @@ class FlatViews:
                         tables.add(kept.connection, filled)
 
     def restore(self) -> None:
-        """Begin to make what may not be as the tree is, after a power cut, say, in a process of its own."""
+        """Begin to make what may not be as the tree is, after a power cut, say, in a process of its own.
+
+        Where the file is lost, that is all that the sidecars of definitions say there is to be; they are asked once.
+        """
+        if self._file.identity is None and not self._is_asked:
+            self._is_asked = True
+            if self._is_wanted():
+                self._file.make()
         with self._using("looking at the flat views") as kept:
             if kept is None:
                 return
@@ -115,6 +123,17 @@ class FlatViews:
             forms = catalogue.forms() if is_complete else View(self._root).forms()
             tasks = tuple(self._task(form, but=tree) for form in forms)
             self._maker, self._made_for = Work(self._root, flat=tasks).begin(), kept.identity
+
+    def _is_wanted(self) -> bool:
+        """Whether a published definition has views."""
+        view = View(self._root)
+        for form in view.forms():
+            for version in view.versions(form):
+                with suppress(DamagedError):
+                    sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+                    if sidecar is not None and sidecar.flat_view and not sidecar.deleted:
+                        return True
+        return False
 
     @contextmanager
     def _using(self, doing: str, form: Form | None = None) -> Iterator[_Kept | None]:
