@@ -12,7 +12,7 @@ Rarity = Callable[[str, int | None], int]
 
 _SAMPLED = 64
 _LONGEST = 4_000
-"""Characters of a text that are kept."""
+"""Characters that are kept of a document, of each of its texts as many: every connection keeps a sample."""
 
 _FIELDS = ", ".join(f"f.c{number}" for number in range(COLUMNS))
 _AT = (
@@ -41,4 +41,5 @@ class Sample:
         for at in range(_SAMPLED if first is not None else 0):
             found = self._connection.execute(_AT, (first + (last - first) * at // _SAMPLED,)).fetchone()
             if found is not None:
-                yield tuple((text or "")[:_LONGEST] for text in found)
+                each = _LONGEST // max(1, sum(map(bool, found)))
+                yield tuple((text or "")[:each] for text in found)
