@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from enum import Enum
 
-from persistence.errors import DiskError, disk_errors
+from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.forms.writing import attribute, element
 from persistence.index.flat.views import FlatViews
 from persistence.index.index import Index
@@ -13,6 +14,10 @@ from persistence.index.reindexing import progress_in
 from persistence.index.work import Aim, Work
 from persistence.model.addresses import Form
 from persistence.store.view import View
+
+_MOST_AT_ONCE = 2
+"""Calls in a process that are being worked on or wait: each keeps a thread, of which there are few."""
+_RETRY_AFTER = 30
 
 
 class State(Enum):
@@ -43,13 +48,14 @@ class Reindexing:
 
     Each call ends when it is done; of two at once the second waits.
 
-    Methods raise ``DiskError``.
+    Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
     """
 
     def __init__(self, store: View, index: Index, flat: FlatViews) -> None:
         self._store = store
         self._index = index
         self._flat = flat
+        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def all(self) -> None:
         """That of every form."""
@@ -69,9 +75,13 @@ class Reindexing:
             found = progress_in(self._store.root)
         return Status() if found is None else Status(State.INDEXING, found.current, found.total)
 
-    @staticmethod
-    def _make(work: Work) -> None:
-        with disk_errors("making the index anew"):
-            process = work.begin()
-        if process.wait() != 0:
-            raise DiskError("the index could not be made anew; the log says why")
+    def _make(self, work: Work) -> None:
+        if not self._turns.acquire(blocking=False):
+            raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
+        try:
+            with disk_errors("making the index anew"):
+                process = work.begin()
+            if process.wait() != 0:
+                raise DiskError("the index could not be made anew; the log says why")
+        finally:
+            self._turns.release()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from persistence.store import files, locks
+from persistence.store.layout import REINDEXING
 from tests import orders, searches
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
@@ -360,3 +363,15 @@ def test_the_ways_to_reindex_have_no_other_methods(planted: Service) -> None:
     for method in ("HEAD", "PUT", "POST", "DELETE"):
         answer = planted.raw(method, f"{planted.face}/reindex/status")
         assert (answer.status, answer["Allow"]) == (405, "GET")
+
+
+def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_served(tmp_path: Path) -> None:
+    with running(tmp_path) as service, ThreadPoolExecutor(3) as threads:
+        path = str(service.data / REINDEXING)
+        files.ensure_file(path)
+        with locks.alone(path, "somebody else makes an index"):
+            calls = [threads.submit(post, service, "/reindex", "") for _ in range(3)]
+            refused, waiting = wait(calls, timeout=20, return_when=FIRST_COMPLETED)
+            assert [(call.result().status, call.result()["Retry-After"]) for call in refused] == [(503, "30")]
+            assert of(service) == []
+        assert [call.result().status for call in waiting] == [200, 200]
