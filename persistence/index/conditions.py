@@ -6,9 +6,11 @@ a search leads, and the others tell: which one, ``finding`` decides.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from persistence.index.records import (
     FACTS,
@@ -66,7 +68,7 @@ class Condition:
     ``leads`` selects ``row`` and ``shelf`` of the documents that meet it, none twice, and ``is_scan`` says that it
     looks at everything for that; ``tells`` is an expression that is true of ``c``, a row and its shelf, where the
     document meets it, and ``is_quick`` where that needs no look at the document. With ``is_ordered``, ``leads`` goes by
-    row in a shelf, and can be counted quickly.
+    row in a shelf, and can be counted quickly. ``part`` is what it asks of the document's card, if that is all.
     """
 
     leads: Sql
@@ -75,6 +77,16 @@ class Condition:
     is_scan: bool = False
     is_quick: bool = False
     is_ordered: bool = False
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One value of a control has the folded ``text`` in it, or all of its words if they ``are_words``."""
+
+    number: int
+    text: str
+    are_words: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -
             found.append(_draft_of(scope.drafts.for_document))
         elif scope.drafts.never_saved:
             found.append(_never_saved())
-    for control in query.controls:
+    for control in dict.fromkeys(query.controls):
         number = controls.numbers.get(control.path)
         if number is None:
             return None
@@ -113,17 +125,40 @@ def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -
 
 def install(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that conditions use."""
-    connection.create_function("has_part", 3, _has_part, deterministic=True)
-    connection.create_function("has_words", 3, _has_words, deterministic=True)
+    connection.create_function("has_parts", 2, _has_parts, deterministic=True)
 
 
-def _has_part(card: str, number: int, folded: str) -> bool:
-    return any(folded in value.casefold() for value in decode(card).of(number))
+def _has_parts(card: str, asked: str) -> bool:
+    """Whether a document has all the parts; its card is taken apart once for them, and its values are folded once."""
+    found = decode(card)
+    for number, texts, words in _parts(asked):
+        values = [value.casefold() for value in found.of(number)]
+        if not all(any(text in value for value in values) for text in texts):
+            return False
+        if words:
+            split = [set(value.split(" ")) for value in values]
+            if not all(any(wanted <= each for each in split) for wanted in words):
+                return False
+    return True
 
 
-def _has_words(card: str, number: int, folded: str) -> bool:
-    wanted = set(folded.split())
-    return any(wanted <= set(value.casefold().split(" ")) for value in decode(card).of(number))
+@lru_cache(4)
+def _parts(asked: str) -> list[tuple[int, list[str], list[set[str]]]]:
+    """The texts and the words that are asked of each control."""
+    found: dict[int, tuple[list[str], list[set[str]]]] = {}
+    for number, text, are_words in json.loads(asked):
+        texts, words = found.setdefault(number, ([], []))
+        if are_words:
+            words.append(set(text.split()))
+        else:
+            texts.append(text)
+    return [(number, texts, words) for number, (texts, words) in found.items()]
+
+
+def _told(parts: Iterable[Part], of: str) -> Sql:
+    """An expression that is true where the document of a row has all the parts."""
+    asked = json.dumps([(each.number, each.text, each.are_words) for each in parts], ensure_ascii=False)
+    return Sql(f"has_parts((SELECT card FROM documents d WHERE d.row = {of}.row), ?)", (asked,))
 
 
 def _keyed(number: int, text: str) -> Condition:
@@ -179,7 +214,7 @@ def _fields(filters: Iterable[FieldFilter]) -> list[Condition]:
     """The conditions on facts; those on one time are one, so that they lead to what lies between them."""
     found = []
     limits: dict[Field, list[FieldFilter]] = {}
-    for each in filters:
+    for each in dict.fromkeys(filters):
         if each.comparison is Comparison.EXACT:
             found.append(_keyed(FACTS[each.field], each.value))
         else:
@@ -218,42 +253,28 @@ def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity
     if control.match is Match.EXACT:
         return _keyed(number, control.text)
     if control.match is Match.SUBSTRING:
-        return _part(number, _Part([folded], Sql("instr(fold, ?)", (folded,)), "has_part", folded), distinct, rarity)
-    words = folded.split()
-    in_words = Sql(" AND ".join(["instr(' ' || fold || ' ', ?)"] * len(words)), tuple(f" {word} " for word in words))
-    return _part(number, _Part(words, in_words, "has_words", folded), distinct, rarity)
+        scanned = Sql("instr(fold, ?)", (folded,))
+        return _part(Part(number, folded, are_words=False), [folded], scanned, distinct, rarity)
+    words = list(dict.fromkeys(folded.split()))
+    scanned = Sql(" AND ".join(["instr(' ' || fold || ' ', ?)"] * len(words)), tuple(f" {word} " for word in words))
+    return _part(Part(number, folded, are_words=True), words, scanned, distinct, rarity)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A condition on the text of one value: it has all the ``texts`` in it.
-
-    ``scanned`` is true of a fold that is not cut, and ``function`` says the same of a card with ``folded``.
-    """
-
-    texts: list[str]
-    scanned: Sql
-    function: str
-    folded: str
-
-
-def _part(number: int, part: _Part, distinct: str, rarity: Rarity) -> Condition:
-    told = part.function + "({of}, ?, ?)"
-    card = "(SELECT card FROM documents d WHERE d.row = {of}.row)"
-    parameters = (number, part.folded)
+def _part(part: Part, texts: list[str], scanned: Sql, distinct: str, rarity: Rarity) -> Condition:
+    """One value has all the ``texts`` in it; ``scanned`` is true of a fold that has and is not cut."""
+    number = part.number
+    cut, tells = _told([part], "e"), _told([part], "c")
     scans = Sql(
         f"SELECT {distinct} row, shelf FROM entries e WHERE number = ? AND shelf IN {{shelves}} AND fold > 0 AND CASE"
-        f" WHEN substr(fold, -1) = '{SEPARATOR}' THEN {told.format(of=card.format(of='e'))}"
-        f" ELSE {part.scanned.text} END",
-        (number, *parameters, *part.scanned.parameters),
+        f" WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
+        (number, *cut.parameters, *scanned.parameters),
     )
-    tells = Sql(told.format(of=card.format(of="c")), parameters)
-    trigrams = _trigrams(part.texts, column_of(number), rarity)
+    trigrams = _trigrams(texts, column_of(number), rarity)
     if not trigrams:
-        return Condition(scans, tells, is_scan=True)
+        return Condition(scans, tells, is_scan=True, part=part)
     match = f"{FIELDS[column_of(number)]} : ({trigrams})"
     narrows = Sql("SELECT rowid AS text FROM fields WHERE fields MATCH ?", (match,))
-    return Condition(scans, tells, Narrowing(narrows, _WORTH_IN_FIELD))
+    return Condition(scans, tells, Narrowing(narrows, _WORTH_IN_FIELD), part=part)
 
 
 def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
@@ -315,6 +336,13 @@ def _all(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
 
 
 def tested(found: Iterable[Condition]) -> Sql:
-    """An expression that is true of ``c`` where it meets all of the conditions; those that are quick to tell first."""
-    ordered = sorted(found, key=lambda condition: not condition.is_quick)
-    return Sql(" AND ".join(each.tells.text for each in ordered) or "1", _all(each.tells for each in ordered))
+    """An expression that is true of ``c`` where it meets all of the conditions; those that are quick to tell first.
+
+    What is asked of the card is asked at once: there may be hundreds of such conditions.
+    """
+    found = tuple(found)
+    parts = [each.part for each in found if each.part is not None]
+    tells = [each.tells for each in found if each.is_quick]
+    tells += [_told(parts, "c")] if parts else []
+    tells += [each.tells for each in found if not each.is_quick and each.part is None]
+    return Sql(" AND ".join(each.text for each in tells) or "1", _all(tells))

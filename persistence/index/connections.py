@@ -66,7 +66,8 @@ class Reader:
     """A connection that reads, and a sample of the texts in the index."""
 
     def __init__(self, path: str) -> None:
-        self.connection = connected(path)
+        # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
+        self.connection = connected(path, cached_statements=0)
         self.connection.execute("PRAGMA query_only = ON")
         self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
         conditions.install(self.connection)
@@ -179,10 +180,15 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-def connected(path: str) -> sqlite3.Connection:
+def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
     """A connection to a file, which must be there."""
     return sqlite3.connect(
-        f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=_LONGEST_WAIT, check_same_thread=False
+        f"file:{quote(path)}?mode=rw",
+        uri=True,
+        isolation_level=None,
+        timeout=_LONGEST_WAIT,
+        check_same_thread=False,
+        cached_statements=cached_statements,
     )
 
 

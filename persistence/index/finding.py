@@ -43,10 +43,13 @@ def find(connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rar
     controls = controls_of(connection)
     total, rows = _Search(connection, scope, query, controls, rarity).run()
     paths = {number: path for path, number in controls.numbers.items()}
-    return total, [_found(connection.execute(_ONE, (row,)).fetchone(), paths) for row in rows]
+    return total, [_found(row, paths) for row in connection.execute(_PAGE, (json.dumps(rows),))]
 
 
-_ONE = "SELECT document, draft, mark, card FROM documents WHERE row = ?"
+_PAGE = (
+    "SELECT d.document, d.draft, d.mark, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+    " ORDER BY j.key"
+)
 
 
 def _found(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> Found:

@@ -1,0 +1,68 @@
+"""What a search asks of the cards of documents."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from persistence.index import conditions
+from persistence.index.conditions import Controls
+from persistence.index.records import Card, encode
+from persistence.model.instants import Instant
+from persistence.model.search import ControlFilter, Match, Query, Scope
+
+_CONTROLS = Controls({"name": 1, "topics": 2}, frozenset({2}))
+_DAY = Instant("2024-05-01T10:00:00.000Z")
+_VALUES = {1: ("Ada Lovelace",), 2: ("red green", "Blue")}
+_CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
+
+
+@pytest.fixture(name="connection")
+def _connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        conditions.install(connection)
+        connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
+        connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
+        yield connection
+
+
+def _tested(*filters: ControlFilter) -> conditions.Sql:
+    found = conditions.conditions(Scope(), Query(controls=filters), _CONTROLS, lambda _trigram, _column: 0)
+    assert found is not None
+    return conditions.tested(found)
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_met"),
+    [
+        ([ControlFilter("name", Match.SUBSTRING, "LOVE"), ControlFilter("name", Match.SUBSTRING, "ada")], True),
+        ([ControlFilter("name", Match.SUBSTRING, "love"), ControlFilter("name", Match.SUBSTRING, "bob")], False),
+        ([ControlFilter("topics", Match.TOKEN, "green red"), ControlFilter("topics", Match.SUBSTRING, "blu")], True),
+        ([ControlFilter("topics", Match.TOKEN, "green blue")], False),
+        ([ControlFilter("topics", Match.TOKEN, "red"), ControlFilter("topics", Match.TOKEN, "blue")], True),
+        ([ControlFilter("topics", Match.TOKEN, "gree")], False),
+        ([ControlFilter("name", Match.SUBSTRING, '"é')], False),
+    ],
+)
+def test_each_part_is_in_one_of_the_values(
+    connection: sqlite3.Connection, filters: list[ControlFilter], is_met: object
+) -> None:
+    where = _tested(*filters)
+    found = connection.execute(f"SELECT count(*) FROM documents c WHERE {where.text}", where.parameters).fetchone()  # noqa: S608 - the expression under test
+    assert found == (int(bool(is_met)),)
+
+
+def test_a_card_is_asked_once_for_hundreds_of_parts() -> None:
+    filters = [ControlFilter("name", Match.SUBSTRING, f"{number}") for number in range(100)]
+    filters += [ControlFilter("topics", Match.TOKEN, f"{number}") for number in range(98)]
+    where = _tested(*filters)
+    assert where.text.count("card") == 1
+    assert len(where.parameters) == 1
+
+
+def test_what_is_asked_twice_is_one_condition() -> None:
+    twice = (ControlFilter("name", Match.EXACT, "Ada"),) * 2
+    assert _tested(*twice) == _tested(twice[0])
