@@ -23,6 +23,8 @@ from persistence.index.sources import UNKNOWN, Definition, Source
 Batch = list[Prepared]
 
 _BATCH = 500
+_LARGEST_BATCH = 1 << 20
+"""Characters of documents after which a batch is full, however few they are: it is held as a whole."""
 _AHEAD = 4
 """Batches of each process that wait to be written."""
 _PATIENCE = 1.0
@@ -40,7 +42,7 @@ class Reading:
     def prepared(self, part: int, parts: int) -> Iterator[tuple[int, Batch]]:
         """One part of the documents in batches, each with how many names have been looked at for it."""
         batch: Batch = []
-        looked_at = 0
+        looked_at = characters = 0
         for document, is_draft in self.source.documents():
             if parts > 1 and zlib.crc32(document.encode()) % parts != part:
                 continue
@@ -49,9 +51,10 @@ class Reading:
             record = self.source.read(document, is_draft=is_draft, mark=mark, definitions=self._definition)
             if record is not None:
                 batch.append(prepared(record, self._edition(record.version)))
-            if len(batch) == _BATCH:
+                characters += len(batch[-1].card) + len(batch[-1].rest)
+            if len(batch) == _BATCH or characters > _LARGEST_BATCH:
                 yield looked_at, batch
-                batch, looked_at = [], 0
+                batch, looked_at, characters = [], 0, 0
         yield looked_at, batch
 
     def _definition(self, version: int) -> Definition:

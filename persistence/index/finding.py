@@ -42,7 +42,8 @@ def find(connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rar
     """How many documents a search finds, and those on the page; raises ``sqlite3.Error``."""
     controls = controls_of(connection)
     total, rows = _Search(connection, scope, query, controls, rarity).run()
-    paths = {number: path for path, number in controls.numbers.items()}
+    wanted = None if query.paths is None else frozenset(query.paths)
+    paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
     return total, [_found(row, paths) for row in connection.execute(_PAGE, (json.dumps(rows),))]
 
 
@@ -66,7 +67,7 @@ def _found(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> Found:
         organization=card.organization,
         modifier=card.modifier,
         stage=card.stage,
-        values={paths[number]: values for number, values in card.values.items()},
+        values={paths[number]: values for number, values in card.values.items() if number in paths},
     )
     return Found(hit, mark)
 

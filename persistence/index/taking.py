@@ -114,7 +114,7 @@ class Change:
         if not facts.read(self._connection, facts.COMPLETE):
             return
         names: list[Name] = [(document, is_draft) for document in documents for is_draft in (True, False)]
-        records = [
+        records = (  # one at a time: they may be large
             record
             for document, is_draft in names
             if (
@@ -125,7 +125,7 @@ class Change:
                     definitions=lambda version: self.edition(version)[1],
                 )
             )
-        ]
+        )
         self._rows.remove(names)
         self._rows.add(prepared(record, self.edition(record.version)[0]) for record in records)
 

@@ -114,7 +114,8 @@ class Scope:
 class Query:
     """The conditions, all of which hold, the order, and the part of the list that is wanted.
 
-    ``text`` is looked for anywhere in the text of a document; empty, there is no such condition.
+    ``text`` is looked for anywhere in the text of a document; empty, there is no such condition. ``paths`` are the
+    controls whose values are to be known of what is found, all of them where it is ``None``.
     """
 
     text: str = ""
@@ -123,6 +124,7 @@ class Query:
     sort: Sort = Sort()
     offset: int = 0
     size: int = 10
+    paths: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

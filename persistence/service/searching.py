@@ -70,7 +70,8 @@ class Searching:
             query = _cut(query, paths)
         sight = permissions.sight(defined, user, request.any_of)
         scope = Scope(looked_at.versions, request.drafts, sight)
-        hits = Hits() if sight == NOTHING else self._index.search(form, scope, query)
+        # A page may be long and its documents large: only what is asked for is held.
+        hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
         return search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Iterator[bytes]:
