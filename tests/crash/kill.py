@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,8 +13,9 @@ from http.client import HTTPException
 from itertools import count
 from pathlib import Path
 
+from tests import rigged, sought
 from tests.crash import remains, strace, views
-from tests.crash.requests import Request, Step, send
+from tests.crash.requests import WRITTEN, Request, Step, send
 from tests.crash.views import Comparison, Kept, Views
 from tests.service import Answer, Service
 
@@ -113,30 +116,30 @@ class Killer:
         comparison = Comparison(before, found, trial.after)
         faults += comparison.faults(trial.request)
         faults += views.history_faults(self.service, form, kept, found)
+        faults += sought.faults(self.service, form, WRITTEN)
         left = tuple(remains.left(self.service.data, form))
         return Scene(form, trial, point, kept, comparison, left, tuple(faults))
 
     def _fresh(self, request: Request) -> tuple[str, tuple[Kept, ...]]:
-        """A form of an application of its own, prepared by a worker that has just stored something.
-
-        Otherwise it would begin its log of changes with the request that is killed, and make more calls than another.
-        """
+        """A form of an application of its own with an index, prepared by a worker that has served nothing else."""
+        (worker,) = self.service.workers()
+        os.kill(worker, signal.SIGKILL)
         form = f"kill-{next(self._numbers)}/form"
         kept = []
-        send(self.service, "other/form", Step("PUT", "data/document/data.xml", b"<form/>"))
         for step in request.prepare:
             answer = send(self.service, form, step)
             assert answer.status in (201, 204), answer.cause
             if step.method == "PUT" and step.path.startswith("data/"):
                 kept.append(Kept(step.path, answer["Svc-Last-Modified"] or "", answer["ETag"] or "", step.body))
+        assert list(sought.faults(self.service, form)) == []
+        sought.await_index(self.service.data)
         send(self.service, form, Step("GET", "data/document/data.xml"))
         return form, tuple(kept)
 
     def _thread(self) -> int:
-        """The thread that serves requests: after the worker's own and the indexer's, as it was told, one more."""
+        """The thread that serves requests: one, as the service was told."""
         (worker,) = self.service.workers()
-        _, _, thread = sorted(int(task.name) for task in Path(f"/proc/{worker}/task").iterdir())
-        return thread
+        return int(rigged.serving(worker).name)
 
     def _strike(self, form: str, step: Step, point: Point) -> Answer | None:
         kill = f"inject={point.call}:signal=KILL:when={point.ordinal}"

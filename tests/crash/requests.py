@@ -19,6 +19,11 @@ FIRST, OLD, NEW, NEXT, DRAFT, SCAN, SIGNATURE = map(
     _body, ("first", "old", "new", "next", "draft", "scan", "signature")
 )
 
+WRITTEN = "new"
+"""What a search finds only in what the requests write."""
+AGAIN = "next"
+"""What it finds only in what is written after the kill."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:

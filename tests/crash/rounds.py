@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import rigged
 from tests.crash import aftermath
 from tests.crash.kill import Killer, Point, Scene, Trial
 from tests.service import running
@@ -21,9 +22,13 @@ class Outcome:
 
 
 @contextmanager
-def ready(directory: Path) -> Iterator[Killer]:
-    """Someone to kill the only worker of a service of its own, which has one thread that serves."""
-    with running(directory, workers=1, threads=1) as service:
+def ready(directory: Path, module: str = rigged.__name__, **env: str) -> Iterator[Killer]:
+    """Someone to kill the only worker of a service of its own, which has one thread that serves.
+
+    ``module`` is what is run, with threads that bear their names, and ``env`` what it needs to know.
+    """
+    with running(directory, workers=1, threads=1, module=module, env={**rigged.ENVIRONMENT, **env}) as service:
+        service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield Killer(service, directory)
 
 

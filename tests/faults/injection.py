@@ -12,6 +12,7 @@ from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 
+from tests import rigged
 from tests.crash import strace
 from tests.service import Answer, Service
 
@@ -34,6 +35,7 @@ ERRORS = (*FULL, "EIO", "EROFS", "EMFILE")
 
 _LOOKS = 3
 _PATIENCE = 0.5
+_INDEX = "/.index"
 _INJECTED = "(INJECTED)"
 _CALL = re.compile(r"(\w+)\(")
 _RESULT = re.compile(r"\) += ")
@@ -62,6 +64,11 @@ class Point:
     ordinal: int
     about: str
     committed: bool
+
+    @property
+    def is_for_the_index(self) -> bool:
+        """Whether only the index needs it, without which everything can be stored."""
+        return self.about.startswith(_INDEX)
 
     def __str__(self) -> str:
         return f"{self.call} #{self.ordinal} {self.about}"
@@ -135,7 +142,7 @@ class Injector:
     def _thread(self) -> int:
         """The thread that serves requests, at rest: what it still does for the last one would count for the next."""
         (worker,) = self._service.workers()
-        (task,) = (task for task in Path(f"/proc/{worker}/task").iterdir() if task.name != str(worker))
+        task = rigged.serving(worker)
         looks, deadline = 0, time.monotonic() + _PATIENCE
         while looks < _LOOKS and time.monotonic() < deadline:
             looks = looks + 1 if (task / "wchan").read_text().startswith("futex") else 0

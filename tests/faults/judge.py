@@ -65,6 +65,8 @@ class Pictures:
 
 def tolerance(point: Point) -> str | None:
     """Why a request may succeed although this call of it failed; ``None`` where it may not."""
+    if point.is_for_the_index:
+        return "a note for the index: where there is none, the index is made anew"
     if not point.committed:
         return None
     return next((why for pattern, why in _TOLERABLE if pattern.fullmatch(f"{point.call} {point.about}")), None)
@@ -90,12 +92,12 @@ def judged(point: Point, error: str, struck: Struck, pictures: Pictures) -> tupl
             faults.append("acknowledged, but not done")
         return "tolerated", faults
     faults += refusal_faults(struck.answer, error)
+    if point.is_for_the_index or point.about.startswith("/.trash"):
+        faults.append("refused for what nothing stored depends on")
     if pictures.is_as_before():
         return "refused", faults
     if not point.committed:
         faults.append("refused, but something has changed")
-    if point.about.startswith("/.trash"):
-        faults.append("refused for what is garbage either way")
     if not pictures.is_changed():
         faults.append("refused, and what is there is neither the old nor the new")
     return "open", faults

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.faults.injection import READING, Injector, Point, Struck
 from tests.faults.judge import picture, refusal_faults
 from tests.faults.scenarios import LARGE, OLD
-from tests.faults.trial import open_below
+from tests.faults.trial import logs_below, open_below
 from tests.service import Answer, Service
 
 ENDS_EARLY = "ends early"
@@ -76,7 +76,7 @@ def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
     injector = Injector(service, directory)
     ask = partial(reading.ask, patient)
     whole = ask()
-    held = _held(service, worker)
+    held = _held(service, worker) | logs_below(service.data)
     points = injector.points(ask, READING)
     for point in points:
         for error in _errors_of(point):
@@ -88,9 +88,9 @@ def meet(service: Service, directory: Path, reading: Reading) -> Iterator[Met]:
             again = ask()
             if picture(again) != picture(whole):
                 faults.append(f"the next time it is answered {again.status}")
-            if (now := _held(service, worker)) != held:
-                faults.append(f"the worker holds {now - held}")
-                held = now
+            if more := _held(service, worker) - held:
+                faults.append(f"the worker holds {more}")
+                held += more
             yield Met(point, error, kind, tuple(faults))
 
 

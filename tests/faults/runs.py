@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import rigged
+from tests.faults import weakened
 from tests.faults.injection import ERRORS, LOOKING, WRITING, Point
 from tests.faults.judge import tolerance
 from tests.faults.reading import Reading, meet, prepared
@@ -67,11 +69,15 @@ def strike_all(
                     why = tolerance(point) or "" if outcome.kind == "tolerated" else ""
                     run.after_commit[f"{point.call} {point.about}", outcome.kind, why] += 1
         if times and scenario.repeats:
-            points = [point for point, _ in chosen if point.call in WRITING and not point.committed]
+            points = [point for point, _ in chosen if _is_refused(point)]
             _repeat(run, trial, scenario, points, times)
         run.violations += trial.restart()
     run.seconds = time.monotonic() - began
     return run
+
+
+def _is_refused(point: Point) -> bool:
+    return point.call in WRITING and not point.committed and not point.is_for_the_index
 
 
 def _repeat(run: Run, trial: Trial, scenario: Scenario, points: Sequence[Point], times: int) -> None:
@@ -96,13 +102,15 @@ def read_all(directory: Path, titles: Sequence[str] = (), weakness: str = "") ->
 def noticed(weakness: str, directory: Path) -> list[str]:
     """What is found wrong with a service that lacks a protection."""
     if weakness in OF_WRITING:
-        return strike_all(REPLACE, directory, choose=_fsyncs, weakness=weakness).violations
+        return strike_all(REPLACE, directory, choose=_vital, weakness=weakness).violations
     return [violation for run in read_all(directory, ["GET data"], weakness) for violation in run.violations]
 
 
-def _fsyncs(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
-    """An error where the sidecar and the content are fsynced."""
-    return [(point, ["EIO"]) for point in points if point.call == "fsync"][:2]
+def _vital(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """An error where the index is told, and where the sidecar and the content are fsynced."""
+    notes = [point for point in points if point.call == "write" and point.is_for_the_index]
+    fsyncs = [point for point in points if point.call == "fsync"]
+    return [(point, ["EIO"]) for point in (*notes, *fsyncs[:2])]
 
 
 def _read(service: Service, directory: Path, reading: Reading) -> Run:
@@ -118,10 +126,9 @@ def _read(service: Service, directory: Path, reading: Reading) -> Run:
 
 @contextmanager
 def _service(directory: Path, weakness: str) -> Iterator[Service]:
-    env, module = dict(_SETTINGS), "persistence.cli"
+    env, module = _SETTINGS | rigged.ENVIRONMENT, rigged.__name__
     if weakness:
-        env |= {WEAKNESS: weakness, "PYTHONPATH": str(Path(__file__).parents[2])}
-        module = "tests.faults.weakened"
+        env, module = env | {WEAKNESS: weakness}, weakened.__name__
     with running(directory, workers=1, threads=1, env=env, module=module) as service:
         service.get("app/form/data/D/data.xml")  # starts the one thread
         yield service

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from persistence.store.layout import INDEX
 from tests.service import Answer, Service
+from tests.sought import await_index
 
 # One length, so that nothing but the content itself tells one from the other.
 OLD, NEW, NEXT, DRAFT = (f"<d>{word:->400}</d>".encode() for word in ("old", "new", "next", "draft"))
+WRITTEN, AGAIN = "new", "next"
+"""What a search finds only in what is written, and only in what is written next."""
 LARGE = b"large" * (1 << 18)
 
 _DATA = "data/D/data.xml"
@@ -76,6 +81,13 @@ def _publish_again(service: Service, form: str) -> Answer:
     return written
 
 
+def _remove_indexes(service: Service, form: str) -> None:
+    """Save a document, and remove all indexes as somebody may: the next change is the first to be noted."""
+    _all(_put(_DATA, OLD))(service, form)
+    await_index(service.data)
+    shutil.rmtree(service.data / INDEX)
+
+
 CREATE = Scenario("PUT new, of a new form", _all(), _put(_DATA, NEW), _put(_DATA, NEXT), (View(_DATA),), repeats=False)
 BESIDE = Scenario(
     "PUT new",
@@ -90,6 +102,14 @@ REPLACE = Scenario(
 FIRST_REPLACE = Scenario(
     "PUT over, for the first time",
     _all(_put(_DATA, OLD)),
+    _put(_DATA, NEW),
+    _put(_DATA, NEXT),
+    (View(_DATA),),
+    repeats=False,
+)
+UNINDEXED = Scenario(
+    "PUT over, its index removed",
+    _remove_indexes,
     _put(_DATA, NEW),
     _put(_DATA, NEXT),
     (View(_DATA),),
@@ -139,4 +159,7 @@ FORGET = Scenario(
     (View(_DRAFT_FILE), View(_DRAFT)),
 )
 
-SCENARIOS = (CREATE, BESIDE, FIRST_REPLACE, REPLACE, ATTACH, ATTACH_LARGE, PUBLISH, DELETE, PROMOTE, FORGET)
+SCENARIOS = (
+    *(CREATE, BESIDE, FIRST_REPLACE, REPLACE, UNINDEXED),
+    *(ATTACH, ATTACH_LARGE, PUBLISH, DELETE, PROMOTE, FORGET),
+)

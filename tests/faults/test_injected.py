@@ -11,8 +11,8 @@ import pytest
 from tests.crash import strace
 from tests.faults.injection import ERRORS, WRITING, Point
 from tests.faults.runs import noticed, read_all, strike_all
-from tests.faults.scenarios import CREATE, PROMOTE, REPLACE, Scenario
-from tests.faults.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED
+from tests.faults.scenarios import CREATE, PROMOTE, REPLACE, UNINDEXED, Scenario
+from tests.faults.weakened import CUT_SHORT, FORGIVEN, NOT_CLEANED, UNHEARD
 
 _TIMES = 8
 
@@ -21,6 +21,12 @@ def each_in_turn(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]
     """Every second point with one error, the errors in turn."""
     changing = [point for point in points if point.call in WRITING]
     return ((point, [ERRORS[number % len(ERRORS)]]) for number, point in enumerate(changing[::2]))
+
+
+def of_the_index(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
+    """Every call on the files of the index, the errors in turn."""
+    chosen = [point for point in points if point.is_for_the_index]
+    return ((point, [ERRORS[number % len(ERRORS)]]) for number, point in enumerate(chosen))
 
 
 def unstruck(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
@@ -39,6 +45,15 @@ def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario:
     assert kinds["refused"] > kinds["open"] > 0
 
 
+def test_an_error_where_the_index_is_told_costs_neither_the_change_nor_a_search(tmp_path: Path) -> None:
+    """Acknowledged, and found by the next search, whichever call on the files of the index fails."""
+    strace.require(tmp_path)
+    run = strike_all(UNINDEXED, tmp_path, choose=of_the_index)
+    assert run.violations == []
+    assert set(run.kinds) == {(error, "tolerated") for error in ERRORS}
+    assert {call.split()[0] for call, *_ in run.after_commit} >= {"mkdir", "fsync", "openat", "flock", "write"}
+
+
 def test_the_same_error_again_and_again_leaves_nothing_that_grows(tmp_path: Path) -> None:
     strace.require(tmp_path)
     run = strike_all(REPLACE, tmp_path, choose=unstruck, times=_TIMES)
@@ -55,7 +70,7 @@ def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: 
     assert kinds == {"refused", "cut off", "whole"}
 
 
-@pytest.mark.parametrize("weakness", [FORGIVEN, NOT_CLEANED, CUT_SHORT])
+@pytest.mark.parametrize("weakness", [FORGIVEN, NOT_CLEANED, UNHEARD, CUT_SHORT])
 def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
     strace.require(tmp_path)
     assert noticed(weakness, tmp_path) != []

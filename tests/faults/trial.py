@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,16 +12,20 @@ from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
+from tests import sought
 from tests.faults.filling import replace_worker
 from tests.faults.injection import LOOKING, WRITING, Injector, Point
 from tests.faults.judge import Outcome, Picture, Pictures, judged, picture
-from tests.faults.scenarios import Scenario
+from tests.faults.scenarios import AGAIN, WRITTEN, Scenario
 from tests.service import Service
 
 _SETTLED = 2
 _CALLS = (*WRITING, *LOOKING)
 _SHOWN = 3
 _ATTEMPTS = 4
+_MOST_LOGS = 2
+_LOG = re.compile(r"/\.index/\.pending/\w+")
+_LOGS = "/logs of changes"
 _CLOSING = 4  # connections that have been answered and are not closed yet
 
 
@@ -41,7 +46,7 @@ class Trial:
         self._injector = Injector(service, directory)
         self._numbers = count()
         self._workers = service.workers()
-        self._held = open_below(self._workers[0], service.data)
+        self._held = open_below(self._workers[0], service.data) | logs_below(service.data)
         self._undisturbed = cache(self._undisturbed_pictures)
 
     def points(self, scenario: Scenario) -> list[Point]:
@@ -82,6 +87,7 @@ class Trial:
                 faults.append("another revision than the acknowledged one is read")
         discards = point.committed and any(word in point.about for word in ("/.trash", "/form/draft"))
         trash |= self._trash() if discards else set()
+        faults += sought.faults(self._service, form, WRITTEN)
         faults += self._aftermath(scenario, form, trash=trash)
         return Outcome(point, error, kind, tuple(faults), struck.is_at(point))
 
@@ -120,12 +126,14 @@ class Trial:
         (worker,) = self._workers
         status = Path(f"/proc/{worker}/status").read_text()
         memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
-        return Footprint(sum(1 for _ in self._entries(form)), len(os.listdir(f"/proc/{worker}/fd")), memory)
+        return Footprint(sum(1 for _ in self._entries(form)), opened(worker).total(), memory)
 
     def _prepared(self, scenario: Scenario) -> str:
-        """A form of its own, prepared by a worker that has just served something."""
+        """A form of its own with an index, prepared by a worker that has just served something."""
         form = f"app-{next(self._numbers)}/form"
         scenario.prepare(self._service, form)
+        assert list(sought.faults(self._service, form)) == []
+        sought.await_index(self._service.data)
         return form
 
     def _undisturbed_pictures(self, scenario: Scenario) -> list[Picture]:
@@ -161,6 +169,7 @@ class Trial:
         again = scenario.views[0].read(self._service, form)
         if again.status != 200 or again["ETag"] != written["ETag"] or again["Content-Length"] != str(len(again.body)):
             yield "the next write is not there"
+        yield from sought.faults(self._service, form, WRITTEN, AGAIN)
         hidden = {path for path in self._entries(form) if path.name.startswith(".") and path.name != ".history"}
         if left := hidden | self._trash() - trash:
             yield f"the next write leaves {sorted(map(str, left))[:_SHOWN]}"
@@ -177,10 +186,20 @@ class Trial:
         return set((self._service.data / ".trash").iterdir())
 
 
-def open_below(worker: int, root: Path) -> Counter[str]:
-    """What a process has open below a root, and how often."""
+def opened(worker: int) -> Counter[str]:
+    """What a process has open, and how often; but for indexes, which stay open, of so many forms and no more."""
     found = Counter[str]()
     for entry in Path(f"/proc/{worker}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            found[os.readlink(entry)] += 1
-    return Counter({target: times for target, times in found.items() if target.startswith(f"{root}/")})
+            found[_LOG.sub(_LOGS, os.readlink(entry))] += 1
+    return Counter({target: times for target, times in found.items() if "/.index/" not in target})
+
+
+def open_below(worker: int, root: Path) -> Counter[str]:
+    """What of it is below a root; logs of changes count for their directory."""
+    return Counter({target: times for target, times in opened(worker).items() if target.startswith(f"{root}/")})
+
+
+def logs_below(root: Path) -> Counter[str]:
+    """The most logs of changes that a process has open."""
+    return Counter({f"{root}{_LOGS}": _MOST_LOGS})

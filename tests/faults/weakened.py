@@ -12,8 +12,11 @@ from io import FileIO
 
 from persistence.cli import main
 from persistence.http import contents
+from persistence.index.indexer import Indexer
+from persistence.model.addresses import Form
 from persistence.store import files, reading, writing
 from persistence.store.layout import Place
+from tests.rigged import rig
 
 WEAKNESS = "TESTS_WEAKNESS"
 """The environment variable that names the protection that is missing."""
@@ -62,9 +65,24 @@ def _cut_short() -> None:
     contents._whole = lambda file, size: file.read(size)  # noqa: SLF001 - the weakness
 
 
+def _never_mind() -> None:
+    real = Indexer.changed
+
+    def give_up(_self: Indexer, _form: Form, _error: Exception | None) -> None:
+        """Nothing."""
+
+    def changed(self: Indexer, form: Form, document: str) -> None:
+        if self._tickets[form, document][-1] is not None:
+            real(self, form, document)
+
+    Indexer._give_up = give_up  # type: ignore[method-assign]  # noqa: SLF001 - the weakness
+    Indexer.changed = changed  # type: ignore[method-assign]
+
+
 FORGIVEN = "an fsync that fails is forgiven"
 REPEATED = "an fsync that fails is tried again"
 NOT_CLEANED = "a refused write is not cleaned up"
+UNHEARD = "an index that cannot be told of a change is used all the same"
 LEAKING = "a descriptor leaks when a content cannot be looked at"
 CUT_SHORT = "a content that ends early is sent as it is"
 
@@ -72,9 +90,11 @@ OF_WRITING: dict[str, Callable[[], None]] = {
     FORGIVEN: _forgive_fsync,
     REPEATED: _repeat_fsync,
     NOT_CLEANED: _leave_everything,
+    UNHEARD: _never_mind,
 }
 OF_READING: dict[str, Callable[[], None]] = {LEAKING: _leak, CUT_SHORT: _cut_short}
 
 if __name__ == "__main__":
+    rig()
     {**OF_WRITING, **OF_READING}[os.environ[WEAKNESS]]()
     main()

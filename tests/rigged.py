@@ -1,0 +1,44 @@
+"""The service for whoever strikes it at single calls: ``python -m tests.rigged serve``.
+
+Its threads bear their names in the kernel too, so that the one that serves is found, however many others there are. Its
+indexer works at once: what was stored before a strike it has taken in soon (``sought.await_index``).
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from persistence.cli import main
+from persistence.index import indexer
+
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1])}
+"""What the service needs to find this module, wherever it runs."""
+
+_LONGEST = 15
+_SERVING = "ThreadPoolExecutor"[:_LONGEST]
+
+
+def rig() -> None:
+    """Let each thread that is started from now on tell the kernel its name, and the indexer not wait for more."""
+    indexer._GATHERING = 0.0  # noqa: SLF001 - there is nothing to set it by
+    real = threading.Thread.run
+
+    def run(self: threading.Thread) -> None:
+        Path("/proc/thread-self/comm").write_text(self.name[:_LONGEST])
+        real(self)
+
+    threading.Thread.run = run  # type: ignore[method-assign]
+
+
+def serving(worker: int) -> Path:
+    """The task of a worker's only thread that serves; it is there from the first request on."""
+    (task,) = (
+        task for task in Path(f"/proc/{worker}/task").iterdir() if (task / "comm").read_text().startswith(_SERVING)
+    )
+    return task
+
+
+if __name__ == "__main__":
+    rig()
+    main()
