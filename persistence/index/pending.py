@@ -205,8 +205,13 @@ def _begun(directory: str) -> tuple[str, int]:
     while True:
         name = fresh_id()
         descriptor = files.open_log(f"{directory}/{name}")
-        # Before it is locked it looks abandoned, and empty: whoever saw it so has it, or has removed it.
-        if try_lock(descriptor) and os.fstat(descriptor).st_nlink:
+        try:
+            # Before it is locked it looks abandoned, and empty: whoever saw it so has it, or has removed it.
+            is_own = try_lock(descriptor) and os.fstat(descriptor).st_nlink
+        except OSError:
+            os.close(descriptor)
+            raise
+        if is_own:
             return name, descriptor
         os.close(descriptor)
 

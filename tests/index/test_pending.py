@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -320,6 +321,23 @@ def test_a_log_that_others_have_taken_up_while_it_was_begun_is_not_used(
     assert documents(Pending(str(directory))) == ["a"]
     (log,) = {str(path) for path in directory.iterdir()} - set(first)
     assert b"a" in Path(log).read_bytes()
+
+
+def test_a_log_that_cannot_be_locked_is_not_kept_open(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_descriptor: int) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    pending = Pending(str(directory))
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patched:
+        patched.setattr("persistence.index.pending.try_lock", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            pending.note(FORM, "one")
+    assert os.listdir("/proc/self/fd") == before
+    pending.note(FORM, "two")
+    assert documents(pending) == ["two"]
+    assert taken_up(Pending(str(directory))) == []
+    assert len(list(directory.iterdir())) == 1
 
 
 def _of_child(pending: Pending, orders: Connection) -> None:
