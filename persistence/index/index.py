@@ -244,6 +244,12 @@ class Index:
                 raise connections.as_told(error, f"the index of {form}") from error
             self._generations(form).forget(path)
             raise _AgainError from error
+        except FileNotFoundError as error:
+            self._close(form)
+            if os.path.exists(path):
+                raise
+            self._generations(form).forget(path)  # or another one is in its place already
+            raise _AgainError from error
         except _SENSELESS as error:
             self._close(form)
             if not self._is_first_doubt(form):

@@ -70,6 +70,25 @@ def change(memory: Memory, pending: Pending, document: str, text: str, number: i
     memory.put(document, content(text, number))
 
 
+def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the one that stands for the first until that is made."""
+    names(index_of(tmp_path, memory)[0])
+    opened, real = list[str](), connections.check
+
+    def checked(path: str) -> None:
+        real(path)
+        opened.append(path)
+        if len(opened) == 1:
+            index.maker(FORM).rebuild(processes=1, timeout=1.0, progress=lambda _: None)
+
+    index, _ = index_of(tmp_path, memory)
+    monkeypatch.setattr(connections, "check", checked)
+    assert len(names(index)) == 5
+    assert not os.path.exists(opened[0])
+
+
 # What is lost of the files under a running service, which has them open.
 
 
