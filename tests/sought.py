@@ -28,10 +28,12 @@ def faults(service: Service, form: str, *words: str) -> Iterator[str]:
             yield f"a search for {word!r} finds {shown} instead of {sorted(expected)}"
 
 
-def await_index(data: Path) -> None:
-    """Wait until the service has told its indexes of all that was stored: until nothing is noted any more."""
+def await_index(service: Service, form: str) -> None:
+    """Wait until a form has an index, which is right, and until nothing is noted any more: all of it has been told."""
+    found = list(faults(service, form))
+    assert found == [], found
     deadline = time.monotonic() + _PATIENCE
-    while any(_size(log) for log in (data / PENDING).glob("*")):
+    while any(_size(log) for log in (service.data / PENDING).glob("*")):
         assert time.monotonic() < deadline, "the service does not take in what is noted"
         time.sleep(_PAUSE)
 

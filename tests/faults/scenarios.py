@@ -84,7 +84,7 @@ def _publish_again(service: Service, form: str) -> Answer:
 def _remove_indexes(service: Service, form: str) -> None:
     """Save a document, and remove all indexes as somebody may: the next change is the first to be noted."""
     _all(_put(_DATA, OLD))(service, form)
-    await_index(service.data)
+    await_index(service, form)
     shutil.rmtree(service.data / INDEX)
 
 
