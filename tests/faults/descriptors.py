@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from http.client import HTTPException
+from itertools import count, islice
 from pathlib import Path
 
 from tests.faults.filling import Story, insist
@@ -46,8 +47,7 @@ def _ask_with_few_left(service: Service, story: Story, bodies: dict[str, bytes],
     insist(lambda: service.raw("GET", "/healthz"))  # gunicorn replaces a worker that could not accept a connection
     (worker,) = service.workers()
     usual = resource.prlimit(worker, resource.RLIMIT_NOFILE)
-    taken = max(int(name) for name in os.listdir(f"/proc/{worker}/fd")) + 1
-    resource.prlimit(worker, resource.RLIMIT_NOFILE, (taken + spare, usual[1]))
+    resource.prlimit(worker, resource.RLIMIT_NOFILE, (_limit(worker, spare), usual[1]))
     try:
         clients = [
             threading.Thread(target=_ask, args=(service, story, list(bodies.items())[number:]))
@@ -60,6 +60,12 @@ def _ask_with_few_left(service: Service, story: Story, bodies: dict[str, bytes],
     finally:
         with suppress(ProcessLookupError):  # the server may have replaced it
             resource.prlimit(worker, resource.RLIMIT_NOFILE, usual)
+
+
+def _limit(worker: int, spare: int) -> int:
+    """The number below which there are so many free ones: also between those that are taken."""
+    taken = {int(name) for name in os.listdir(f"/proc/{worker}/fd")}
+    return next(islice((number for number in count() if number not in taken), spare, None))
 
 
 def _ask(service: Service, story: Story, bodies: list[tuple[str, bytes]]) -> None:
