@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms clean
+.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ bench-upkeep: install ## print how fast 100,000 documents are checked, backed up
 
 bench-forms: install ## print how long the list of 500 to 10,000 published forms takes (1 min)
 	$(BIN)/python bench/forms.py
+
+bench-search: install ## print how long searches take at 10,000 to 1,000,000 documents, beside LIKE scans (20 min)
+	$(BIN)/python bench/search.py
 
 clean: ## remove what make made; data under var/ stays
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
