@@ -8,6 +8,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 from persistence.index.conditions import Condition, Controls, Narrowing, Sql, among, conditions, tested
 from persistence.index.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
@@ -231,12 +233,30 @@ class _Search:
             found.append(Sql(text, source.parameters + where.parameters))
         if len(found) == 1:
             text, parameters = found[0].text, found[0].parameters
+        elif begin + size <= _NEAR:
+            return self._merged(found)
         else:
             arms = [f"SELECT * FROM ({each.text} LIMIT {begin + size})" for each in found]
             text = f"SELECT * FROM ({_united(arms)}) ORDER BY {order}"
             parameters = tuple(parameter for each in found for parameter in each.parameters)
         rows = self._connection.execute(f"{text} LIMIT {size} OFFSET {begin}", parameters)
         return [row[0] for row in rows]
+
+    def _merged(self, walks: Iterable[Sql]) -> list[int]:
+        """The page of several walks, where it is one of the first: a statement of all would hold a sorter for each."""
+        end, is_descending = self._query.offset + self._query.size, self._query.sort.is_descending
+        found: list[tuple[Any, ...]] = []
+        for walk in walks:
+            found += self._connection.execute(f"{walk.text} LIMIT {end}", walk.parameters)
+            if len(found) > _NEAR:
+                found = self._in_order(found, is_descending=is_descending)[:end]
+        return [row[0] for row in self._in_order(found, is_descending=is_descending)[self._query.offset : end]]
+
+    def _in_order(self, found: list[tuple[Any, ...]], *, is_descending: bool) -> list[tuple[Any, ...]]:
+        if self._sorted_by() is None:
+            return sorted(found, reverse=self._is_newest_first())
+        newest = sorted(found, key=itemgetter(0), reverse=True)
+        return sorted(newest, key=lambda row: order_of((row[2], row[3])), reverse=is_descending)
 
     def _along(self, shelf: Shelf, number: int | None) -> Sql:
         """The documents of a shelf with what they are sorted by."""

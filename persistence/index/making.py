@@ -19,6 +19,9 @@ from persistence.index.taking import Taking
 SMALL = 1_000
 """Documents up to which an index is made at once, by whoever needs it."""
 
+_SMALL_BYTES = 16 << 20
+"""Bytes of all documents of a small form."""
+
 
 class State(Enum):
     """What there is of an index."""
@@ -51,8 +54,10 @@ class Maker:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is made at once, by whoever needs it."""
-        return sum(1 for _ in islice(self.source.documents(), SMALL + 1)) <= SMALL
+        """Whether it is made at once, by whoever needs it: of few documents, and none of them large."""
+        first = islice(self.source.documents(), SMALL + 1)
+        sizes = [self.source.size(document, is_draft=is_draft) for document, is_draft in first]
+        return len(sizes) <= SMALL and sum(sizes) <= _SMALL_BYTES
 
     def make(self, *, processes: int, timeout: float, progress: Progress) -> None:
         """Make it ready now, unless it is when nobody else makes it any more.

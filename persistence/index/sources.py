@@ -86,6 +86,11 @@ class Source:
         mark = self._view.mark(self._address(document, is_draft=is_draft))
         return "" if mark == NOTHING_THERE else _text(mark)
 
+    def size(self, document: str, *, is_draft: bool) -> int:
+        """The bytes of a document; 0 where there is none."""
+        content = self._view.mark(self._address(document, is_draft=is_draft))[1]
+        return 0 if content is None else content[2]
+
     def read(
         self, document: str, *, is_draft: bool, mark: str, definitions: Callable[[int], Definition]
     ) -> Record | None:

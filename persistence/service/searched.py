@@ -38,6 +38,8 @@ def searched(
     if is_designer:  # nothing is published of it
         return Versions(None, DESIGNER_VERSION)
     latest = next(catalog.versions(form), None)
-    if latest is None:  # what was deleted still says who may see its data
-        return Versions(None, catalog.highest(form) or 1)
+    if latest is None:
+        # What was deleted still says who may see its data, and only its own.
+        highest = catalog.highest(form)
+        return Versions(None, 1) if highest is None else Versions((highest,), highest)
     return Versions(None if asked is Searched.ALL else (latest.version,), latest.version)

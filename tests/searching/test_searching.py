@@ -268,12 +268,13 @@ def test_when_the_latest_version_is_deleted_the_one_before_is_searched(versions:
 
 
 def test_when_nothing_is_published_any_more_the_permissions_of_what_was_deleted_hold(versions: Bench) -> None:
-    """And all versions are searched: a form that is deleted does not open its data."""
+    """And only its own data is searched: a form that is deleted does not open that of a version more closed."""
     versions.delete(2)
     versions.delete(1)
     for version in (LATEST, ALL, 2):
         assert found(versions.search(version=version)) == []
-    assert "v-3" in found(versions.search(user=KIM))
+    for version in (LATEST, ALL, 2):
+        assert found(versions.search(user=KIM, version=version)) == ["v-2"]
     assert found(versions.search(version=1)) == ["d-2", "d-3", "d-1"]
 
 
