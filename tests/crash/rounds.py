@@ -22,12 +22,9 @@ class Outcome:
 
 
 @contextmanager
-def ready(directory: Path, module: str = rigged.__name__, **env: str) -> Iterator[Killer]:
-    """Someone to kill the only worker of a service of its own, which has one thread that serves.
-
-    ``module`` is what is run, with threads that bear their names, and ``env`` what it needs to know.
-    """
-    with running(directory, workers=1, threads=1, module=module, env={**rigged.ENVIRONMENT, **env}) as service:
+def ready(directory: Path, module: str = rigged.__name__) -> Iterator[Killer]:
+    """Someone to kill the only worker of a service of its own, which has one thread that serves; it runs ``module``."""
+    with running(directory, workers=1, threads=1, module=module, env=rigged.ENVIRONMENT) as service:
         service.put("first/form/data/document/data.xml")  # the first change of a tree makes directories of its own
         yield Killer(service, directory)
 

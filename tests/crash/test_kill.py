@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.crash import strace
+from tests.crash import strace, unnoted
 from tests.crash.kill import Killer, Point
 from tests.crash.requests import (
     CREATE,
@@ -55,6 +56,16 @@ def test_a_repair_leaves_nothing_of_a_kill_and_changes_nothing(request_: Request
     outcomes = checking_round(killer, trial, [point for point in trial.points if point.changes][::every])
     assert {str(outcome.scene.point): outcome.faults for outcome in outcomes if outcome.faults} == {}
     assert any(outcome.scene.left for outcome in outcomes)
+
+
+def test_a_change_that_was_not_noted_is_noticed(tmp_path: Path) -> None:
+    """A search does not find what a worker committed that was killed before the index had heard of it."""
+    strace.require(tmp_path)
+    with ready(tmp_path, unnoted.__name__) as killer:
+        trial = killer.trial(REPLACE)
+        outcomes = writing_round(killer, trial, [point for point in trial.points if point.changes])
+    faults = [fault for outcome in outcomes for fault in outcome.faults]
+    assert any(fault.startswith("a search for 'new' finds []") for fault in faults)
 
 
 def _chosen(request: Request, points: tuple[Point, ...]) -> list[Point]:

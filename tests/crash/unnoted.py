@@ -1,0 +1,26 @@
+"""The service that tells the index of a change after it, and notes none before: ``python -m tests.crash.unnoted``.
+
+Whoever kills it between the two is to notice.
+"""
+
+from __future__ import annotations
+
+from persistence.cli import main
+from persistence.index.indexer import Indexer
+from persistence.model.addresses import Form
+from tests.rigged import rig
+
+
+def _changing(_self: Indexer, _form: Form, _document: str) -> None:
+    """Nothing."""
+
+
+def _changed(self: Indexer, form: Form, document: str) -> None:
+    self._index.take_in(form, [document])
+
+
+if __name__ == "__main__":
+    Indexer.changing = _changing  # type: ignore[method-assign]
+    Indexer.changed = _changed  # type: ignore[method-assign]
+    rig()
+    main()
