@@ -192,11 +192,15 @@ class _Log:
 
     def _begin_anew(self) -> None:
         """Somebody has removed the whole index, as he may: from now on notes go where others find them."""
-        left = self._descriptor
-        self.name, self._descriptor = _begun(self._directory)
-        os.close(left)
-        for ticket in self.tickets:
-            files.write_all(self._descriptor, _encoded(ticket.noted))
+        name, descriptor = _begun(self._directory)
+        try:
+            for ticket in self.tickets:
+                files.write_all(descriptor, _encoded(ticket.noted))
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self.name, self._descriptor = name, descriptor
 
 
 def _begun(directory: str) -> tuple[str, int]:

@@ -247,6 +247,31 @@ def test_notes_survive_the_removal_of_the_whole_index(directory: Path) -> None:
     assert documents(pending) == documents(other) == []
 
 
+def test_notes_survive_the_removal_of_the_whole_index_though_the_disk_refuses_at_first(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = Pending(str(directory))
+    for name in ("a", "b"):
+        pending.note(FORM, name)
+    shutil.rmtree(directory.parent)
+    written = list[bytes]()
+
+    def break_off(descriptor: int, data: bytes) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(data)
+        os.write(descriptor, data)
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_all", break_off)
+        with pytest.raises(OSError, match="No space"):
+            pending.note(FORM, "c")
+    assert len(os.listdir("/proc/self/fd")) == before
+    pending.note(FORM, "d")
+    assert documents(Pending(str(directory))) == ["a", "b", "d"]
+
+
 def test_threads_note_and_settle_at_once(directory: Path) -> None:
     """Whatever is noted and not settled is seen by others, at every moment."""
     pending, missed = Pending(str(directory)), []
