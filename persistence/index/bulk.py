@@ -29,6 +29,7 @@ class Bulk(Rows):
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
             connection.execute(f"PRAGMA {pragma}")
         connection.executescript(TABLES)
+        files.ensure_file(path + STAGED)
         connection.execute("ATTACH ? AS staged", (path + STAGED,))
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             connection.execute(f"PRAGMA staged.{pragma}")
