@@ -95,7 +95,7 @@ def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
             done = persistence("backup", str(backups), data=tmp_path / "busy/data")
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
     made = sorted(backups.glob("2*"))
-    assert len(made) > 2
+    assert len(made) > 1
     for number, backup in enumerate((made[0], made[-1])):
         restored = tmp_path / f"restored-{number}" / "data"
         restored.parent.mkdir()

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
+from persistence.index.indexer import Indexer
 from persistence.store.layout import INDEX, LOCKS
 from tests.upkeep.kills import copied
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, Workshop
@@ -184,10 +186,14 @@ def acknowledged(root: Path) -> set[str]:
 
 
 def case(pristine: Path, root: Path, seed: int) -> tuple[Inflicted, list[str]]:
-    """Damage a copy of a tree as a seed says, and repair it: what was done, and what does not hold then."""
+    """Damage a copy of a tree as a seed says, and repair it: what was done, and what does not hold then.
+
+    The service in this process has no thread for its index: that would write into the next tree in this place.
+    """
     copied(pristine, root)
     inflicted = inflict(root, Random(seed))
-    return inflicted, faults(root, inflicted)
+    with patch.object(Indexer, "_begin", lambda _self: None):
+        return inflicted, faults(root, inflicted)
 
 
 def faults(root: Path, inflicted: Inflicted) -> list[str]:
