@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
-from persistence.index import connections, distinct, finding, identity, tally
+from persistence.index import connections, distinct, finding, identity, room, tally
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
 from persistence.index.damage import UnusableError
@@ -135,6 +135,7 @@ class Index:
         generations = self._generations(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
+                room.require(self._root)
                 path = generations.current()
                 if path is None:
                     return
@@ -147,6 +148,7 @@ class Index:
     def merge(self, form: Form) -> bool:
         """Tidy the index of a form a little; says whether there may be more to tidy."""
         with suppress(_AgainError), disk_errors("tidying the index of", form):
+            room.require(self._root)
             path = self._generations(form).current()
             if path is not None:
                 with self._minding(form, path), self._used(form, path).writing() as connection:
@@ -157,6 +159,7 @@ class Index:
         """Make the index of a form ready, if there is none that can be used."""
         if self._generations(form).current() is None:
             with disk_errors("making the index of", form):
+                room.require(self._root)
                 self._make_ready(form)
 
     def forget(self, form: Form) -> None:
@@ -200,6 +203,7 @@ class Index:
             noted = tuple(each.document for each in self._pending.outstanding() if each.form == form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
+                room.require(self._root)
                 used = self._ready(form)
                 if used is None:
                     return nothing

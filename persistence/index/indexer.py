@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from persistence.errors import BusyError, DiskError, PersistenceError
+from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError
 from persistence.index.index import Index
 from persistence.index.pending import Pending, Ticket
 from persistence.model.addresses import Form
@@ -145,18 +145,18 @@ class Indexer:
             self._wait(_PAUSE)
 
     def _has_taken_in(self, form: Form, changed: list[_Changed]) -> bool:
-        """Take documents in; ``False`` where others write, or read it anew: they stay noted as long as that takes."""
+        """Take documents in; ``False`` where others are in the way, or the disk is full: they stay noted until then."""
         try:
             self._index.take_in(form, [each.document for each in changed])
             self._untidy.add(form)
-        except BusyError:
+        except (BusyError, DiskFullError):
             return False
         except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
             self._give_up(form, error)
             return True
         try:
             self._index.make_ready(form)
-        except BusyError:  # it is being made, and knows of what changes meanwhile
+        except (BusyError, DiskFullError):  # it is being made, and knows of what changes meanwhile; or will be
             return True
         except Exception as error:  # noqa: BLE001 - the same
             self._give_up(form, error)

@@ -82,9 +82,11 @@ class Catalog:
         found = (self.version(form, number) for number in self._store.versions(form))
         return (published for published in found if published is not None)
 
-    def highest(self, form: Form) -> int | None:
-        """The highest version of which there is anything, be it only that it was deleted."""
-        return next(self._store.versions(form), None)
+    def alike(self, form: Form) -> tuple[int, ...]:
+        """The highest version, were it only that it was deleted, and all others that have the permissions of it."""
+        every = [(number, self.defined(form, number)) for number in self._store.versions(form)]
+        defined = [(number, said.permissions) for number, said in every if said is not None]
+        return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
     def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[Published]]:
         """The versions of every form, or of those of one application or one form name; without what is damaged."""

@@ -39,7 +39,7 @@ def searched(
         return Versions(None, DESIGNER_VERSION)
     latest = next(catalog.versions(form), None)
     if latest is None:
-        # What was deleted still says who may see its data, and only its own.
-        highest = catalog.highest(form)
-        return Versions(None, 1) if highest is None else Versions((highest,), highest)
+        # What was deleted still says who may see its data: that of the versions that say the same.
+        alike = catalog.alike(form)
+        return Versions(alike, alike[0]) if alike else Versions(None, 1)
     return Versions(None if asked is Searched.ALL else (latest.version,), latest.version)

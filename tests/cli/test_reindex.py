@@ -162,7 +162,14 @@ def in_the_middle(root: Path) -> subprocess.Popen[str]:
     """A command that has begun to make an index, and stands still; one that was quicker is called again."""
     while True:
         command = [*COMMAND, "reindex", "--data", str(root)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            # Where the tests run in the background, it would be ignored; there are no other threads.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        )
         while process.poll() is None:
             if list((root / ".index/acme/order").glob("*-staged")):
                 process.send_signal(signal.SIGSTOP)

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from itertools import islice
 
 from persistence.errors import DamagedError, DiskError, disk_errors
-from persistence.index import connections, facts, identity
+from persistence.index import connections, facts, identity, room
 from persistence.index.damage import UnusableError
 from persistence.index.flat import tables
 from persistence.index.flat.catalogue import Catalogue
@@ -143,6 +143,7 @@ class FlatViews:
         were left, these are in doubt. Both are mended by ``restore``.
         """
         with self._lock, disk_errors(doing):
+            room.require(self._root)
             found = self._file.identity
             try:
                 yield self._opened(found)
