@@ -20,7 +20,7 @@ $(STAMP): setup.cfg pyproject.toml
 run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve
 
-test: install ## install and run the tests (under 5 minutes)
+test: install ## install and run the tests (7 min)
 	$(BIN)/python -m pytest -n auto --dist loadgroup tests
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
