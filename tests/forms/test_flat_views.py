@@ -16,8 +16,11 @@ from persistence.forms.streaming import DEEPEST
 from persistence.model import addresses
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatColumn, FlatView
-from tests.forms.order import D_1, D_2, D_3, FORM
 from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, section
+from tests.orders import DEFINITION as FORM
+from tests.orders import DOCUMENTS
+
+D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 ACME = addresses.Form("acme", "order")
 NAMING = Naming("svc_f_", 63, prefixes_in_main=False)

@@ -14,8 +14,8 @@ from persistence.forms.controls import MOST_STEPS
 from persistence.forms.index_keys import DESIGNER_KEYS, MOST_CHARACTERS, MOST_PATTERNS, read_index_keys
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.index_keys import Step
-from tests.forms.order import FORM
 from tests.forms.vectors import COMPONENT, META_2019, Form, bind, grid, section
+from tests.orders import DEFINITION as FORM
 
 MARKED = '<xf:input id="c-control" bind="c-bind"><fr:index/></xf:input>'
 S_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", f"<fr:c>{MARKED}</fr:c>")))

@@ -13,8 +13,11 @@ from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS
 from persistence.forms.values import NODE_END, Extracted, ValueReader
 from persistence.model.index_keys import Key, Step
-from tests.forms.order import D_1, D_2, D_3, FORM
 from tests.forms.vectors import V2
+from tests.orders import DEFINITION as FORM
+from tests.orders import DOCUMENTS
+
+D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 
 def key(path: str) -> Key:
