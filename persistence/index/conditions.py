@@ -6,48 +6,24 @@ a search leads, and the others tell: which one, ``finding`` decides.
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
-from persistence.index.records import (
-    FACTS,
-    SEPARATOR,
-    Fact,
-    column_of,
-    decode,
-    first_row,
-    key_of,
-)
+from persistence.index import trigrams
+from persistence.index.parts import Part, told
+from persistence.index.records import FACTS, SEPARATOR, Fact, column_of, first_row, key_of
 from persistence.index.sampling import Rarity
 from persistence.index.schema import FIELDS
+from persistence.index.shelves import Controls
+from persistence.index.sql import Sql, parameters_of
 from persistence.model.instants import Instant
 from persistence.model.search import NOTHING as NOBODYS
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope, Sight
-
-_TRIGRAM = 3
-_MOST_TRIGRAMS = 5
-"""Of a text this many are looked for, the rarest ones: each of the others is a long list to be read for little."""
-
-_LONGEST = 100
-"""Characters of a text of which trigrams are looked for."""
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
 _BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
 _AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
-
-Parameter = str | int
-
-
-@dataclass(frozen=True, slots=True)
-class Sql:
-    """A piece of SQL with its parameters; ``{shelves}`` stands for the list of the shelves that are searched."""
-
-    text: str
-    parameters: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +56,6 @@ class Condition:
     part: Part | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One value of a control has the folded ``text`` in it, or all of its words if they ``are_words``."""
-
-    number: int
-    text: str
-    are_words: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Controls:
-    """The numbers of the indexed controls by path; of ``several``, a document may have more than one value."""
-
-    numbers: Mapping[str, int]
-    several: frozenset[int]
-
-
 def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -> list[Condition] | None:
     """The conditions of a search; ``None`` where no document can meet them.
 
@@ -121,44 +80,6 @@ def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -
     if query.text:
         found.append(_anywhere(query.text.casefold(), controls, rarity))
     return found
-
-
-def install(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions that conditions use."""
-    connection.create_function("has_parts", 2, _has_parts, deterministic=True)
-
-
-def _has_parts(card: str, asked: str) -> bool:
-    """Whether a document has all the parts; its card is taken apart once for them, and its values are folded once."""
-    found = decode(card)
-    for number, texts, words in _parts(asked):
-        values = [value.casefold() for value in found.of(number)]
-        if not all(any(text in value for value in values) for text in texts):
-            return False
-        if words:
-            split = [set(value.split(" ")) for value in values]
-            if not all(any(wanted <= each for each in split) for wanted in words):
-                return False
-    return True
-
-
-@lru_cache(4)
-def _parts(asked: str) -> list[tuple[int, list[str], list[set[str]]]]:
-    """The texts and the words that are asked of each control."""
-    found: dict[int, tuple[list[str], list[set[str]]]] = {}
-    for number, text, are_words in json.loads(asked):
-        texts, words = found.setdefault(number, ([], []))
-        if are_words:
-            words.append(set(text.split()))
-        else:
-            texts.append(text)
-    return [(number, texts, words) for number, (texts, words) in found.items()]
-
-
-def _told(parts: Iterable[Part], of: str) -> Sql:
-    """An expression that is true where the document of a row has all the parts."""
-    asked = json.dumps([(each.number, each.text, each.are_words) for each in parts], ensure_ascii=False)
-    return Sql(f"has_parts((SELECT card FROM documents d WHERE d.row = {of}.row), ?)", (asked,))
 
 
 def _keyed(number: int, text: str) -> Condition:
@@ -187,8 +108,8 @@ def _seen(sight: Sight) -> Condition:
     if len(each) == 1:
         return each[0]
     return Condition(
-        Sql(" UNION ".join(one.leads.text for one in each), _all(one.leads for one in each)),
-        Sql(f"({' OR '.join(one.tells.text for one in each)})", _all(one.tells for one in each)),
+        Sql(" UNION ".join(one.leads.text for one in each), parameters_of(one.leads for one in each)),
+        Sql(f"({' OR '.join(one.tells.text for one in each)})", parameters_of(one.tells for one in each)),
         is_quick=True,
     )
 
@@ -263,16 +184,16 @@ def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity
 def _part(part: Part, texts: list[str], scanned: Sql, distinct: str, rarity: Rarity) -> Condition:
     """One value has all the ``texts`` in it; ``scanned`` is true of a fold that has and is not cut."""
     number = part.number
-    cut, tells = _told([part], "e"), _told([part], "c")
+    cut, tells = told([part], "e"), told([part], "c")
     scans = Sql(
         f"SELECT {distinct} row, shelf FROM entries e WHERE number = ? AND shelf IN {{shelves}} AND fold > 0 AND CASE"
         f" WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
         (number, *cut.parameters, *scanned.parameters),
     )
-    trigrams = _trigrams(texts, column_of(number), rarity)
-    if not trigrams:
+    asked = trigrams.asked_for(texts, column_of(number), rarity)
+    if not asked:
         return Condition(scans, tells, is_scan=True, part=part)
-    match = f"{FIELDS[column_of(number)]} : ({trigrams})"
+    match = f"{FIELDS[column_of(number)]} : ({asked})"
     narrows = Sql("SELECT rowid AS text FROM fields WHERE fields MATCH ?", (match,))
     return Condition(scans, tells, Narrowing(narrows, _WORTH_IN_FIELD), part=part)
 
@@ -293,14 +214,14 @@ def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
         f" ON d.shelf IN {{shelves}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
-    trigrams = _trigrams([folded], None, rarity)
-    if not trigrams:
+    asked = trigrams.asked_for([folded], None, rarity)
+    if not asked:
         return Condition(scans, tells, is_scan=True)
     either = Sql(
         "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
-        (trigrams, trigrams),
+        (asked, asked),
     )
-    if len(folded) == _TRIGRAM:  # where the index says that it is there, it is
+    if len(folded) == trigrams.TRIGRAM:  # where the index says that it is there, it is
         return Condition(among(either), tells)
     return Condition(scans, tells, Narrowing(either, _WORTH_ANYWHERE))
 
@@ -314,27 +235,6 @@ def among(texts: Sql) -> Sql:
     )
 
 
-def _trigrams(parts: Iterable[str], column: int | None, rarity: Rarity) -> str:
-    """What the index of texts is asked: for the rarest trigrams of the parts, the rarest first.
-
-    Empty where all parts are too short to have one.
-    """
-    found = dict.fromkeys(
-        part[at : at + _TRIGRAM] for part in parts for at in range(min(len(part), _LONGEST) - _TRIGRAM + 1)
-    )
-    if len(found) > 1:
-        found = dict.fromkeys(sorted(found, key=lambda each: rarity(each, column))[:_MOST_TRIGRAMS])
-    return " AND ".join(_quoted(each) for each in found)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _all(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
-    return tuple(parameter for part in parts for parameter in part.parameters)
-
-
 def tested(found: Iterable[Condition]) -> Sql:
     """An expression that is true of ``c`` where it meets all of the conditions; those that are quick to tell first.
 
@@ -343,6 +243,6 @@ def tested(found: Iterable[Condition]) -> Sql:
     found = tuple(found)
     parts = [each.part for each in found if each.part is not None]
     tells = [each.tells for each in found if each.is_quick]
-    tells += [_told(parts, "c")] if parts else []
+    tells += [told(parts, "c")] if parts else []
     tells += [each.tells for each in found if not each.is_quick and each.part is None]
-    return Sql(" AND ".join(each.text for each in tells) or "1", _all(tells))
+    return Sql(" AND ".join(each.text for each in tells) or "1", parameters_of(tells))

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import quote
 
 from persistence.errors import BusyError, DiskError, DiskFullError
-from persistence.index import conditions, damage, facts
+from persistence.index import damage, facts, parts
 from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
@@ -70,7 +70,7 @@ class Reader:
         self.connection = connected(path, cached_statements=0)
         self.connection.execute("PRAGMA query_only = ON")
         self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
-        conditions.install(self.connection)
+        parts.install(self.connection)
         self.sample = Sample(self.connection)
 
 

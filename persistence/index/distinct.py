@@ -7,10 +7,11 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 
-from persistence.index.conditions import Sql, conditions, tested
-from persistence.index.finding import Shelf, controls_of, shelves
+from persistence.index.conditions import conditions, tested
 from persistence.index.records import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, is_cut, key_of, order_of
 from persistence.index.sampling import Rarity
+from persistence.index.shelves import Shelf, controls_of, shelves
+from persistence.index.sql import Sql
 from persistence.model.search import Field, Query, Scope
 
 _LEAPS = 2_000

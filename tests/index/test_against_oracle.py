@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from persistence.index import conditions, distinct, finding, sampling
+from persistence.index import conditions, distinct, finding, ordering, sampling, trigrams
 from persistence.index.records import LONGEST_KEY
 from persistence.model.search import Field, Query, Scope
 from tests.index import asked
@@ -33,18 +33,25 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
     "everything is a lot": {
-        finding: {"_FEW": 1, "_SAMPLES": (1, 2), "_NEAR": 2, "_WALKING": 1, "_SORTING": 0},
+        finding: {"_FEW": 1, "_SAMPLES": (1, 2)},
+        ordering: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
         distinct: {"_LEAPS": 1},
     },
-    "lists are walked": {finding: {"_FEW": 2, "_NEAR": 0, "_SORTING": 10**6}, distinct: {"_LEAPS": 0}},
+    "lists are walked": {
+        finding: {"_FEW": 2},
+        ordering: {"NEAR": 0, "_SORTING": 10**6},
+        distinct: {"_LEAPS": 0},
+    },
     "what trigrams tell is always looked at": {
         finding: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
-        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0, "_MOST_TRIGRAMS": 1},
+        conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0},
+        trigrams: {"_MOST": 1},
         sampling: {"_SAMPLED": 2},
     },
     "what trigrams tell is never looked at": {
         finding: {"_FEW": 0},
-        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0, "_MOST_TRIGRAMS": 100},
+        conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0},
+        trigrams: {"_MOST": 100},
     },
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""

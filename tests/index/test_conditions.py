@@ -8,9 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from persistence.index import conditions
-from persistence.index.conditions import Controls
+from persistence.index import conditions, parts
 from persistence.index.records import Card, encode
+from persistence.index.shelves import Controls
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Match, Query, Scope
 
@@ -23,7 +23,7 @@ _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        conditions.install(connection)
+        parts.install(connection)
         connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
         connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
         yield connection
