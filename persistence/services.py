@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from persistence.dialect import Dialect
 from persistence.index.flat.views import FlatViews
 from persistence.index.forms import FormsFile
+from persistence.index.handing import Handed
 from persistence.index.index import Index
 from persistence.index.pending import Pending
 from persistence.index.sources import Source
@@ -48,10 +49,11 @@ class Services:
 
 def index_of(root: str, dialect: Dialect, properties: Properties, pending: Pending) -> Index:
     """The index of the tree of a root, in one dialect, with its flat views; ``pending`` is what it has to take in."""
+    handed = Handed()
 
     def source_of(form: Form) -> Source:
         data_format = properties.of(form).data_format
-        return Source(View(root), form, data_format, is_designer=dialect.is_designer(form))
+        return Source(View(root), form, data_format, is_designer=dialect.is_designer(form), handed=handed)
 
     return Index(root, pending, source_of, flat_views_of(root, dialect, properties))
 
@@ -89,7 +91,7 @@ def services_of(
     rights = Rights(catalog, properties)
     singletons = Singletons(store, catalog, properties, rights, index)
     definitions = Definitions(store, properties, flat)
-    documents = Documents(store, dialect, properties, Access(store, rights), singletons)
+    documents = Documents(store, dialect, properties, Access(store, rights), singletons, index)
     return Services(
         definitions=definitions,
         documents=documents,

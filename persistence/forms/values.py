@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from persistence.forms.matching import Place, nowhere, outside
@@ -53,18 +53,23 @@ class ValueReader:
         Raises:
             MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
         """
-        with _Extraction(self._outside) as extraction:
+        with Extraction(self) as extraction:
             return extraction.read(pieces).extracted()
 
+    @property
+    def outside(self) -> Place[str]:
+        """The place around the root element."""
+        return self._outside
 
-class _Extraction(Streaming):
+
+class Extraction(Streaming):
     """Collects text while a document is parsed.
 
     Every document that is written is read in this way, so the handlers are closures that call nothing, and text goes
     straight into a list, in which ``NODE_END`` stands for every tag.
     """
 
-    def __init__(self, around: Place[str]) -> None:
+    def __init__(self, reader: ValueReader) -> None:
         super().__init__()
         self._parts: list[str] = []
         self._opened: list[int] = []
@@ -75,9 +80,10 @@ class _Extraction(Streaming):
         self._room = MOST_REST
         self._left = MOST_VALUES
         self._held = 0
+        self._text: Callable[[str], None] | None = self._parts.append
         parts, opened, close = self._parts, self._opened, self._close
         places: list[Place[str]] = []
-        place: Place[str] = around
+        place: Place[str] = reader.outside
         lost: Place[str] = nowhere()
         elements = 0
 
@@ -103,7 +109,14 @@ class _Extraction(Streaming):
         self.parser.buffer_text = True
         self.parser.StartElementHandler = start
         self.parser.EndElementHandler = end
-        self.parser.CharacterDataHandler = parts.append
+        self.parser.CharacterDataHandler = self._text
+
+    def forgo(self) -> None:
+        """Go on checking the document, and extract nothing any more."""
+        self._text = self.parser.CharacterDataHandler = None
+        self._room = self._left = 0
+        self._rest.clear()
+        self._values.clear()
 
     def _close(self, paths: tuple[str, ...]) -> None:
         """Take the value of an element that ends; its text is no rest if there is no element inside."""
@@ -122,7 +135,7 @@ class _Extraction(Streaming):
                 self._values.setdefault(path, []).append(value)
         if not self._opened:
             self._held = 0
-            self.parser.CharacterDataHandler = parts.append
+            self.parser.CharacterDataHandler = self._text
             for first, after in self._leaves:
                 parts[first:after] = [""] * (after - first)
             self._leaves.clear()

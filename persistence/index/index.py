@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.forms.streaming import Streaming
 from persistence.index import connections, distinct, finding, identity, room, tally
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
@@ -129,6 +130,10 @@ class Index:
         definition = self._source(form).definition(version)
         return definition.paths if definition.state is DefinitionState.PUBLISHED else None
 
+    def checking(self, form: Form, version: int) -> Streaming:
+        """What checks a document of a form while it is received, and may read for the index what it holds."""
+        return self._source(form).checking(version)
+
     def take_in(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents up to date; where there is no index, they are read when one is made."""
         documents = tuple(documents)
@@ -140,7 +145,7 @@ class Index:
                 if path is None:
                     return
                 with self._minding(form, path):
-                    self._catch_up(form, self._used(form, path), documents)
+                    self._bring_up(form, self._used(form, path), documents)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
         raise self._restless(form)
@@ -313,17 +318,22 @@ class Index:
         return False
 
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
-        """Take in what has changed, of some documents and of definitions."""
+        """Take in what has changed, of some documents and of definitions, which is looked at first: often nothing."""
+        with used.reading() as reader:
+            stale = Looking(reader.connection, self._source(form)).stale(documents)
+        self._bring_up(form, used, stale)
+
+    def _bring_up(self, form: Form, used: Connections, documents: Sequence[str]) -> None:
+        """Take in what has changed, of documents that probably have, and of definitions."""
         source = self._source(form)
         with used.reading() as reader:
             looking = Looking(reader.connection, source)
-            stale, changed = looking.stale(documents), looking.changed_definitions()
-            outdated = looking.outdated()
-        if not (stale or changed or outdated):
+            changed, outdated = looking.changed_definitions(), looking.outdated()
+        if not (documents or changed or outdated):
             return
         with used.writing() as connection:
             taking = Taking(connection, source)
-            taking.take_in(stale)
+            taking.take_in(documents)
             if changed:
                 taking.notice(changed)
             end = time.monotonic() + _RENEWING

@@ -18,6 +18,10 @@ from persistence.index.records import (
 )
 from persistence.index.schema import FIELDS
 
+_KEPT = (
+    "SELECT d.text, d.row, d.shelf, s.version, d.round, d.mark FROM documents d JOIN shelves s ON s.number = d.shelf"
+    " WHERE d.document = ? AND d.draft = ?"
+)
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 _ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
@@ -32,8 +36,15 @@ Name = tuple[str, bool]
 """A document, and whether its draft is meant."""
 
 
-def _facts(document: Prepared) -> tuple[str, str, int, str, str]:
-    return document.document, document.mark, document.round, document.created, document.card
+class Kept(NamedTuple):
+    """Where a document is in the index, by which edition, and the mark of the state that was read."""
+
+    text: int
+    row: int
+    shelf: int
+    version: int
+    round: int
+    mark: str
 
 
 class Place(NamedTuple):
@@ -61,22 +72,24 @@ class Rows:
             found[path] = int(row[0])
         return found
 
-    def remove(self, names: Iterable[Name]) -> None:
-        """Take documents out; those that are not there are none the worse for it."""
+    def kept(self, document: str, *, is_draft: bool) -> Kept | None:
+        """The row of a document or draft; ``None`` where there is none."""
+        row = self._connection.execute(_KEPT, (document, is_draft)).fetchone()
+        return None if row is None else Kept(*row)
+
+    def remove(self, kept: Iterable[Kept]) -> None:
+        """Take documents out."""
         execute = self._connection.execute
-        found = []
-        for document, is_draft in names:
-            found += execute(
-                "SELECT text, row, shelf, card FROM documents WHERE document = ? AND draft = ?", (document, is_draft)
-            ).fetchall()
         gone: Counter[int] = Counter()
-        for text, row, shelf, card in sorted(found):  # in order: texts are written out where their numbers go back
+        for each in sorted(kept):  # in order: texts are written out where their numbers go back
+            card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
             for table in ("fields", "rests", "texts"):
-                execute(f"DELETE FROM {table} WHERE rowid = ?", (text,))
-            execute("DELETE FROM documents WHERE row = ?", (row,))
-            gone[shelf] -= 1
+                execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
+            execute("DELETE FROM documents WHERE row = ?", (each.row,))
+            gone[each.shelf] -= 1
             self._connection.executemany(
-                _REMOVE_ENTRY, [(number, shelf, fold, value, row) for number, fold, value, _ in entries(decode(card))]
+                _REMOVE_ENTRY,
+                [(number, each.shelf, fold, value, each.row) for number, fold, value, _ in entries(decode(card))],
             )
         self._count(gone)
 

@@ -10,8 +10,10 @@ from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.forms.streaming import Streaming
 from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
+from persistence.index.handing import Handed, Handing
 from persistence.index.records import Record
 from persistence.model.addresses import (
     DATA_XML,
@@ -27,6 +29,9 @@ from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.view import View
 
 _CHUNK = 1 << 18
+_VERSIONS = 64
+"""Versions of a form whose definitions are kept."""
+
 _DESIGNER_MARK = "designer"
 _NOTHING = Extracted({}, "")
 
@@ -60,16 +65,21 @@ UNKNOWN = Definition("", State.UNKNOWN)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage.
+    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage. What was
+    read of documents already is in ``handed``.
     """
 
-    def __init__(self, view: View, form: Form, data_format: str, *, is_designer: bool) -> None:
+    def __init__(
+        self, view: View, form: Form, data_format: str, *, is_designer: bool, handed: Handed | None = None
+    ) -> None:
         self.form = form
         self.data_format = data_format
         self.is_designer = is_designer
         self._view = view
-        self._definition = lru_cache(64)(self._read_definition)
-        self._reader = lru_cache(64)(ValueReader)
+        self._definition = lru_cache(_VERSIONS)(self._read_definition)
+        self._reader = lru_cache(_VERSIONS)(ValueReader)
+        self._handed = handed
+        self._last: dict[int, Definition] = {}
 
     def definition_mark(self, version: int) -> str:
         """What tells the state of a definition; cheaper than reading it."""
@@ -79,7 +89,20 @@ class Source:
 
     def definition(self, version: int) -> Definition:
         """The definition of a version."""
-        return self._definition(version, self.definition_mark(version))
+        found = self._definition(version, self.definition_mark(version))
+        if len(self._last) < _VERSIONS:
+            self._last[version] = found
+        return found
+
+    def checking(self, version: int) -> Streaming:
+        """What checks a document of a version while it is received; it reads it too, where the keys are known.
+
+        They are those by which documents were last taken in. If they have changed since, what was read is not used.
+        """
+        last = self._last.get(version)
+        if self._handed is None or last is None or last.state is not State.PUBLISHED:
+            return Streaming()
+        return Handing(self._reader(last.keys), last.mark, self._handed)
 
     def mark(self, document: str, *, is_draft: bool) -> str:
         """What tells the state of a document; empty where nothing was ever stored."""
@@ -107,7 +130,7 @@ class Source:
         if found is None or found.file is None:
             return None
         sidecar = found.sidecar
-        extracted = self._extracted(found, definitions(sidecar.version).keys)
+        extracted = self._extracted(found, definitions(sidecar.version))
         return Record(
             document=document,
             is_draft=is_draft,
@@ -137,10 +160,14 @@ class Source:
             for document in self._view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: Found, keys: tuple[Key, ...]) -> Extracted:
+    def _extracted(self, found: Found, definition: Definition) -> Extracted:
         with found.opened as file, disk_errors("reading", self.form):
+            if self._handed is not None and found.etag == found.sidecar.id:
+                handed = self._handed.take(found.etag, definition.mark)
+                if handed is not None:
+                    return handed
             try:
-                return self._reader(keys).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+                return self._reader(definition.keys).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
             except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
                 return _NOTHING
 

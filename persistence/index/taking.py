@@ -11,12 +11,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import NamedTuple
 
 from persistence.index import facts, tally
 from persistence.index.connections import transaction
 from persistence.index.looking import Looking
 from persistence.index.records import Edition, prepared
-from persistence.index.rows import Name, Rows
+from persistence.index.rows import Kept, Rows
 from persistence.index.schema import TEXTS
 from persistence.index.sources import Definition, Source, State
 
@@ -41,10 +42,10 @@ class Taking:
 
     def take_in(self, documents: Iterable[str]) -> None:
         """Take in those of some documents that have changed, with their drafts."""
-        stale = self._looking.stale(documents)
-        for at in range(0, len(stale), _BATCH):
+        documents = list(documents)
+        for at in range(0, len(documents), _BATCH):
             with self._changing() as change:
-                change.take_in(stale[at : at + _BATCH])
+                change.take_in(documents[at : at + _BATCH])
 
     def notice(self, versions: Iterable[int]) -> None:
         """Take down what has become of the definitions of some versions."""
@@ -91,8 +92,19 @@ class Taking:
     @contextmanager
     def _changing(self) -> Iterator[Change]:
         with transaction(self._connection):
-            yield Change(self._connection, self._source)
-            tally.add(self._connection, self._path)
+            change = Change(self._connection, self._source)
+            yield change
+            if change.is_made:
+                tally.add(self._connection, self._path)
+
+
+class _State(NamedTuple):
+    """What has become of a document or draft: its mark, empty where there is none, and what the index has of it."""
+
+    document: str
+    is_draft: bool
+    mark: str
+    kept: Kept | None
 
 
 class Change:
@@ -103,44 +115,55 @@ class Change:
         self._source = source
         self._rows = Rows(connection)
         self._editions: dict[int, tuple[Edition, Definition]] = {}
+        self.is_made = False
 
     def take_in(self, documents: Iterable[str]) -> None:
-        """Put the rows of documents and their drafts in the place of those that were there."""
-        documents = list(dict.fromkeys(documents))
-        if facts.read(self._connection, facts.REBUILDING):
-            self._connection.executemany(
-                "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(document,) for document in documents]
-            )
-        if not facts.read(self._connection, facts.COMPLETE):
-            return
-        names: list[Name] = [(document, is_draft) for document in documents for is_draft in (True, False)]
-        records = (  # one at a time: they may be large
-            record
-            for document, is_draft in names
-            if (
-                record := self._source.read(
-                    document,
-                    is_draft=is_draft,
-                    mark=self._source.mark(document, is_draft=is_draft),
-                    definitions=lambda version: self.edition(version)[1],
-                )
-            )
-        )
-        self._rows.remove(names)
-        self._rows.add(prepared(record, self.edition(record.version)[0]) for record in records)
+        """Put rows of documents and drafts as they are in the place of those of an earlier state."""
+        self._replace(each for each in self._found(documents) if each.kept is None or each.kept.mark != each.mark)
 
     def renew(self, version: int, documents: Iterable[str]) -> None:
         """Take in those of the documents that were not read by the definition as it is."""
         edition, _ = self.edition(version)
-        self.take_in(
-            document
-            for document in documents
-            if self._connection.execute(
-                "SELECT 1 FROM documents d JOIN shelves s ON s.number = d.shelf"
-                " WHERE d.document = ? AND s.version = ? AND d.round <> ?",
-                (document, version, edition.round),
-            ).fetchone()
+        self._replace(
+            each
+            for each in self._found(documents)
+            if each.kept is not None and each.kept.version == version and each.kept.round != edition.round
         )
+
+    def _found(self, documents: Iterable[str]) -> Iterator[_State]:
+        """What has become of documents and their drafts; drafts first, as they vanish when they are saved."""
+        for document in dict.fromkeys(documents):
+            for is_draft in (True, False):
+                mark = self._source.mark(document, is_draft=is_draft)
+                kept = self._rows.kept(document, is_draft=is_draft)
+                if mark or kept is not None:
+                    yield _State(document, is_draft, mark, kept)
+
+    def _replace(self, states: Iterable[_State]) -> None:
+        states = list(states)
+        if not states:
+            return
+        self.is_made = True
+        if facts.read(self._connection, facts.REBUILDING):
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO missed (document) VALUES (?)", [(each.document,) for each in states]
+            )
+        if not facts.read(self._connection, facts.COMPLETE):
+            return
+        records = (  # one at a time: they may be large
+            record
+            for each in states
+            if (
+                record := self._source.read(
+                    each.document,
+                    is_draft=each.is_draft,
+                    mark=each.mark,
+                    definitions=lambda version: self.edition(version)[1],
+                )
+            )
+        )
+        self._rows.remove([each.kept for each in states if each.kept is not None])
+        self._rows.add(prepared(record, self.edition(record.version)[0]) for record in records)
 
     def edition(self, version: int) -> tuple[Edition, Definition]:
         """A version as its documents are to be read now."""
@@ -152,6 +175,7 @@ class Change:
 
     def _noticed(self, version: int, definition: Definition) -> Edition:
         """The edition, after what has become of the definition was taken down."""
+        self.is_made = True
         row = self._connection.execute(
             "SELECT mark, controls, round FROM editions WHERE version = ?", (version,)
         ).fetchone()

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
+from persistence.forms.streaming import Streaming
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
@@ -44,28 +46,34 @@ class _Seen:
     main: Found | None
 
 
+class Checks(Protocol):
+    """What checks documents while they are received: the index, which then need not read them again."""
+
+    def checking(self, form: Form, version: int) -> Streaming:
+        """What checks one document."""
+
+
+@dataclass(frozen=True, slots=True)
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    def __init__(
-        self, store: Store, dialect: Dialect, properties: Properties, access: Access, singletons: Singletons
-    ) -> None:
-        self._store = store
-        self._dialect = dialect
-        self._properties = properties
-        self._access = access
-        self._singletons = singletons
+    store: Store
+    dialect: Dialect
+    properties: Properties
+    access: Access
+    singletons: Singletons
+    checks: Checks
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision with its headers, and its content open if asked for."""
         number = self._admitted(address, get.version, get.data_format if get.content else None)
         if get.instant is None:
-            found = self._store.read(address, content=get.content)
+            found = self.store.read(address, content=get.content)
         else:
-            found = self._store.read_revision(address, get.instant, content=get.content)
+            found = self.store.read_revision(address, get.instant, content=get.content)
             if found is None:
                 raise NotFoundError(f"{address} has no revision of {get.instant}")
         found = must_live(found, address)
@@ -73,9 +81,9 @@ class Documents:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
             if not address.is_main:
-                main = must_live(self._store.read(address.main, content=False), address.main)
+                main = must_live(self.store.read(address.main, content=False), address.main)
                 versions.must_equal(number, main.sidecar.version, address.main)
-            operations = self._access.to_read(address, main.sidecar, get.user)
+            operations = self.access.to_read(address, main.sidecar, get.user)
         except Exception:
             if found.file is not None:
                 found.file.close()
@@ -85,16 +93,17 @@ class Documents:
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         number = self._admitted(address, put.version, put.data_format)
-        if number is not None and number != DESIGNER_VERSION and self._dialect.is_designer(address.form):
+        if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
             raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
-        self._check(address, put, number, self._see(address, self._store.read(address, content=False)))
-        receipt = receiving(self._store, address, put.content_type, chunks)
-        with receipt as (upload, received), self._store.writing(address) as writer:
+        version, _ = self._check(address, put, number, self._see(address, self.store.read(address, content=False)))
+        checking = self.checks.checking(address.form, version) if address.is_main else None
+        receipt = receiving(self.store, address, put.content_type, chunks, checking)
+        with receipt as (upload, received), self.store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
             version, operations = self._check(address, put, number, seen)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
             creates = living(seen.own) is None
-            with self._singletons.only_one(address, version, put.user, creates=creates):
+            with self.singletons.only_one(address, version, put.user, creates=creates):
                 writer.commit(address, sidecar, upload, over=seen.own)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
@@ -103,16 +112,16 @@ class Documents:
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
         number = self._admitted(address, delete.version, None)
-        with self._store.writing(address) as writer:
+        with self.store.writing(address) as writer:
             current = writer.current(address)
             if current is not None and self._is_half_deleted(address, current.sidecar):
                 writer.discard_draft(address.form, address.document)
             own = must_live(current, address)
-            main = None if address.is_main else self._store.read(address.main, content=False)
+            main = None if address.is_main else self.store.read(address.main, content=False)
             check_precondition(delete.precondition, address, own, living(main))
             versions.must_equal(number, own.sidecar.version, address)
             document = own if address.is_main else must_live(main, address.main)
-            operations = self._access.to_delete(address, document.sidecar, delete.user)
+            operations = self.access.to_delete(address, document.sidecar, delete.user)
             grave = grave_of(own, delete.user)
             if not address.is_draft:
                 self._bury(writer, address, own, grave)
@@ -130,10 +139,10 @@ class Documents:
         leaves the others as they were, and the next call goes on. Drafts of documents that were never saved stay. A
         damaged document does not keep the others from being deleted; it is reported when they are.
         """
-        number = _number(self._properties.of(form), delete.version, "deleting all data of a form")
+        number = _number(self.properties.of(form), delete.version, "deleting all data of a form")
         count = 0
         damage: DamagedError | None = None
-        for document in self._store.documents(form):
+        for document in self.store.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             try:
                 count += self._delete_one(address, number, delete)
@@ -144,9 +153,9 @@ class Documents:
         return count
 
     def _delete_one(self, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
-        if not self._is_to_go(address, self._store.sidecar(address), number):
+        if not self._is_to_go(address, self.store.sidecar(address), number):
             return False
-        with self._store.writing(address) as writer:
+        with self.store.writing(address) as writer:
             own = writer.current(address)
             if own is None or not self._is_to_go(address, own.sidecar, number):
                 return False
@@ -154,7 +163,7 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
                 return False
             try:
-                self._access.to_delete(address, own.sidecar, delete.user)
+                self.access.to_delete(address, own.sidecar, delete.user)
             except ForbiddenError:
                 return False
             self._bury(writer, address, own, grave_of(own, delete.user))
@@ -169,7 +178,7 @@ class Documents:
         """Whether a crash stopped a DELETE between tombstone and draft: the draft is older than the tombstone."""
         if not sidecar.deleted or address.is_draft or not address.is_main:
             return False
-        draft = self._store.sidecar(address.moved(Collection.DRAFT))
+        draft = self.store.sidecar(address.moved(Collection.DRAFT))
         return draft is not None and draft.modified < sidecar.modified
 
     @staticmethod
@@ -179,14 +188,14 @@ class Documents:
             writer.discard_draft(address.form, address.document)
 
     def _see(self, address: DocumentAddress, own: Found | None) -> _Seen:
-        main = None if address.is_main else living(self._store.read(address.main, content=False))
+        main = None if address.is_main else living(self.store.read(address.main, content=False))
         return _Seen(own, main)
 
     def _admitted(self, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int | None:
         """The version number a request names, after what can be refused without looking at the document."""
-        configured = self._properties.of(address.form)
+        configured = self.properties.of(address.form)
         if address.is_draft and not configured.has_drafts:
-            name = f"{self._dialect.property_prefix}persistence.{configured.data_provider}.autosave"
+            name = f"{self.dialect.property_prefix}persistence.{configured.data_provider}.autosave"
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         check_data_format(data_format, configured.data_format)
         return _number(configured, asked, "form data")
@@ -200,21 +209,21 @@ class Documents:
                 versions.must_equal(number, stored.sidecar.version, where)
         is_settled = own is not None and (address.is_main or seen.main is not None)
         is_exempt = is_settled or number is not None or self._has_one_version(address.form)
-        if self._dialect.requires_version and not is_exempt:
+        if self.dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
         version = number or self._version_of(address, seen)
         document = own if address.is_main else seen.main
         if document is not None:
-            return version, self._access.to_update(address, document.sidecar, put.user)
-        return version, self._access.to_create(address, version, put.user)
+            return version, self.access.to_update(address, document.sidecar, put.user)
+        return version, self.access.to_create(address, version, put.user)
 
     def _has_one_version(self, form: Form) -> bool:
-        return self._dialect.is_designer(form) or not self._properties.of(form).has_versions
+        return self.dialect.is_designer(form) or not self.properties.of(form).has_versions
 
     def _version_of(self, address: DocumentAddress, seen: _Seen) -> int:
         """The version where a PUT names none: the stored one, else its document's, else that of a new document."""
         known = seen.own or seen.main
-        return known.sidecar.version if known is not None else version_of_new(self._store, self._dialect, address)
+        return known.sidecar.version if known is not None else version_of_new(self.store, self.dialect, address)
 
 
 def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int | None:

@@ -9,6 +9,7 @@ from persistence.errors import disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
 from persistence.forms.streaming import Streaming
+from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.metadata import FormMetadata
 from persistence.service import content_types
@@ -16,12 +17,17 @@ from persistence.service.rules import Received
 from persistence.store.store import Store
 from persistence.store.uploads import Upload
 
+Checking = AbstractContextManager[Streaming | None]
+"""What checks a content while it streams by."""
+
 
 @contextmanager
 def receiving(
-    store: Store, address: Address, content_type: str | None, chunks: Iterable[bytes]
+    store: Store, address: Address, content_type: str | None, chunks: Iterable[bytes], checking: Checking | None = None
 ) -> Iterator[tuple[Upload, Received]]:
     """The whole body as an upload, for the length of a block; what is not committed by then is gone.
+
+    ``checking`` checks it while it streams by; without one, ``check_for`` says what does.
 
     Raises:
         BadRequestError: the content type is no media type.
@@ -32,7 +38,7 @@ def receiving(
     """
     kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
-    with store.upload() as upload, check_for(address) as check:
+    with store.upload() as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
@@ -40,13 +46,15 @@ def receiving(
                 check.feed(chunk)
         if check is not None:
             check.finish()
+        if isinstance(check, Handing):
+            check.hand_over(upload.id)
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata)
 
 
-def check_for(address: Address) -> AbstractContextManager[Streaming | None]:
+def check_for(address: Address) -> Checking:
     """What checks a content while it streams by; nothing for an attachment."""
     if not address.is_main:
         return nullcontext()
