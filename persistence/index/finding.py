@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from persistence.index.conditions import Condition, Narrowing, among, conditions, tested
@@ -17,6 +17,11 @@ from persistence.model.search import Hit, Query, Scope
 
 _FEW = 20_000
 """Documents that are gathered at once; where more are found, the list is walked along in its order."""
+
+_WORTH_READING = 4
+"""Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
+
+_AT = "SELECT d.row, d.shelf FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
 
 _SAMPLES = 2_000, 20_000, 200_000
 """Up to how many documents it is counted where each condition leads, until one leads to fewer."""
@@ -82,14 +87,47 @@ class _Search:
         if not self._conditions:
             total = self._documents()
             return total, self._paging.walked(total, tested(()))
-        leading = self._leading(self._conditions)
-        source = leading.leads
+        leading, reach = self._leading(self._conditions)
         tests = [each for each in self._conditions if each is not leading]
         if leading.narrowing is not None:
             narrowed = self._narrowed(leading.narrowing)
             if narrowed is not None:
-                source, tests = narrowed, self._conditions
-        return self._found(leading, self._on_shelves(source), tested(tests))
+                return self._found(leading, self._on_shelves(narrowed), tested(self._conditions))
+        elif reach is not None and reach < _FEW:
+            return self._met(leading, tests)
+        return self._found(leading, self._on_shelves(leading.leads), tested(tests))
+
+    def _met(self, leading: Condition, tests: Iterable[Condition]) -> tuple[int, list[int]]:
+        """The number of documents that meet all of some conditions, and the page of them, where few meet the first.
+
+        Of a condition that goes by row, all rows between the first and the last of these are read, if they are not many
+        more: that is much quicker than to look for each.
+        """
+        rows, left = self._rows(self._on_shelves(leading.leads)), []
+        for each in tests:
+            between = self._between(each, rows) if each.is_ordered and rows else None
+            if between is None:
+                left.append(each)
+            else:
+                rows = [row for row in rows if row in between]
+        if rows and left:
+            where = tested(left)
+            selected = f"SELECT c.row FROM ({_AT}) c WHERE {where.text}"
+            rows = self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
+        return len(rows), self._paging.gathered(rows)
+
+    def _between(self, condition: Condition, rows: Sequence[int]) -> frozenset[int] | None:
+        """The rows that meet an ordered condition and lie among others; ``None`` where these are too many."""
+        most = len(rows) * _WORTH_READING
+        leads = self._on_shelves(condition.leads)
+        text = f"SELECT row FROM ({leads.text}) WHERE row BETWEEN ? AND ? LIMIT {most + 1}"
+        found = self._rows(Sql(text, (*leads.parameters, min(rows), max(rows))))
+        return frozenset(found) if len(found) <= most else None
+
+    def _rows(self, selecting: Sql) -> list[int]:
+        cursor = self._connection.execute(selecting.text, selecting.parameters)
+        cursor.row_factory = _only
+        return cursor.fetchall()
 
     def _found(self, leading: Condition, source: Sql, where: Sql) -> tuple[int, list[int]]:
         """The number of documents that a source selects and that pass the tests, and the page of them."""
@@ -110,17 +148,20 @@ class _Search:
             total += more
         return total, self._paging.walked(total, tested(self._conditions or ()))
 
-    def _leading(self, found: Sequence[Condition]) -> Condition:
-        """The condition that leads to the fewest documents, as far as that is told quickly."""
+    def _leading(self, found: Sequence[Condition]) -> tuple[Condition, int | None]:
+        """The condition that leads to the fewest documents, as far as that is told quickly, and to how many.
+
+        ``None`` where there was nothing to choose between.
+        """
         quick = [condition for condition in found if not condition.is_scan]
         if len(quick) < 2:  # noqa: PLR2004 - nothing to choose between
-            return next(iter(quick or found))
+            return next(iter(quick or found)), None
         sources = [each.narrowing.narrows if each.narrowing else each.leads for each in quick]
         for most in _SAMPLES:
             reached = [self._reach(source, most) for source in sources]
             if min(reached) < most:
                 break
-        return quick[reached.index(min(reached))]
+        return quick[reached.index(min(reached))], min(reached)
 
     def _narrowed(self, narrowing: Narrowing) -> Sql | None:
         """The documents to look at, if there are few enough."""

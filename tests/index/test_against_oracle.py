@@ -32,6 +32,7 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
+    "each is looked for": {finding: {"_WORTH_READING": 0}},
     "everything is a lot": {
         finding: {"_FEW": 1, "_SAMPLES": (1, 2)},
         ordering: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
