@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.forms.streaming import Streaming
-from persistence.index import connections, distinct, finding, identity, room, tally
+from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
 from persistence.index.damage import UnusableError
@@ -25,8 +25,9 @@ from persistence.index.finding import Found
 from persistence.index.flat.views import FlatViews
 from persistence.index.generations import Generations
 from persistence.index.looking import Looking
-from persistence.index.making import Maker, State, state_of
+from persistence.index.making import Maker
 from persistence.index.pending import Pending
+from persistence.index.pool import Pool
 from persistence.index.sources import Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
@@ -34,9 +35,6 @@ from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.store.layout import Layout
-
-_MOST_FORMS = 32
-"""Forms whose index files are kept open."""
 
 _ATTEMPTS = 5
 _PAGES = 3
@@ -49,10 +47,6 @@ _MAKING_RETRY_AFTER = 5
 _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
 _RETRY_AFTER = 2
-
-_LOOKS = 3
-_LOOK = 0.02
-"""Seconds between two looks whether an index is ready."""
 
 _SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
 """What reading an index comes to whose bytes have changed where SQLite does not notice."""
@@ -81,9 +75,8 @@ class Index:
         self._layout = Layout(self._root)
         self._pending = pending
         self._source = lru_cache(256)(source_of)
-        self._open: OrderedDict[Form, Connections] = OrderedDict()
+        self._pool = Pool(self._root)
         self._lock = threading.Lock()
-        self._trusted: set[str] = set()
         self._doubted: dict[Form, float] = {}
         self._makers: dict[Form, subprocess.Popen[bytes]] = {}
 
@@ -145,7 +138,7 @@ class Index:
                 if path is None:
                     return
                 with self._minding(form, path):
-                    self._bring_up(form, self._used(form, path), documents)
+                    self._bring_up(form, self._pool.used(form, path), documents)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
         raise self._restless(form)
@@ -156,7 +149,7 @@ class Index:
             room.require(self._root)
             path = self._generations(form).current()
             if path is not None:
-                with self._minding(form, path), self._used(form, path).writing() as connection:
+                with self._minding(form, path), self._pool.used(form, path).writing() as connection:
                     return Taking(connection, self._source(form)).merge()
         return False
 
@@ -223,12 +216,12 @@ class Index:
         path = self._generations(form).current()
         if path is not None:
             with self._minding(form, path):
-                used = self._used(form, path)
-                if self._is_ready(used):
+                used = self._pool.used(form, path)
+                if self._pool.is_ready(used):
                     return used
         elif next(self._source(form).documents(), None) is None:
             return None
-        self._close(form)
+        self._pool.close(form)
         self._make_ready(form)
         raise _AgainError
 
@@ -242,11 +235,11 @@ class Index:
         try:
             yield
         except UnusableError as error:
-            self._close(form)
+            self._pool.close(form)
             self._generations(form).forget(path)
             raise _AgainError from error
         except sqlite3.Error as error:
-            self._close(form)
+            self._pool.close(form)
             if self._generations(form).current() != path:  # another one is in its place, and its file is removed
                 raise _AgainError from error
             if not connections.is_damage(error, path):
@@ -254,13 +247,13 @@ class Index:
             self._generations(form).forget(path)
             raise _AgainError from error
         except FileNotFoundError as error:
-            self._close(form)
+            self._pool.close(form)
             if os.path.exists(path):
                 raise
             self._generations(form).forget(path)  # or another one is in its place already
             raise _AgainError from error
         except _SENSELESS as error:
-            self._close(form)
+            self._pool.close(form)
             if not self._is_first_doubt(form):
                 raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
             self._generations(form).forget(path)
@@ -304,19 +297,6 @@ class Index:
         source = self._source(form)
         return Task(form.app, form.name, source.data_format, source.is_designer, aim, only)
 
-    def _is_ready(self, used: Connections) -> bool:
-        """Whether an index can be asked, which is remembered."""
-        if used.path in self._trusted:
-            return True
-        for _ in range(_LOOKS):
-            changes = tally.beside(used.path)
-            with used.reading() as reader:
-                if state_of(reader.connection, identity.of(self._root), changes) is State.READY:
-                    self._trusted.add(used.path)
-                    return True
-            time.sleep(_LOOK)  # somebody may just be changing it
-        return False
-
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
         """Take in what has changed, of some documents and of definitions, which is looked at first: often nothing."""
         with used.reading() as reader:
@@ -346,29 +326,6 @@ class Index:
 
     def _generations(self, form: Form) -> Generations:
         return Generations(self._layout, form)
-
-    def _used(self, form: Form, path: str) -> Connections:
-        """The connections to a file, opened if they are not yet; those used least recently are closed."""
-        with self._lock:
-            used = self._open.get(form)
-            if used is not None and used.path == path and not used.is_gone():
-                self._open.move_to_end(form)
-                return used
-        self._close(form)
-        fresh = Connections(path)
-        with self._lock:
-            self._open[form] = fresh
-            least = self._open.popitem(last=False)[1] if len(self._open) > _MOST_FORMS else None
-        if least is not None:
-            least.close()
-        return fresh
-
-    def _close(self, form: Form) -> None:
-        with self._lock:
-            used = self._open.pop(form, None)
-        if used is not None:
-            self._trusted.discard(used.path)
-            used.close()
 
 
 class _AgainError(Exception):

@@ -90,7 +90,7 @@ def pristine(root: Path, memory: Memory) -> None:
     """An index that nobody has open, all of it in one file."""
     index, _ = index_of(root, memory)
     assert set(answers(index, memory)) == {RIGHT}
-    index._close(FORM)  # noqa: SLF001 - what the end of the process does
+    index._pool.close(FORM)  # noqa: SLF001 - what the end of the process does
 
 
 def cut_short(path: Path, rng: random.Random) -> None:
@@ -165,7 +165,7 @@ def tried(memory: Memory, way: str, seed: int, directory: Path, *, is_open: bool
         WAYS[way](file_in(root), random.Random(seed))
         return worst(list(answers(index, memory)))
     finally:
-        index._close(FORM)  # noqa: SLF001 - as above
+        index._pool.close(FORM)  # noqa: SLF001 - as above
         shutil.rmtree(root)
 
 
