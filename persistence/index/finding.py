@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from persistence.index.conditions import Condition, Narrowing, among, conditions, tested
 from persistence.index.ordering import Paging
+from persistence.index.parts import told_by_card
 from persistence.index.records import decode
 from persistence.index.sampling import Rarity
 from persistence.index.shelves import Controls, controls_of, shelves
@@ -20,8 +21,6 @@ _FEW = 20_000
 
 _WORTH_READING = 4
 """Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
-
-_AT = "SELECT d.row, d.shelf FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
 
 _SAMPLES = 2_000, 20_000, 200_000
 """Up to how many documents it is counted where each condition leads, until one leads to fewer."""
@@ -110,11 +109,18 @@ class _Search:
                 left.append(each)
             else:
                 rows = [row for row in rows if row in between]
-        if rows and left:
-            where = tested(left)
-            selected = f"SELECT c.row FROM ({_AT}) c WHERE {where.text}"
-            rows = self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
+        others = [each for each in left if each.part is None]
+        if others and rows:
+            rows = self._those(rows, tested(others))
+        parts = [each.part for each in left if each.part is not None]
+        if parts and rows:
+            rows = self._those(rows, told_by_card(parts, "c.card"))
         return len(rows), self._paging.gathered(rows)
+
+    def _those(self, rows: Sequence[int], where: Sql) -> list[int]:
+        """Those of some documents of which something is true."""
+        selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
+        return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
 
     def _between(self, condition: Condition, rows: Sequence[int]) -> frozenset[int] | None:
         """The rows that meet an ordered condition and lie among others; ``None`` where these are too many."""

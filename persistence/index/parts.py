@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from persistence.index.records import decode
+from persistence.index.records import as_in_card, decode
 from persistence.index.sql import Sql
 
 
@@ -28,32 +29,53 @@ def install(connection: sqlite3.Connection) -> None:
 
 def _has_parts(card: str, asked: str) -> bool:
     """Whether a document has all the parts; its card is taken apart once for them, and its values are folded once."""
+    parts = _parts(asked)
+    folded = card.casefold()
+    if not all(text in folded for text in parts.anywhere):
+        return False
     found = decode(card)
-    for number, texts, words in _parts(asked):
+    for number, texts, words in parts.of_controls:
         values = [value.casefold() for value in found.of(number)]
         if not all(any(text in value for value in values) for text in texts):
             return False
         if words:
-            split = [set(value.split(" ")) for value in values]
-            if not all(any(wanted <= each for each in split) for wanted in words):
+            spaced = [f" {value} " for value in values]
+            if not all(any(all(word in value for word in wanted) for value in spaced) for wanted in words):
                 return False
     return True
 
 
+class _Parts(NamedTuple):
+    """What is asked: ``anywhere`` in a card that has all parts are these texts, folded as its JSON is.
+
+    ``of_controls`` are the number, the texts and the words, each between spaces, that are asked of each control.
+    """
+
+    anywhere: list[str]
+    of_controls: list[tuple[int, list[str], list[list[str]]]]
+
+
 @lru_cache(4)
-def _parts(asked: str) -> list[tuple[int, list[str], list[set[str]]]]:
-    """The texts and the words that are asked of each control."""
-    found: dict[int, tuple[list[str], list[set[str]]]] = {}
+def _parts(asked: str) -> _Parts:
+    found: dict[int, tuple[list[str], list[list[str]]]] = {}
+    anywhere: dict[str, None] = {}
     for number, text, are_words in json.loads(asked):
         texts, words = found.setdefault(number, ([], []))
+        sought = text.split() if are_words else [text]
         if are_words:
-            words.append(set(text.split()))
+            words.append([f" {word} " for word in sought])
         else:
             texts.append(text)
-    return [(number, texts, words) for number, (texts, words) in found.items()]
+        anywhere |= dict.fromkeys(as_in_card(each).casefold() for each in sought)
+    return _Parts(list(anywhere), [(number, texts, words) for number, (texts, words) in found.items()])
 
 
 def told(parts: Iterable[Part], of: str) -> Sql:
     """An expression that is true where the document of a row has all the parts."""
+    return told_by_card(parts, f"(SELECT card FROM documents d WHERE d.row = {of}.row)")
+
+
+def told_by_card(parts: Iterable[Part], card: str) -> Sql:
+    """The same where the card is at hand."""
     asked = json.dumps([(each.number, each.text, each.are_words) for each in parts], ensure_ascii=False)
-    return Sql(f"has_parts((SELECT card FROM documents d WHERE d.row = {of}.row), ?)", (asked,))
+    return Sql(f"has_parts({card}, ?)", (asked,))

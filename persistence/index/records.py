@@ -108,6 +108,11 @@ def encode(card: Card) -> str:
     return _encoder.encode(card).decode()
 
 
+def as_in_card(text: str) -> str:
+    """A text as the JSON of a card has it within a value."""
+    return _encoder.encode(text).decode()[1:-1]
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """A document as it is read: ``values`` by path, ``rest`` the text that is in none of them.
