@@ -210,7 +210,7 @@ def _anywhere(folded: str, controls: Controls, rarity: Rarity) -> Condition:
     )
     scans = Sql(
         "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
-        " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d INDEXED BY documents_by_shelf"
+        " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d {indexed}"
         f" ON d.shelf IN {{shelves}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
@@ -230,7 +230,7 @@ def among(texts: Sql) -> Sql:
     """The documents of some texts that are on the shelves that are searched."""
     return Sql(
         f"SELECT d.row, d.shelf FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
-        " CROSS JOIN documents d INDEXED BY documents_by_shelf ON d.shelf IN {shelves} AND d.row = t.row",
+        " CROSS JOIN documents d {indexed} ON d.shelf IN {shelves} AND d.row = t.row",
         texts.parameters,
     )
 

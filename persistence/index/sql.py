@@ -7,18 +7,27 @@ from dataclasses import dataclass
 
 Parameter = str | int
 
+_FEW = 4
+"""Shelves on each of which a document is looked for: their index is small, the documents themselves are large."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """A piece of SQL with its parameters; ``{shelves}`` stands for the list of the shelves that are searched."""
+    """A piece of SQL with its parameters.
+
+    ``{shelves}`` stands for the list of the shelves that are searched, and ``{indexed}`` for how a document that is on
+    one of them is found by its row.
+    """
 
     text: str
     parameters: tuple[Parameter, ...] = ()
 
     def on(self, shelves: Iterable[int]) -> Sql:
         """The same with the numbers of the shelves."""
-        numbers = ", ".join(map(str, shelves))
-        return Sql(self.text.replace("{shelves}", f"({numbers})"), self.parameters)
+        numbers = tuple(shelves)
+        indexed = "INDEXED BY documents_by_shelf" if len(numbers) <= _FEW else "NOT INDEXED"
+        listed = f"({', '.join(map(str, numbers))})"
+        return Sql(self.text.replace("{shelves}", listed).replace("{indexed}", indexed), self.parameters)
 
 
 def parameters_of(parts: Iterable[Sql]) -> tuple[Parameter, ...]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from persistence.index import conditions, distinct, finding, ordering, sampling, trigrams
+from persistence.index import conditions, distinct, finding, ordering, sampling, sql, trigrams
 from persistence.index.records import LONGEST_KEY
 from persistence.model.search import Field, Query, Scope
 from tests.index import asked
@@ -32,7 +32,7 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
-    "each is looked for": {finding: {"_WORTH_READING": 0}},
+    "each is looked for": {finding: {"_WORTH_READING": 0}, sql: {"_FEW": 0}},
     "everything is a lot": {
         finding: {"_FEW": 1, "_SAMPLES": (1, 2)},
         ordering: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
