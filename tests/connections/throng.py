@@ -13,6 +13,7 @@ from statistics import mean
 from tests import nginx
 from tests.connections.crowd import Crowd, Kind, crowd
 from tests.connections.ordinary import Times, measured, prepare
+from tests.fuzz import leaks
 from tests.service import Service, running
 
 HEADINGS = ("", "before", "meanwhile", "after")
@@ -22,12 +23,12 @@ _BETWEEN = 0.01
 _PATIENCE = 20.0
 _SETTLING = 60.0
 _MOST = 0.95  # of the connections, on average: those that nginx has just closed are being opened again
-_SPARE_DESCRIPTORS = 64  # connections between nginx and the service that are kept
+_KEPT = 32  # connections to the service that each worker of nginx keeps for a minute
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What nginx and the workers hold: megabytes in memory, and open descriptors."""
+    """What nginx and the workers hold: megabytes in memory, and open descriptors but for those of an index."""
 
     nginx_memory: float
     nginx_descriptors: int
@@ -37,9 +38,13 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What happened: the ordinary client quiet and among the others, and what was held before, meanwhile and after."""
+    """What happened: the ordinary client quiet and among the others, and what was held before, meanwhile and after.
+
+    ``kept`` connections between nginx and the service may be left.
+    """
 
     size: int
+    kept: int
     quiet: Times
     beside: Times
     crowd: Crowd
@@ -73,10 +78,12 @@ class Minute:
             faults.append("nobody was answered")
         if mean(self.crowd.open) < _MOST * self.size:
             faults.append(f"only {mean(self.crowd.open):.0f} of {self.size} connections were open")
-        if self.after.nginx_descriptors > self.before.nginx_descriptors + _SPARE_DESCRIPTORS:
-            faults.append(f"nginx keeps {self.after.nginx_descriptors} descriptors")
-        if self.after.worker_descriptors > self.before.worker_descriptors + _SPARE_DESCRIPTORS:
-            faults.append(f"the workers keep {self.after.worker_descriptors} descriptors")
+        if self.after.nginx_descriptors > self.before.nginx_descriptors + self.kept:
+            faults.append(
+                f"nginx keeps {self.after.nginx_descriptors} descriptors, {self.before.nginx_descriptors} before"
+            )
+        if self.after.worker_descriptors > self.before.worker_descriptors + self.kept:
+            faults.append(f"workers keep {self.after.worker_descriptors} and had {self.before.worker_descriptors} open")
         return faults + [f"left behind: {name}" for name in self.leftovers]
 
 
@@ -93,10 +100,11 @@ def run(directory: Path, *, seconds: float, mix: Mapping[Kind, int] | None = Non
         with crowd(face.port, mix, pause=_PAUSE) as seen:
             beside = measured(face, seconds, patience=_PATIENCE, pause=_BETWEEN)
             meanwhile = _held(face, service)
-        after = _settled(face, service, before)
+        kept = _KEPT * len(face.workers())
+        after = _settled(face, service, before, kept)
         left = [*service.leftovers(), *_files(directory / "nginx" / "body"), *_files(directory / "nginx" / "proxy")]
     names = tuple(path.relative_to(directory).as_posix() for path in left)
-    return Minute(sum(mix.values()), quiet, beside, seen, before, meanwhile, after, names)
+    return Minute(sum(mix.values()), kept, quiet, beside, seen, before, meanwhile, after, names)
 
 
 def _allow_descriptors() -> None:
@@ -105,13 +113,17 @@ def _allow_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _settled(face: Service, service: Service, before: Resources) -> Resources:
+def _settled(face: Service, service: Service, before: Resources, kept: int) -> Resources:
     """What is held when the connections are gone, for which servers may take a while."""
     deadline = time.monotonic() + _SETTLING
     while True:
         held = _held(face, service)
-        is_settled = held.nginx_descriptors <= before.nginx_descriptors + _SPARE_DESCRIPTORS
-        if (is_settled and not service.leftovers()) or time.monotonic() > deadline:
+        is_settled = (
+            held.nginx_descriptors <= before.nginx_descriptors + kept
+            and held.worker_descriptors <= before.worker_descriptors + kept
+            and not service.leftovers()
+        )
+        if is_settled or time.monotonic() > deadline:
             return held
         time.sleep(0.1)
 
@@ -128,7 +140,7 @@ def _memory(pids: list[int]) -> float:
 
 
 def _descriptors(pids: list[int]) -> int:
-    return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+    return sum(map(leaks.descriptors, pids))
 
 
 def _files(directory: Path) -> list[Path]:

@@ -54,6 +54,11 @@ def held(service: Service) -> Held:
     return best
 
 
+def descriptors(pid: int) -> int:
+    """Open files of a process, but for those of an index: they stay open for the next search, of so many forms."""
+    return sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir()))
+
+
 def growth(before: Held, after: Held, *, most_memory: int, most_threads: int) -> Iterator[str]:
     """What grew too much; ``most_memory`` in KiB may each worker's memory grow, and it makes its threads as needed."""
     if [worker.pid for worker in before.workers] != [worker.pid for worker in after.workers]:
@@ -100,9 +105,7 @@ def _held(service: Service) -> Held:
 
 def _worker(pid: int) -> Worker:
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return Worker(
-        pid, sum(map(_counts_as_open, Path(f"/proc/{pid}/fd").iterdir())), int(status["Threads"]), _rss(status)
-    )
+    return Worker(pid, descriptors(pid), int(status["Threads"]), _rss(status))
 
 
 def _rss(status: dict[str, str]) -> int:
@@ -110,7 +113,7 @@ def _rss(status: dict[str, str]) -> int:
 
 
 def _counts_as_open(descriptor: Path) -> bool:
-    """Whether a file is not one of an index: those stay open for the next search, of so many forms and no more."""
+    """Whether a file is not one of an index."""
     try:
         return "/.index/" not in str(descriptor.readlink())
     except FileNotFoundError:
