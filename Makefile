@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+JOBS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: help install run test test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install run test test-long test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,10 +21,14 @@ $(STAMP): setup.cfg pyproject.toml
 run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve
 
-test: install ## install and run the tests (7 min)
-	$(BIN)/python -m pytest -n auto --dist loadgroup tests
+# More processes than processors: half of the time a test waits for a disk, or for a service to start.
+test: install ## install and run the tests (4 min)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
+
+test-long: install ## more of what make test does only briefly: writers, copies, any search (3 min)
+	$(BIN)/python -m pytest -m long tests
 
 test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
 	$(BIN)/python -m tests.crash

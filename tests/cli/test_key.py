@@ -1,32 +1,41 @@
 """``persistence key``, and the starts that are refused because nobody, or anybody, could call."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from persistence.keys import Keys, name_of
+from tests.cli.looking import Ended, ended
 from tests.cli.test_commands import PROJECT, gunicorn, persistence
 
 ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gunicorn may stumble and exit with 1
 
 
-def test_a_key_is_printed_once_and_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The command as its entry point runs it, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: ended(["key", *arguments], monkeypatch, capsys)
+
+
+def test_a_key_is_printed_once_and_alone(tmp_path: Path, key: Callable[..., Ended]) -> None:
     """So that it can be piped to where it is kept; what to do with it is said beside."""
-    done = persistence("key", "add", "runtime", cwd=tmp_path)
-    assert (done.returncode, len(done.stdout.splitlines()), len(done.stderr.splitlines())) == (0, 1, 1)
-    assert "Authorization: Bearer KEY" in done.stderr
-    secret = done.stdout.strip()
+    done = key("add", "runtime")
+    assert (done.status, len(done.out.splitlines()), len(done.errors)) == (0, 1, 1)
+    assert "Authorization: Bearer KEY" in done.errors[0]
+    secret = done.out.strip()
     assert name_of(secret, Keys(str(tmp_path / "var/keys.json"), tree=str(tmp_path / "data")).read()) == "runtime"
-    listed = persistence("key", "list", cwd=tmp_path).stdout
+    listed = key("list").out
     assert listed.startswith("runtime  20")
     assert secret not in listed
 
 
-def test_a_removed_key_is_listed_no_more(tmp_path: Path) -> None:
-    persistence("key", "add", "runtime", cwd=tmp_path)
-    persistence("key", "add", "batch", cwd=tmp_path)
-    assert persistence("key", "remove", "runtime", cwd=tmp_path).returncode == 0
-    assert [line.split()[0] for line in persistence("key", "list", cwd=tmp_path).stdout.splitlines()] == ["batch"]
+def test_a_removed_key_is_listed_no_more(key: Callable[..., Ended]) -> None:
+    key("add", "runtime")
+    key("add", "batch")
+    assert key("remove", "runtime").status == 0
+    assert [line.split()[0] for line in key("list").out.splitlines()] == ["batch"]
 
 
 @pytest.mark.parametrize(
@@ -38,15 +47,17 @@ def test_a_removed_key_is_listed_no_more(tmp_path: Path) -> None:
         (("add", "trusted"), 2, "Error: 'trusted' cannot be the name of a key: 1 to 64 letters, digits or ._@-"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: tuple[str, ...], status: int, cause: str) -> None:
-    persistence("key", "add", "known", cwd=tmp_path)
-    done = persistence("key", *arguments, cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (status, "", cause)
+def test_what_cannot_be_done_is_one_line(
+    key: Callable[..., Ended], arguments: tuple[str, ...], status: int, cause: str
+) -> None:
+    key("add", "known")
+    done = key(*arguments)
+    assert (done.status, done.out, done.errors[-1]) == (status, "", cause)
 
 
-def test_the_file_of_the_settings_is_used(tmp_path: Path) -> None:
+def test_the_file_of_the_settings_is_used(tmp_path: Path, key: Callable[..., Ended]) -> None:
     (tmp_path / "own.toml").write_text('keys = "secrets/own.json"\n')
-    assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    assert key("add", "runtime", "--config", "own.toml").status == 0
     assert (tmp_path / "secrets/own.json").exists()
 
 

@@ -20,7 +20,7 @@ from persistence.index.reindexing import reported
 from persistence.index.work import Work
 from persistence.store.layout import Layout
 from tests import orders
-from tests.cli.looking import Place
+from tests.cli.looking import Place, ended
 from tests.orders import ORDER
 from tests.published import Planter
 from tests.service import PUBLIC, Service, running
@@ -231,12 +231,17 @@ def test_a_terminal_gets_a_progress_bar(many: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
-    root: Path, arguments: tuple[str, ...], status: int, said: str
+    root: Path,
+    arguments: tuple[str, ...],
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = reindex(root, *arguments)
-    assert done.returncode == status
-    assert said in done.stderr.splitlines()[-1]
-    assert status == 2 or len(done.stderr.splitlines()) == 1
+    done = ended(["reindex", "--data", str(root), *arguments], monkeypatch, capsys)
+    assert done.status == status
+    assert said in done.errors[-1]
+    assert status == 2 or len(done.errors) == 1
     assert current(root) is None
 
 

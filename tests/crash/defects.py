@@ -214,6 +214,7 @@ DEFECTS = tuple(
 QUICK = tuple(
     defect
     for defect in DEFECTS
-    if defect.request is not Request.ATTACH and (defect.request is not Request.PROMOTE or defect.ordered)
+    if defect.request is not Request.ATTACH
+    and (defect.ordered or defect.request not in (Request.REPLACE, Request.PROMOTE))
 )
 """Without those of a request that does to files what another one does, and those that take longest to search."""

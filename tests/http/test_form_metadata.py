@@ -13,6 +13,8 @@ import pytest
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
+pytestmark = pytest.mark.xdist_group("form-metadata")  # a tree is planted and served once
+
 _ORDER = '<title xml:lang="en">Order</title><title xml:lang="de">Bestellung</title>'
 _LEAVE = f'<title xml:lang="en">Leave request</title>{PERMISSIONS}'
 _FILTER = "<search{}><filter metadata='{}' match='{}'{}>{}</filter></search>"

@@ -17,6 +17,8 @@ from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
+pytestmark = pytest.mark.xdist_group("search")  # a tree is planted and served once
+
 _DATA = "acme/order/data/{}/data.xml"
 _FORM = "acme/order/form/form.xhtml"
 _XML = {"Content-Type": "application/xml"}

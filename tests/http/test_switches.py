@@ -6,6 +6,8 @@ import pytest
 
 from tests.service import Service, running
 
+pytestmark = pytest.mark.xdist_group("switches")  # each dialect is served once
+
 PREFIXES = {"svc": "svc.", "orbeon": "oxf.fr."}
 PROPERTIES = """
 "{0}persistence.provider.quiet.*.data" = "quiet"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.service import Service, running
 
+pytestmark = pytest.mark.xdist_group("transfers")  # the large content is stored once
+
 SIZE = 256 << 20
 PIECE = bytes(range(256)) * 4096
 ALLOWED_GROWTH = 16 << 20

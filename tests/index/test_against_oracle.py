@@ -20,11 +20,12 @@ from tests.index.memory import FORM, Content, Memory, index_of, plain
 _NAMES = st.tuples(st.sampled_from(asked.DOCUMENTS), st.booleans())
 _SAVES = st.lists(st.tuples(_NAMES, st.one_of(asked.contents, asked.contents, st.none())), max_size=14)
 _QUICK = settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
+_LONG = settings(_QUICK, max_examples=100)
 _MANY = 12
 """Searches of what was made once: making it takes longer."""
 
@@ -91,6 +92,18 @@ def _texts(memory: Memory) -> tuple[str, ...]:
 @given(st.data(), _SAVES, _SAVES)
 def test_it_finds_what_plain_python_finds(data: st.DataObject, before: list[object], after: list[object]) -> None:
     """Documents that are there when it is made, and others that come, change and go afterwards."""
+    _compare(data, before, after)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_plan")
+@_LONG
+@given(st.data(), _SAVES, _SAVES)
+def test_more_often_it_finds_the_same(data: st.DataObject, before: list[object], after: list[object]) -> None:
+    _compare(data, before, after)
+
+
+def _compare(data: st.DataObject, before: list[object], after: list[object]) -> None:
     memory = Memory()
     memory.publish(1, asked.PATHS[:3])
     memory.publish(2, asked.PATHS[2:4])

@@ -1,4 +1,4 @@
-"""Concurrency over HTTP: eight processes on three documents for ten seconds."""
+"""Concurrency over HTTP: eight processes on three documents."""
 
 import multiprocessing
 import os
@@ -9,14 +9,16 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.load.hammer import DOCUMENTS, body_of, hammer
 from tests.service import Service, running
 
 PROCESSES = 8
-SECONDS = 10.0
 
 
-def test_no_update_is_lost_and_no_body_has_the_headers_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [4.0, pytest.param(20.0, marks=pytest.mark.long)])
+def test_no_update_is_lost_and_no_body_has_the_headers_of_another(tmp_path: Path, seconds: float) -> None:
     """The issue: PUTs with version checks and If-Match; every acknowledged one counts, every read is one revision."""
     with running(tmp_path, workers=4, threads=4) as service:
         for document in DOCUMENTS:
@@ -27,7 +29,7 @@ def test_no_update_is_lost_and_no_body_has_the_headers_of_another(tmp_path: Path
                 Workflow_Stage="0 start",
             )
         with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
-            outcomes = list(pool.map(hammer, [service.port] * PROCESSES, range(PROCESSES), [SECONDS] * PROCESSES))
+            outcomes = list(pool.map(hammer, [service.port] * PROCESSES, range(PROCESSES), [seconds] * PROCESSES))
         assert [violation for outcome in outcomes for violation in outcome.violations] == []
         for document in DOCUMENTS:
             path = f"app/form/data/{document}/data.xml"
@@ -38,7 +40,7 @@ def test_no_update_is_lost_and_no_body_has_the_headers_of_another(tmp_path: Path
             for instant in instants[:20]:
                 assert service.get(f"{path}?last-modified-time={instant}").status == 200
         assert sum(outcome.refused for outcome in outcomes) > 0
-        assert sum(outcome.reads for outcome in outcomes) > 500
+        assert sum(outcome.reads for outcome in outcomes) > 50 * seconds
         assert service.leftovers() == []
 
 

@@ -19,9 +19,9 @@ from tests.load.hammer import DOCUMENTS, body_of, hammer
 from tests.service import running
 from tests.upkeep.workshop import Workshop
 
-SECONDS = 4.0
 WRITERS = 3
-COPIES = 10
+_PAUSE = 0.2
+"""Seconds between one copy and the next, while others are written."""
 
 
 def persistence(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:
@@ -39,7 +39,7 @@ def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
 
 
 @contextmanager
-def under_load(directory: Path) -> Iterator[Callable[[], bool]]:
+def under_load(directory: Path, seconds: float) -> Iterator[Callable[[], bool]]:
     """A service being hammered; yields whether it still is, and where. At the end nothing must have gone wrong."""
     with (
         running(directory, workers=2, threads=4) as service,
@@ -50,7 +50,7 @@ def under_load(directory: Path) -> Iterator[Callable[[], bool]]:
                 path(document), body_of(0, "start"), Form_Definition_Version=1, Workflow_Stage="0 start"
             )
             assert stored.status == 201
-        hammers = [pool.submit(hammer, service.port, number, SECONDS) for number in range(WRITERS)]
+        hammers = [pool.submit(hammer, service.port, number, seconds) for number in range(WRITERS)]
         yield lambda: not all(each.done() for each in hammers)
         outcomes = [each.result() for each in hammers]
         assert [violation for outcome in outcomes for violation in outcome.violations] == []
@@ -79,7 +79,7 @@ def documents_of(kind: str, found: list[str]) -> set[str]:
 
 def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> None:
     """A writer at work looks like a crash to whoever does not wait for it."""
-    with under_load(tmp_path) as is_loaded:
+    with under_load(tmp_path, 3.0) as is_loaded:
         rounds = 0
         while is_loaded():
             assert findings(tmp_path / "data", "--repair", "--adopt", "--deep") == (0, [])
@@ -90,7 +90,7 @@ def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> Non
 
 def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
-    with under_load(tmp_path / "busy") as is_loaded:
+    with under_load(tmp_path / "busy", 3.0) as is_loaded:
         while is_loaded():
             done = persistence("backup", str(backups), data=tmp_path / "busy/data")
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -106,26 +106,34 @@ def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"), [("rsync", ("--archive",)), ("cp", ("--archive",)), ("cp", ("--recursive",))]
+    ("command", "flag", "number"),
+    [
+        ("rsync", "--archive", 3),
+        ("cp", "--recursive", 3),
+        *(
+            pytest.param(*each, 10, marks=pytest.mark.long)
+            for each in (("rsync", "--archive"), ("cp", "--archive"), ("cp", "--recursive"))
+        ),
+    ],
 )
 def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
-    tmp_path: Path, command: str, flags: tuple[str, ...]
+    tmp_path: Path, command: str, flag: str, number: int
 ) -> None:
     """Files of one document are copied at different times: what does not fit is found, and what is left is whole."""
     if shutil.which(command) is None:
         pytest.skip(f"{command} is not installed")
     copies = []
-    with under_load(tmp_path / "busy") as is_loaded:
-        while is_loaded() and len(copies) < COPIES:
+    with under_load(tmp_path / "busy", _PAUSE * 2 * number) as is_loaded:
+        while is_loaded() and len(copies) < number:
             copy = tmp_path / f"copy-{len(copies)}" / "data"
             copy.parent.mkdir()
             # What goes while it is being copied is said, and no obstacle: status 24 and 1.
             done = subprocess.run(
-                [command, *flags, f"{tmp_path}/busy/data/", str(copy)], capture_output=True, text=True, check=False
+                [command, flag, f"{tmp_path}/busy/data/", str(copy)], capture_output=True, text=True, check=False
             )
             assert done.returncode in {0, 1, 24}, done.stderr
             copies.append(copy)
-            time.sleep(SECONDS / COPIES / 2)
+            time.sleep(_PAUSE)
     for copy in copies:
         status, repaired = findings(copy, "--repair")
         assert status in {0, 3}, repaired
