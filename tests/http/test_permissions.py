@@ -283,50 +283,49 @@ def test_every_worker_knows_at_once(tmp_path: Path) -> None:
             assert answers == [200 if turn % 2 else 403] * 24
 
 
-def test_a_definition_edited_by_hand_counts_as_it_is(tmp_path: Path) -> None:
+def test_a_definition_edited_by_hand_counts_as_it_is(svc: Service, form: str) -> None:
     """One that can no longer be read leaves what was published, and does not take the data with it."""
-    with running(tmp_path) as service:
-        publish(service, "a/f", '<permission operations="read create"/>')
-        service.put("a/f/data/A/data.xml", **V1)
-        file = service.data / "a/f/form/1/form.xhtml"
-        file.write_bytes(definition(""))
-        assert service.get("a/f/data/A/data.xml").status == 403
-        file.write_bytes(definition('<permission operations="read"><x/></permission>'))
-        assert service.get("a/f/data/A/data.xml").status == 403
-        file.write_bytes(b"<broken")
-        assert operations(service, service.get("a/f/data/A/data.xml")) == "create read list"
-        publish(service, "a/f", '<permission operations="read"/>')
-        assert service.get("a/f/data/A/data.xml").status == 200
+    publish(svc, form, '<permission operations="read create"/>')
+    svc.put(f"{form}/data/A/data.xml", **V1)
+    file = svc.data / f"{form}/form/1/form.xhtml"
+    file.write_bytes(definition(""))
+    assert svc.get(f"{form}/data/A/data.xml").status == 403
+    file.write_bytes(definition('<permission operations="read"><x/></permission>'))
+    assert svc.get(f"{form}/data/A/data.xml").status == 403
+    file.write_bytes(b"<broken")
+    assert operations(svc, svc.get(f"{form}/data/A/data.xml")) == "create read list"
+    publish(svc, form, '<permission operations="read"/>')
+    assert svc.get(f"{form}/data/A/data.xml").status == 200
 
 
 @pytest.mark.parametrize("sidecar", [None, b"", b"{}"], ids=["gone", "blank", "another"])
-def test_permissions_hold_where_a_file_of_the_definition_is_lost(tmp_path: Path, sidecar: bytes | None) -> None:
+def test_permissions_hold_where_a_file_of_the_definition_is_lost(
+    svc: Service, form: str, sidecar: bytes | None
+) -> None:
     """Of the two files either will do; where neither says anything, nobody is let in."""
-    with running(tmp_path) as service:
-        publish(service, "a/f", OWNERS)
-        service.put("a/f/data/A/data.xml", **V1, **LEA)
-        folder = service.data / "a/f/form/1"
-        lost, content = folder / "form.xhtml.json", folder / "form.xhtml"
-        whole = lost.read_bytes(), content.read_bytes()
-        lost.unlink()
-        if sidecar is not None:
-            lost.write_bytes(sidecar)
-        assert [service.get("a/f/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
-        content.write_bytes(b"<broken")
-        assert service.get("a/f/data/A/data.xml", **LEA).status == 500
-        lost.write_bytes(whole[0])
-        content.unlink()
-        assert [service.get("a/f/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
-        content.write_bytes(whole[1])
+    publish(svc, form, OWNERS)
+    svc.put(f"{form}/data/A/data.xml", **V1, **LEA)
+    folder = svc.data / f"{form}/form/1"
+    lost, content = folder / "form.xhtml.json", folder / "form.xhtml"
+    whole = lost.read_bytes(), content.read_bytes()
+    lost.unlink()
+    if sidecar is not None:
+        lost.write_bytes(sidecar)
+    assert [svc.get(f"{form}/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
+    content.write_bytes(b"<broken")
+    assert svc.get(f"{form}/data/A/data.xml", **LEA).status == 500
+    lost.write_bytes(whole[0])
+    content.unlink()
+    assert [svc.get(f"{form}/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
+    content.write_bytes(whole[1])
 
 
-def test_permissions_are_found_without_help_of_the_sidecar(tmp_path: Path) -> None:
+def test_permissions_are_found_without_help_of_the_sidecar(svc: Service, form: str) -> None:
     """Definitions published by a version of the service that kept nothing of their metadata."""
-    with running(tmp_path) as service:
-        publish(service, "a/f", '<permission operations="create"/>')
-        sidecar = service.data / "a/f/form/1/form.xhtml.json"
-        before, _, after = sidecar.read_text().partition(',\n  "metadata"')
-        assert after
-        sidecar.write_text(before + "\n}\n")
-        assert operations(service, service.put("a/f/data/A/data.xml", **V1)) == "create list"
-        assert service.get("a/f/data/A/data.xml").status == 403
+    publish(svc, form, '<permission operations="create"/>')
+    sidecar = svc.data / f"{form}/form/1/form.xhtml.json"
+    before, _, after = sidecar.read_text().partition(',\n  "metadata"')
+    assert after
+    sidecar.write_text(before + "\n}\n")
+    assert operations(svc, svc.put(f"{form}/data/A/data.xml", **V1)) == "create list"
+    assert svc.get(f"{form}/data/A/data.xml").status == 403

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,17 +58,16 @@ def test_a_writer_that_waits_too_long_is_told_to_retry(tmp_path: Path) -> None:
         assert service.put("a/b/data/D/data.xml").status == 204
 
 
-def test_damage_is_said_and_not_taken_for_absence(tmp_path: Path) -> None:
+def test_damage_is_said_and_not_taken_for_absence(svc: Service, form: str) -> None:
     """Design, section 3: 500 with a reason, on reading and on writing; other documents go on."""
-    with running(tmp_path) as service:
-        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
-        (service.data / "a/b/data/D/data.xml.json").write_text("{")
-        for answer in (service.get("a/b/data/D/data.xml"), service.put("a/b/data/D/data.xml")):
-            assert answer.status == 500
-            assert "data.xml.json cannot be read" in answer.cause
-        assert service.put("a/b/data/E/data.xml", Form_Definition_Version=1).status == 201
-        assert service.delete("a/b/data/").status == 500
-        assert service.get("a/b/data/E/data.xml").status == 404
+    svc.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    (svc.data / f"{form}/data/D/data.xml.json").write_text("{")
+    for answer in (svc.get(f"{form}/data/D/data.xml"), svc.put(f"{form}/data/D/data.xml")):
+        assert answer.status == 500
+        assert "data.xml.json cannot be read" in answer.cause
+    assert svc.put(f"{form}/data/E/data.xml", Form_Definition_Version=1).status == 201
+    assert svc.delete(f"{form}/data/").status == 500
+    assert svc.get(f"{form}/data/E/data.xml").status == 404
 
 
 @pytest.mark.parametrize(
@@ -80,30 +80,35 @@ def test_damage_is_said_and_not_taken_for_absence(tmp_path: Path) -> None:
         ("stage", "a\r\nX: y"),
     ],
 )
-def test_no_line_of_a_sidecar_becomes_a_header(tmp_path: Path, field: str, value: str) -> None:
+def test_no_line_of_a_sidecar_becomes_a_header(svc: Service, form: str, field: str, value: str) -> None:
     """A sidecar may have been edited by hand: its texts go out as one line, or it is damage, in one line too."""
-    with running(tmp_path) as service:
-        service.put("a/b/data/D/data.xml", Form_Definition_Version=1)
-        path = service.data / "a/b/data/D/data.xml.json"
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {field: value}))
-        answer = service.get("a/b/data/D/data.xml")
-        assert answer["X-Request-Id"]
-        assert answer["X"] is None
-        assert answer.status == (500 if field in ("id", "modified") else 200)
-        assert answer.status == 200 or "cannot be read" in answer.cause
+    svc.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    path = svc.data / f"{form}/data/D/data.xml.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {field: value}))
+    answer = svc.get(f"{form}/data/D/data.xml")
+    assert answer["X-Request-Id"]
+    assert answer["X"] is None
+    assert answer.status == (500 if field in ("id", "modified") else 200)
+    assert answer.status == 200 or "cannot be read" in answer.cause
 
 
-@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+@pytest.fixture(scope="module")
+def by_gunicorn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """``gunicorn 'persistence.app:create_app()'`` with the example configuration."""
+    with running(tmp_path_factory.mktemp("gunicorn"), command="gunicorn") as service:
+        yield service
+
+
+@pytest.mark.parametrize("served", ["svc", "by_gunicorn"])
 @pytest.mark.parametrize("name", ["SCRIPT_NAME", "PATH_INFO"])
-def test_no_header_moves_the_path(tmp_path: Path, command: str, name: str) -> None:
+def test_no_header_moves_the_path(request: pytest.FixtureRequest, served: str, name: str) -> None:
     """What gunicorn believes of a proxy by default; a path that does not begin with it would be answered 500."""
-    with running(tmp_path, command=command) as service:
-        assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
-        assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
+    service: Service = request.getfixturevalue(served)
+    assert service.raw("GET", "/healthz", {name: "/crud"}).status == 200
+    assert service.raw("GET", "/crud/healthz", {name: "/crud"}).status == 404
 
 
-def test_gunicorns_own_command_serves_too(tmp_path: Path) -> None:
-    """The issue: ``gunicorn 'persistence.app:create_app()'`` with the example configuration."""
-    with running(tmp_path, command="gunicorn") as service:
-        assert service.put("a/b/data/D/data.xml", Form_Definition_Version=1).status == 201
-        assert service.get("a/b/data/D/data.xml").status == 200
+def test_gunicorns_own_command_serves_too(by_gunicorn: Service, form: str) -> None:
+    """The issue: the example configuration."""
+    assert by_gunicorn.put(f"{form}/data/D/data.xml", Form_Definition_Version=1).status == 201
+    assert by_gunicorn.get(f"{form}/data/D/data.xml").status == 200
