@@ -18,6 +18,8 @@ from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.service import Service, running
 
+pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
+
 METADATA = ["metadata_document_id", "metadata_created", "metadata_last_modified_time", "metadata_last_modified_by"]
 CUSTOMER = ["name", "email", "notes", "topics", "status"]
 LINES = [("d-1", 1, "Pump A"), ("d-1", 2, "Valve_9"), ("d-2", 1, "valve b"), ("d-3", 1, None)]
@@ -95,6 +97,23 @@ def own(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("shared"), workers=2) as service:
+        yield service
+
+
+@pytest.fixture
+def shared(served: Service) -> Iterator[Service]:
+    """A service without forms, and so without tables; it may have had some."""
+    yield served
+    for path in served.data.glob("*/*/form/*/form.xhtml"):
+        app, form, _, version, _ = path.relative_to(served.data).parts
+        for what in ("data/", "form/form.xhtml"):
+            deleted = served.delete(f"{app}/{form}/{what}", Form_Definition_Version=version)
+            assert deleted.status in {200, 204}, deleted.cause
+
+
 def test_v1_tables_of_what_is_stored_without_drafts(planted: Service) -> None:
     publish(planted)
     main = f"{planted.dialect}_f_acme_order_1"
@@ -132,78 +151,78 @@ def test_v1_with_prefixes_and_without_being_asked_by_property(tmp_path: Path) ->
             assert report.rows("svc_f_acm_ord_1_line") == LINES
 
 
-@pytest.mark.parametrize("said", ["false", "", "yes", None])
-def test_nothing_is_made_unless_it_is_asked_for(own: Service, said: str | None) -> None:
-    headers = {} if said is None else {"Create_Flat_View": said}
-    assert own.put("acme/order/form/form.xhtml", orders.definition(), **headers).status == 201
-    save(own, "a", order("Ada"))
-    assert not (own.data / ".index/.flat/flat.sqlite").exists()
+def test_nothing_is_made_unless_it_is_asked_for(own: Service) -> None:
+    for number, said in enumerate(("false", "", "yes", None)):
+        headers = {} if said is None else {"Create_Flat_View": said}
+        assert own.put(f"acme/order-{number}/form/form.xhtml", orders.definition(), **headers).status == 201
+        save(own, "a", order("Ada"), f"acme/order-{number}")
+        assert not (own.data / ".index/.flat/flat.sqlite").exists(), said
 
 
-def test_the_word_is_true_in_any_case_and_counts_for_publishing_too(own: Service) -> None:
+def test_the_word_is_true_in_any_case_and_counts_for_publishing_too(shared: Service) -> None:
     body = orders.definition()
     headers = {"Content-Type": "application/xml", "Svc-Create-Flat-View": "TRUE"}
-    answer = own.raw("POST", "/fr/service/publish", headers, body)
+    answer = shared.raw("POST", "/fr/service/publish", headers, body)
     assert answer.status == 200, answer.cause
-    with reporting(own) as report:
+    with reporting(shared) as report:
         assert report.tables() == ["svc_f_acme_order_1", "svc_f_acme_order_1_lines"]
 
 
-def test_rows_follow_saves_moves_and_deletions(own: Service) -> None:
-    publish(own)
-    publish(own, version=2)
+def test_rows_follow_saves_moves_and_deletions(shared: Service) -> None:
+    publish(shared)
+    publish(shared, version=2)
     names = "SELECT metadata_document_id, name FROM svc_f_acme_order_1 ORDER BY 1"
     products = "SELECT * FROM svc_f_acme_order_1_lines ORDER BY 1, 2"
-    with reporting(own) as report:
-        save(own, "a", order("Ada", "Pump", "Valve"))
-        save(own, "b", order("Bob"))
+    with reporting(shared) as report:
+        save(shared, "a", order("Ada", "Pump", "Valve"))
+        save(shared, "b", order("Bob"))
         report.becomes(lambda: report.ask(names), [("a", "Ada"), ("b", "Bob")])
         report.becomes(lambda: report.ask(products), [("a", 1, "Pump"), ("a", 2, "Valve")])
-        save(own, "a", order("Ava", "Hose"))
+        save(shared, "a", order("Ava", "Hose"))
         report.becomes(lambda: report.ask(products), [("a", 1, "Hose")])
-        assert own.put("acme/order/draft/a/data.xml", order("Draft"), Form_Definition_Version=1).status == 201
-        save(own, "c", order("Cid"))
+        assert shared.put("acme/order/draft/a/data.xml", order("Draft"), Form_Definition_Version=1).status == 201
+        save(shared, "c", order("Cid"))
         report.becomes(lambda: report.ask(names), [("a", "Ava"), ("b", "Bob"), ("c", "Cid")])
-        assert own.delete("acme/order/data/b/data.xml").status == 204
+        assert shared.delete("acme/order/data/b/data.xml").status == 204
         report.becomes(lambda: report.ask(names), [("a", "Ava"), ("c", "Cid")])
-        assert own.delete("acme/order/data/a/data.xml").status == 204
-        save(own, "a", order("Moved", "Tap"), version=2)
+        assert shared.delete("acme/order/data/a/data.xml").status == 204
+        save(shared, "a", order("Moved", "Tap"), version=2)
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Moved",)])
         assert report.ask(names) == [("c", "Cid")]
         assert report.ask(products) == []
         assert report.ask("SELECT product FROM svc_f_acme_order_2_lines") == [("Tap",)]
 
 
-def test_columns_change_only_when_it_is_asked_for(own: Service) -> None:
+def test_columns_change_only_when_it_is_asked_for(shared: Service) -> None:
     main = "svc_f_acme_order_1"
-    publish(own)
-    save(own, "a", order("Ada"))
+    publish(shared)
+    save(shared, "a", order("Ada"))
     other = orders.definition().replace(b'id="name-control"', b'id="first-name-control"')
-    assert own.put("acme/order/form/form.xhtml", other, Form_Definition_Version=1).status == 204
-    save(own, "b", order("Bob").replace(b"name>", b"first-name>"))
-    with reporting(own) as report:
+    assert shared.put("acme/order/form/form.xhtml", other, Form_Definition_Version=1).status == 204
+    save(shared, "b", order("Bob").replace(b"name>", b"first-name>"))
+    with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT count(*) FROM svc_f_acme_order_1"), [(2,)])
         assert report.columns(main) == METADATA + CUSTOMER
-        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert shared.raw("POST", "/reindex", {}, b"").status == 200
         assert report.columns(main) == METADATA + CUSTOMER
-        publish(own, body=other)
+        publish(shared, body=other)
         assert report.columns(main) == [*METADATA, "first_name", *CUSTOMER[1:]]
         found = report.ask("SELECT metadata_document_id, first_name FROM svc_f_acme_order_1 ORDER BY 1")
         assert found == [("a", None), ("b", "Bob")]
 
 
-def test_tables_go_with_the_definition_and_with_repeats_that_are_gone(own: Service) -> None:
-    publish(own)
-    publish(own, version=2)
+def test_tables_go_with_the_definition_and_with_repeats_that_are_gone(shared: Service) -> None:
+    publish(shared)
+    publish(shared, version=2)
     without = orders.definition().replace(b'repeat="content"', b"")
-    publish(own, body=without)
-    with reporting(own) as report:
+    publish(shared, body=without)
+    with reporting(shared) as report:
         assert report.tables() == ["svc_f_acme_order_1", "svc_f_acme_order_2", "svc_f_acme_order_2_lines"]
-        assert own.delete("acme/order/form/form.xhtml", Form_Definition_Version=2).status == 204
+        assert shared.delete("acme/order/form/form.xhtml", Form_Definition_Version=2).status == 204
         assert report.tables() == ["svc_f_acme_order_1"]
         # Published again without a word about views: there are none.
-        assert own.put("acme/order/form/form.xhtml", without, Form_Definition_Version=2).status == 201
-        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert shared.put("acme/order/form/form.xhtml", without, Form_Definition_Version=2).status == 201
+        assert shared.raw("POST", "/reindex", {}, b"").status == 200
         assert report.tables() == ["svc_f_acme_order_1"]
 
 
@@ -212,12 +231,12 @@ def test_a_library_has_none(own: Service) -> None:
     assert not (own.data / ".index/.flat/flat.sqlite").exists()
 
 
-def test_two_forms_of_one_name_have_tables_of_their_own(own: Service) -> None:
-    publish(own, "a-b/c")
-    publish(own, "a_b/c")
-    save(own, "x", order("Hyphen"), "a-b/c")
-    save(own, "y", order("Underscore"), "a_b/c")
-    with reporting(own) as report:
+def test_two_forms_of_one_name_have_tables_of_their_own(shared: Service) -> None:
+    publish(shared, "a-b/c")
+    publish(shared, "a_b/c")
+    save(shared, "x", order("Hyphen"), "a-b/c")
+    save(shared, "y", order("Underscore"), "a_b/c")
+    with reporting(shared) as report:
         assert report.tables() == ["svc_f_a_b_c_1", "svc_f_a_b_c_11", "svc_f_a_b_c_1_lines", "svc_f_a_b_c_1_lines1"]
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_a_b_c_1"), [("Hyphen",)])
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_a_b_c_11"), [("Underscore",)])
@@ -225,15 +244,15 @@ def test_two_forms_of_one_name_have_tables_of_their_own(own: Service) -> None:
         assert found == [("a-b", "svc_f_a_b_c_1"), ("a_b", "svc_f_a_b_c_11")]
 
 
-def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(own: Service) -> None:
-    publish(own)
-    save(own, "a", order("Ada"))
+def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(shared: Service) -> None:
+    publish(shared)
+    save(shared, "a", order("Ada"))
     controls = b"".join(b'<xf:input id="c%d-control"/>' % number for number in range(2001))
     body = orders.definition().replace(b"<fr:body>", b"<fr:body>" + controls)
-    answer = own.put("acme/order/form/form.xhtml", body, Form_Definition_Version=1, Create_Flat_View="true")
+    answer = shared.put("acme/order/form/form.xhtml", body, Form_Definition_Version=1, Create_Flat_View="true")
     assert (answer.status, answer.cause) == (400, "a flat view of the form would have more than 2000 columns")
-    assert own.get("acme/order/form/form.xhtml").body == body
-    with reporting(own) as report:
+    assert shared.get("acme/order/form/form.xhtml").body == body
+    with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
 
 
@@ -247,10 +266,10 @@ def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
         assert service.get("acme/order/form/form.xhtml").status == 404
 
 
-def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(own: Service) -> None:
-    publish(own)
-    save(own, "a", order("Ada"))
-    with reporting(own) as report:
+def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(shared: Service) -> None:
+    publish(shared)
+    save(shared, "a", order("Ada"))
+    with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
         script = (
             "import sqlite3, sys\n"
@@ -271,8 +290,8 @@ def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(own: Ser
 
             assert told("BEGIN") == "[]"
             assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"
-            publish(own, body=orders.definition().replace(b'id="name-control"', b'id="who-control"'))
-            save(own, "a", b"<form><customer><who>Eve</who></customer></form>")
+            publish(shared, body=orders.definition().replace(b'id="name-control"', b'id="who-control"'))
+            save(shared, "a", b"<form><customer><who>Eve</who></customer></form>")
             report.becomes(lambda: report.ask("SELECT who FROM svc_f_acme_order_1"), [("Eve",)])
             assert told("SELECT name FROM svc_f_acme_order_1") == "[('Ada',)]"
             assert told("COMMIT") == "[]"
@@ -298,35 +317,35 @@ def test_a_lost_file_is_made_again_with_all_views_by_the_next_publication_or_by_
             report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [(how,)])
 
 
-def test_reindexing_reads_what_was_edited_by_hand(own: Service) -> None:
-    publish(own)
-    publish(own, version=2)
-    save(own, "a", order("Ada"))
-    save(own, "b", order("Bob"), version=2)
-    with reporting(own) as report:
+def test_reindexing_reads_what_was_edited_by_hand(shared: Service) -> None:
+    publish(shared)
+    publish(shared, version=2)
+    save(shared, "a", order("Ada"))
+    save(shared, "b", order("Bob"), version=2)
+    with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Bob",)])
-    (own.data / "acme/order/data/a/data.xml").write_bytes(order("Eve"))
-    (own.data / "acme/order/data/b/data.xml").write_bytes(order("Eve"))
-    with reporting(own) as report:
+    (shared.data / "acme/order/data/a/data.xml").write_bytes(order("Eve"))
+    (shared.data / "acme/order/data/b/data.xml").write_bytes(order("Eve"))
+    with reporting(shared) as report:
         header = {"Svc-Form-Definition-Version": "2"}
-        assert own.raw("POST", "/reindex/acme/order", header, b"").status == 200
+        assert shared.raw("POST", "/reindex/acme/order", header, b"").status == 200
         assert report.ask("SELECT name FROM svc_f_acme_order_2") == [("Eve",)]
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Ada",)]
-        assert own.raw("POST", "/reindex", {}, b"").status == 200
+        assert shared.raw("POST", "/reindex", {}, b"").status == 200
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Eve",)]
 
 
 @pytest.mark.parametrize("command", [("reindex", "--verify"), ("check", "--repair")])
-def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(own: Service, command: tuple[str, ...]) -> None:
-    publish(own)
-    save(own, "a", order("Ada", "Pump"))
-    save(own, "b", order("Bob"))
-    with reporting(own) as report:
+def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, command: tuple[str, ...]) -> None:
+    publish(shared)
+    save(shared, "a", order("Ada", "Pump"))
+    save(shared, "b", order("Bob"))
+    with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY name"), [("Ada",), ("Bob",)])
-        assert own.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
-        shutil.rmtree(own.data / "acme/order/data/a")
-        whole = [sys.executable, "-m", "persistence.cli", *command, "--data", str(own.data)]
+        assert shared.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
+        shutil.rmtree(shared.data / "acme/order/data/a")
+        whole = [sys.executable, "-m", "persistence.cli", *command, "--data", str(shared.data)]
         subprocess.run(whole, timeout=60, check=False)  # check says by its status that it has found something
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Bob",)]
         assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == []
