@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 from flask import Flask
 
@@ -14,6 +15,7 @@ from persistence.http.attachments import AttachmentLists
 from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
+from persistence.http.datasources import Datasources, ServicesOf
 from persistence.http.forms import Forms
 from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
@@ -23,14 +25,17 @@ from persistence.http.publish import Publish
 from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
 from persistence.http.search import Search
+from persistence.index.forms import FORGETFUL
 from persistence.index.index import Index
 from persistence.index.indexer import Indexer
 from persistence.keys import Keys
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
+from persistence.places import Place, check, elsewhere, root_of
 from persistence.properties.properties import Properties
-from persistence.services import index_of, pending_in, services_of
+from persistence.properties.providers import Provider
+from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
 from persistence.store.observing import NOBODY, Observer
 from persistence.store.store import Store
@@ -57,21 +62,35 @@ def create_app(
         loaded = configuration.load()
         policy = policy_of(loaded.settings)
         warn_of_properties(loaded.properties)
-        warn_of(open_store(loaded.settings).probe())
+        warn_of(probe(loaded.settings, loaded.properties))
         return _wire(loaded.settings, loaded.properties, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
 
 
-def open_store(settings: Settings, observer: Observer = NOBODY) -> Store:
-    """The store of the settings' data directory; ``observer`` hears which documents are changed through it."""
-    return Store(settings.data, lock_timeout=settings.lock_timeout, observer=observer)
+def open_store(settings: Settings, root: str, observer: Observer = NOBODY) -> Store:
+    """The store of the tree of a root; ``observer`` hears which documents are changed through it."""
+    return Store(root, lock_timeout=settings.lock_timeout, observer=observer)
 
 
-def open_index(settings: Settings, properties: Properties) -> Index:
-    """The index of the settings' data directory, for whoever changes no documents."""
-    return index_of(settings.data, DIALECTS[settings.dialect], properties, pending_in(settings.data))
+def open_index(settings: Settings, properties: Properties, root: str) -> Index:
+    """The index of the tree of a root, for whoever changes no documents."""
+    there = elsewhere(root, properties, settings.roots)
+    return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)
+
+
+def probe(settings: Settings, properties: Properties) -> str | None:
+    """Try out every tree; returns what keeps the service from writing into one of them for now.
+
+    Raises:
+        StartupError: one cannot be used, or a provider has no place.
+        BusyError: one is being restored or upgraded.
+        DiskError: one cannot be prepared.
+    """
+    check(properties, settings.roots)
+    found = [open_store(settings, root).probe() for root in settings.roots]
+    return next((cause for cause in found if cause is not None), None)
 
 
 def open_keys(settings: Settings) -> Keys:
@@ -114,42 +133,59 @@ def warn_of_properties(properties: Properties) -> None:
 def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     # Nothing is tried out here: a worker that starts anew on a full disk must be able to go on reading.
     logs.configure()
-    dialect = DIALECTS[settings.dialect]
-    pending = pending_in(settings.data)
-    index = index_of(settings.data, dialect, properties, pending)
-    indexer = Indexer(index, pending, _log_given_up)
-    store = open_store(settings, indexer)
-    services = services_of(store, dialect, properties, settings.admin, index=index)
-    indexer.start()
+    dialect, roots = DIALECTS[settings.dialect], settings.roots
+    check(properties, roots)
+    wiring = Wiring(dialect, properties, settings.admin)
+    trees = {root: _open_tree(settings, properties, root) for root in roots}
+    places = {root: tree.place for root, tree in trees.items()}
+
+    def place_of(provider: Provider) -> Place:
+        return places[root_of(provider, roots)]
+
+    memory = memory_of(roots.default)
+    own = {
+        root: wiring.of_tree(place, place_of, FORGETFUL if roots.named else memory) for root, place in places.items()
+    }
+    public = wiring.of_all(place_of, lambda form: place_of(properties.of(form).route.data).storage, memory)
+    named = {name: own[root] for name, root in roots.named.items()}
+    faces: tuple[tuple[str, str, ServicesOf], ...] = (
+        ("public", PUBLIC_PREFIX, lambda: public),
+        ("provider", "", Datasources(dialect.header("Datasource"), own[roots.default], named)),
+    )
     parser = RequestParser(dialect)
-    crud = Crud(
-        definitions=services.definitions,
-        documents=services.documents,
-        dialect=dialect,
-        parser=parser,
-        headers=ResponseHeaders(header_names(dialect)),
-        contents=Contents(store, settings.accel_redirect),
-        max_body=settings.max_body,
-    )
-    faces = (
-        ("forms", Forms(services.forms, parser)),
-        ("search", Search(services.searching, parser)),
-        ("reindex", Reindex(services.reindexing, parser)),
-    )
+    contents = Contents(trees[roots.default].store, settings.accel_redirect)
+    headers = ResponseHeaders(header_names(dialect))
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
-    app.register_blueprint(crud.blueprint("public", PUBLIC_PREFIX))
-    app.register_blueprint(crud.blueprint("provider", ""))
-    app.register_blueprint(Publish(services.publishing, dialect, parser).blueprint())
-    app.register_blueprint(AttachmentLists(services.attachments, parser).blueprint())
-    for name, handlers in faces:
-        app.register_blueprint(handlers.blueprint(f"public-{name}", PUBLIC_PREFIX))
-        app.register_blueprint(handlers.blueprint(f"provider-{name}", ""))
-    app.register_blueprint(health.blueprint(store, min_free=settings.min_free))
+    for name, prefix, services in faces:
+        crud = Crud(services, dialect, parser, headers, contents, settings.max_body)
+        app.register_blueprint(crud.blueprint(name, prefix))
+        app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
+        app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
+        app.register_blueprint(Reindex(services, parser).blueprint(f"{name}-reindex", prefix))
+    app.register_blueprint(Publish(public.publishing, dialect, parser).blueprint())
+    app.register_blueprint(AttachmentLists(public.attachments, parser).blueprint())
+    app.register_blueprint(health.blueprint([tree.store for tree in trees.values()], min_free=settings.min_free))
     admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    store: Store
+    place: Place
+
+
+def _open_tree(settings: Settings, properties: Properties, root: str) -> _Tree:
+    """A tree that is served: what changes in it is taken in from now on."""
+    dialect, pending = DIALECTS[settings.dialect], pending_in(root)
+    index = index_of(root, dialect, properties, pending, elsewhere(root, properties, settings.roots))
+    indexer = Indexer(index, pending, _log_given_up)
+    store = open_store(settings, root, indexer)
+    indexer.start()
+    return _Tree(store, place_of_tree(store, index, dialect, properties))
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:

@@ -1,21 +1,22 @@
-"""The services over one store, wired to each other."""
+"""The services over the places of forms, wired to each other."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 from persistence.index.flat.views import FlatViews
-from persistence.index.forms import FormsFile
+from persistence.index.forms import FORGETFUL, FormsFile, Memory
 from persistence.index.handing import Handed
 from persistence.index.index import Index
 from persistence.index.pending import Pending
-from persistence.index.sources import Source
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.model.addresses import Form
 from persistence.model.admins import Admin
 from persistence.model.flat_names import Naming
+from persistence.places import Place, PlaceOf, beside, everywhere, reindexed
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
 from persistence.service.attachments import Attachments
@@ -27,50 +28,105 @@ from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
 from persistence.service.reindexing import Reindexing
 from persistence.service.rights import Rights
+from persistence.service.routed import RoutedIndex, RoutedReindexing, RoutedTables
 from persistence.service.searching import Searching
+from persistence.service.services import Services
 from persistence.service.singleton import Singletons
 from persistence.store.layout import FORMS, PENDING, Layout
+from persistence.store.routed import RoutedStorage, apart
+from persistence.store.storage import Storage
 from persistence.store.store import Store
-from persistence.store.view import View
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What answers requests."""
-
-    definitions: Definitions
-    documents: Documents
-    publishing: Publishing
-    attachments: Attachments
-    forms: PublishedForms
-    searching: Searching
-    reindexing: Reindexing
-
-
-def index_of(root: str, dialect: Dialect, properties: Properties, pending: Pending) -> Index:
+def index_of(
+    root: str,
+    dialect: Dialect,
+    properties: Properties,
+    pending: Pending,
+    elsewhere: Elsewhere = NOTHING_ELSEWHERE,
+) -> Index:
     """The index of the tree of a root, in one dialect, with its flat views; ``pending`` is what it has to take in."""
     handed = Handed()
 
     def source_of(form: Form) -> Source:
-        data_format = properties.of(form).data_format
-        return Source(View(root), form, data_format, is_designer=dialect.is_designer(form), handed=handed)
+        seen, data_format = apart(root, elsewhere.root(form)), properties.of(form).data_format
+        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), handed=handed)
 
-    return Index(root, pending, source_of, flat_views_of(root, dialect, properties))
+    return Index(root, pending, source_of, flat_views_of(root, dialect, properties, elsewhere), elsewhere)
 
 
-def flat_views_of(root: str, dialect: Dialect, properties: Properties) -> FlatViews:
+def flat_views_of(
+    root: str, dialect: Dialect, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE
+) -> FlatViews:
     """The flat views of the tree of a root, in one dialect."""
 
     def naming_of(form: Form) -> Naming:
         said = properties.of(form)
         return Naming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
 
-    return FlatViews(root, naming_of)
+    return FlatViews(root, naming_of, elsewhere)
 
 
 def pending_in(root: str) -> Pending:
     """What the index of the tree of a root has still to take in."""
     return Pending(Layout(os.path.abspath(root)).own(PENDING))
+
+
+def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Properties) -> Place:
+    """The place that a tree is; ``index`` is what hears of its changes."""
+    flat = index.flat or flat_views_of(store.root, dialect, properties)
+    return Place(store, index, flat, Reindexing(store, index, flat))
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What services have in common, wherever forms are; ``admins`` administer forms."""
+
+    dialect: Dialect
+    properties: Properties
+    admins: Iterable[Admin] = ()
+
+    def of_all(self, place_of: PlaceOf, data_of: Callable[[Form], Storage], memory: Memory = FORGETFUL) -> Services:
+        """The services of all places, each form being where the properties say; ``data_of`` has that of its data."""
+
+        def of_data(form: Form) -> Place:
+            return place_of(self.properties.of(form).route.data)
+
+        storage = RoutedStorage(everywhere(self.properties, lambda provider: place_of(provider).storage, data_of))
+        place = Place(
+            storage,
+            RoutedIndex(lambda form: of_data(form).index),
+            RoutedTables(lambda form: of_data(form).flat),
+            RoutedReindexing(lambda form: of_data(form).reindexing, lambda: reindexed(self.properties, place_of)),
+        )
+        return self._wired(place, storage, Catalog(storage, memory))
+
+    def of_tree(self, place: Place, place_of: PlaceOf, memory: Memory = FORGETFUL) -> Services:
+        """The services of one place, wherever the properties say that forms are."""
+        seen = RoutedStorage(beside(place.storage, self.properties, lambda provider: place_of(provider).storage))
+        return self._wired(place, seen, Catalog(seen, memory))
+
+    def _wired(self, place: Place, seen: Storage, catalog: Catalog) -> Services:
+        """The services of a place, where data is ``seen`` with the definitions that hold for it."""
+        dialect, properties = self.dialect, self.properties
+        rights = Rights(catalog, properties)
+        singletons = Singletons(seen, catalog, properties, rights, place.index)
+        definitions = Definitions(place.storage, properties, place.flat)
+        documents = Documents(seen, dialect, properties, Access(seen, rights), singletons, place.index)
+        return Services(
+            definitions=definitions,
+            documents=documents,
+            publishing=Publishing(place.storage, dialect, documents, definitions),
+            attachments=Attachments(documents, Controls(seen), properties),
+            forms=PublishedForms(catalog, self.admins, rights),
+            searching=Searching(place.index, catalog, properties, rights, dialect),
+            reindexing=place.reindexing,
+        )
+
+
+def memory_of(root: str) -> Memory:
+    """Where processes leave for each other what published versions say, in the tree of a root."""
+    return FormsFile(Layout(root).own(FORMS))
 
 
 def services_of(
@@ -81,23 +137,10 @@ def services_of(
     *,
     index: Index | None = None,
 ) -> Services:
-    """The services over a store, in one dialect; ``admins`` administer forms.
+    """The services over one tree that has everything, in one dialect; ``admins`` administer forms.
 
     ``index`` is the one that hears of changes; without it, there is one that hears only of those that others note.
     """
     index = index or index_of(store.root, dialect, properties, pending_in(store.root))
-    flat = index.flat or flat_views_of(store.root, dialect, properties)
-    catalog = Catalog(store, FormsFile(Layout(store.root).own(FORMS)))
-    rights = Rights(catalog, properties)
-    singletons = Singletons(store, catalog, properties, rights, index)
-    definitions = Definitions(store, properties, flat)
-    documents = Documents(store, dialect, properties, Access(store, rights), singletons, index)
-    return Services(
-        definitions=definitions,
-        documents=documents,
-        publishing=Publishing(store, dialect, documents, definitions),
-        attachments=Attachments(documents, Controls(store), properties),
-        forms=PublishedForms(catalog, admins, rights),
-        searching=Searching(index, catalog, properties, rights, dialect),
-        reindexing=Reindexing(store, index, flat),
-    )
+    place = place_of_tree(store, index, dialect, properties)
+    return Wiring(dialect, properties, admins).of_tree(place, lambda _: place, memory_of(store.root))

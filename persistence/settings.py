@@ -18,6 +18,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
 from persistence.model import peers
 from persistence.model.admins import Admin
+from persistence.model.roots import Roots
 from persistence.properties.nearest import general_names
 from persistence.properties.properties import Properties
 
@@ -27,9 +28,16 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
-_FILE_ONLY = ("admin",)
+_FILE_ONLY = ("admin", "datasource")
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The root of a tree that properties name: ``data`` is its directory."""
+
+    data: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +57,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     keys: str = "var/keys.json"
     insecure: bool = False
     admin: tuple[Admin, ...] = ()
+    datasource: dict[_Name, Datasource] = {}
+
+    @property
+    def roots(self) -> Roots:
+        """The roots of all trees."""
+        named = {name: os.path.abspath(each.data) for name, each in self.datasource.items()}
+        return Roots(os.path.abspath(self.data), named)
 
 
 MEANINGS: Mapping[str, str] = {
@@ -66,6 +81,7 @@ MEANINGS: Mapping[str, str] = {
     "keys": "file with the digests of the API keys; persistence key writes it",
     "insecure": "whether everybody who reaches the service may call",
     "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
+    "datasource": "tables [datasource.NAME] of data, a directory: more trees of forms; only in the file",
 }
 
 
@@ -120,7 +136,7 @@ def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
 
 
 def _is_property(name: str, value: object) -> bool:
-    return "." in name or isinstance(value, dict)
+    return "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
 
 
 def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Settings, dict[str, str], dict[str, str]]:

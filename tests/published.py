@@ -73,7 +73,7 @@ class Planter:
     def _put(
         self, address: Address, put: Put, version: int, body: bytes, when: str, metadata: FormMetadata | None = None
     ) -> None:
-        with self._store.upload() as upload:
+        with self._store.upload(address) as upload:
             upload.write(body)
             with self._store.writing(address) as writer:
                 over = writer.current(address)

@@ -56,9 +56,9 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index = open_index(settings, effective.properties)
+    index = open_index(settings, effective.properties, settings.data)
     inspectors = Inspectors.of(tree, index, deep=deep)
-    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings), inspectors, remedies)
+    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings, settings.data), inspectors, remedies)
     line = _json if as_json else _line
     started = time.monotonic()
     with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:

@@ -43,7 +43,7 @@ def reindex(*, path: str | None, verify: bool, file: str | None, **flags: str | 
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
     with indexes.tended(effective.settings.data) as view:
-        index = open_index(effective.settings, effective.properties)
+        index = open_index(effective.settings, effective.properties, effective.settings.data)
         try:
             work = indexes.work_on(view, index, Aim.VERIFIED if verify else Aim.ANEW, form, version)
         except BadRequestError as error:

@@ -74,7 +74,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     query, columns = _query(**given)
     with indexes.tended(effective.settings.data) as view:
         sight = Sight.of(view.root, effective.properties)
-        index = open_index(effective.settings, effective.properties)
+        index = open_index(effective.settings, effective.properties, effective.settings.data)
         dialect = DIALECTS[effective.settings.dialect]
         try:
             run = Search(sight, index, dialect, _form(path), _asked(version))

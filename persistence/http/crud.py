@@ -13,11 +13,10 @@ from flask import request as current_request
 from persistence.dialect import Dialect
 from persistence.http import bodies
 from persistence.http.contents import Contents
+from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.service.definitions import Definitions
-from persistence.service.documents import Documents
 from persistence.service.migrating import migrated, target_of
 from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
@@ -29,8 +28,7 @@ _METHODS = ("GET", "HEAD", "PUT", "DELETE")
 class Crud:
     """The handlers of one face, which share everything but their prefix; ``max_body`` is in bytes."""
 
-    definitions: Definitions
-    documents: Documents
+    services: ServicesOf
     dialect: Dialect
     parser: RequestParser
     headers: ResponseHeaders
@@ -63,11 +61,13 @@ class Crud:
         if request.method == "PUT":
             put = self.parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)
-            return self._written(self.definitions.write(target, name, put, body))
+            return self._written(self.services().definitions.write(target, name, put, body))
         if request.method == "DELETE":
-            return self._removed(self.definitions.delete(target, name, self.parser.delete(request)))
+            return self._removed(self.services().definitions.delete(target, name, self.parser.delete(request)))
         data_format = _data_format(request) if name == FORM_XHTML else None
-        return self._read(request, self.definitions.read(target, name, self.parser.get(request)), data_format)
+        return self._read(
+            request, self.services().definitions.read(target, name, self.parser.get(request)), data_format
+        )
 
     def document(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
         """``/crud/$app/$form/$data-or-draft/$document/$filename``."""
@@ -76,19 +76,19 @@ class Crud:
         if request.method == "PUT":
             put = self.parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)
-            return self._written(self.documents.write(address, put, body))
+            return self._written(self.services().documents.write(address, put, body))
         if request.method == "DELETE":
-            return self._removed(self.documents.delete(address, self.parser.delete(request)))
+            return self._removed(self.services().documents.delete(address, self.parser.delete(request)))
         is_definition = address.is_main and self.dialect.is_designer(address.form)
         data_format = _data_format(request) if is_definition else None
         word = request.args.get("nonrelevant") if request.query_string else None
         only_relevant = is_removed(word, address, self.dialect)
-        read = self.documents.read(address, self.parser.get(request))
+        read = self.services().documents.read(address, self.parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
 
     def delete_all(self, app: str, form: str) -> Response:
         """``DELETE /crud/$app/$form/data/``."""
-        self.documents.delete_all(Form(app, form), self.parser.delete(_request()))
+        self.services().documents.delete_all(Form(app, form), self.parser.delete(_request()))
         return empty(HTTPStatus.OK, [])
 
     def _read(self, request: Request, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:

@@ -8,12 +8,12 @@ from flask import Blueprint, Request, Response, request
 
 from persistence.errors import BadRequestError
 from persistence.http import bodies
+from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
 from persistence.http.routes import without_head
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata
 from persistence.model.instants import parse_time
-from persistence.service.published_forms import PublishedForms
 
 _PATHS = ("/form", "/form/<app>", "/form/<app>/<form>")
 
@@ -22,7 +22,7 @@ _PATHS = ("/form", "/form/<app>", "/form/<app>/<form>")
 class Forms:
     """The handlers of one face."""
 
-    published: PublishedForms
+    services: ServicesOf
     parser: RequestParser
 
     def blueprint(self, name: str, prefix: str) -> Blueprint:
@@ -37,9 +37,9 @@ class Forms:
         """``/form/$app/$form``; the query of a POST is in its body only."""
         user = self.parser.user(request)
         if request.method == "POST":
-            body = self.published.search(bodies.chunks(request.environ, bodies.LARGEST_QUERY), user)
+            body = self.services().forms.search(bodies.chunks(request.environ, bodies.LARGEST_QUERY), user)
         else:
-            body = self.published.find(_query(request, app, form), user)
+            body = self.services().forms.find(_query(request, app, form), user)
         return xml(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 
 from flask import Blueprint, Response
@@ -14,8 +15,8 @@ PATHS = ("/healthz", "/readyz")
 """Where a supervisor asks; it has no key."""
 
 
-def blueprint(store: Store, *, min_free: int) -> Blueprint:
-    """``/healthz`` and ``/readyz``; ``min_free`` is in bytes."""
+def blueprint(stores: Iterable[Store], *, min_free: int) -> Blueprint:
+    """``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each tree is to have as many."""
     health = Blueprint("health", __name__)
 
     @health.get("/healthz", provide_automatic_options=False)
@@ -24,12 +25,14 @@ def blueprint(store: Store, *, min_free: int) -> Blueprint:
 
     @health.get("/readyz", provide_automatic_options=False)
     def readyz() -> Response:
-        try:
-            free = store.free_bytes()
-        except DiskError as error:
-            return text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        if free < min_free:
-            return text(HTTPStatus.SERVICE_UNAVAILABLE, f"{free} bytes are free; the floor is {min_free}")
+        for store in stores:
+            try:
+                free = store.free_bytes()
+            except DiskError as error:
+                return text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+            if free < min_free:
+                cause = f"{free} bytes are free in {store.root}; the floor is {min_free}"
+                return text(HTTPStatus.SERVICE_UNAVAILABLE, cause)
         return text(HTTPStatus.OK, "ready")
 
     return health

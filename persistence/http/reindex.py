@@ -8,18 +8,18 @@ from http import HTTPStatus
 from flask import Blueprint, Response, request
 
 from persistence.http import bodies
+from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import empty, xml
 from persistence.http.routes import without_head
 from persistence.model.addresses import Form
-from persistence.service.reindexing import Reindexing
 
 
 @dataclass(frozen=True, slots=True)
 class Reindex:
     """The handlers of one face. An answer comes when the index is made; bodies say nothing."""
 
-    reindexing: Reindexing
+    services: ServicesOf
     parser: RequestParser
 
     def blueprint(self, name: str, prefix: str) -> Blueprint:
@@ -34,16 +34,16 @@ class Reindex:
     def all(self) -> Response:
         """``GET`` or ``POST /reindex``: that of every form."""
         bodies.drain(request.environ)
-        self.reindexing.all()
+        self.services().reindexing.all()
         return empty(HTTPStatus.OK, [])
 
     def version(self, app: str, form: str) -> Response:
         """``POST /reindex/$app/$form``: that of the version in the header."""
         number = self.parser.version_to_reindex(request)
         bodies.drain(request.environ)
-        self.reindexing.version(Form(app, form), number)
+        self.services().reindexing.version(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
         """``GET /reindex/status``: how far it is."""
-        return xml(self.reindexing.status().as_xml())
+        return xml(self.services().reindexing.status().as_xml())

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from flask import Blueprint, Response, request
 
 from persistence.http import bodies
+from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml_in_pieces
 from persistence.model.addresses import Form
-from persistence.service.searching import Searching
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """The handlers of one face."""
 
-    searching: Searching
+    services: ServicesOf
     parser: RequestParser
 
     def blueprint(self, name: str, prefix: str) -> Blueprint:
@@ -31,10 +31,10 @@ class Search:
         """``POST /search/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
         body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
-        return xml_in_pieces(self.searching.search(Form(app, form), version, body, user))
+        return xml_in_pieces(self.services().searching.search(Form(app, form), version, body, user))
 
     def distinct_values(self, app: str, form: str) -> Response:
         """``POST /distinct-values/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
         body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
-        return xml_in_pieces(self.searching.distinct(Form(app, form), version, body, user))
+        return xml_in_pieces(self.services().searching.distinct(Form(app, form), version, body, user))

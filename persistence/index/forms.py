@@ -7,6 +7,7 @@ writes all that he knows; what another has added meanwhile is read from its own 
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -72,10 +73,11 @@ _decode = msgspec.msgpack.Decoder(list[Remembered]).decode
 
 
 class FormsFile:
-    """The memory in a file, which is written as a whole. One thread at a time may write."""
+    """The memory in a file, which is written as a whole."""
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._writing = threading.Lock()  # the file that takes its place is called by the process
 
     def recall(self) -> list[Remembered]:
         """All that is remembered; nothing where there is no such file, or it is not as it was written."""
@@ -91,7 +93,7 @@ class FormsFile:
         """Write all this; where that fails, what was there before stays."""
         body = _encode(list(known))
         if len(body) < _LARGEST - len(_HEADER) - _SUM:
-            with suppress(OSError):
+            with suppress(OSError), self._writing:
                 files.write_durably(self._path, _HEADER + _sum(body) + body)
 
 

@@ -28,7 +28,7 @@ from persistence.index.looking import Looking
 from persistence.index.making import Maker
 from persistence.index.pending import Pending
 from persistence.index.pool import Pool
-from persistence.index.sources import Source
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
 from persistence.index.work import Aim, Task, Work
@@ -64,13 +64,19 @@ class Index:
 
     Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it is to have any: notes
-    are for both.
+    are for both. ``elsewhere`` are the definitions that other trees have.
     """
 
     def __init__(
-        self, root: str, pending: Pending, source_of: Callable[[Form], Source], flat: FlatViews | None = None
+        self,
+        root: str,
+        pending: Pending,
+        source_of: Callable[[Form], Source],
+        flat: FlatViews | None = None,
+        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self.flat = flat
+        self._elsewhere = elsewhere
         self._root = os.path.abspath(root)
         self._layout = Layout(self._root)
         self._pending = pending
@@ -295,7 +301,7 @@ class Index:
     def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""
         source = self._source(form)
-        return Task(form.app, form.name, source.data_format, source.is_designer, aim, only)
+        return Task(form.app, form.name, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
 
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
         """Take in what has changed, of some documents and of definitions, which is looked at first: often nothing."""

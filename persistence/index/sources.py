@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
@@ -26,7 +26,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.index_keys import Key
 from persistence.store.reading import NOTHING_THERE, Found, Mark
-from persistence.store.view import View
+from persistence.store.storage import Readable
 
 _CHUNK = 1 << 18
 _VERSIONS = 64
@@ -62,6 +62,22 @@ UNKNOWN = Definition("", State.UNKNOWN)
 """That of a version of which nothing is known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The definitions of forms whose data is in a tree, and which are in others.
+
+    ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
+    which it is another.
+    """
+
+    root: Callable[[Form], str]
+    forms: Callable[[], Iterable[Form]]
+
+
+NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
+"""That of a tree that has the definitions of all its data."""
+
+
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
@@ -70,7 +86,13 @@ class Source:
     """
 
     def __init__(
-        self, view: View, form: Form, data_format: str, *, is_designer: bool, handed: Handed | None = None
+        self,
+        view: Readable,
+        form: Form,
+        data_format: str,
+        *,
+        is_designer: bool,
+        handed: Handed | None = None,
     ) -> None:
         self.form = form
         self.data_format = data_format

@@ -24,6 +24,7 @@ from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.model.flat_names import Naming
 from persistence.store.layout import Layout
+from persistence.store.routed import apart
 from persistence.store.view import View
 
 _LONGEST_WAIT = 24 * 3600.0
@@ -41,7 +42,8 @@ class Aim(Enum):
 class Task(msgspec.Struct, frozen=True):
     """The index of one form, and what is to be done about it.
 
-    ``only`` is as in ``Maker.rebuild``; ``data_format`` and ``is_designer`` as in ``Source``.
+    ``only`` is as in ``Maker.rebuild``; ``data_format`` and ``is_designer`` as in ``Source``. ``definitions`` is the
+    root of the tree that has its definition, empty where it is the same.
     """
 
     app: str
@@ -50,12 +52,14 @@ class Task(msgspec.Struct, frozen=True):
     is_designer: bool
     aim: Aim = Aim.READY
     only: int | None = None
+    definitions: str = ""
 
 
 class FlatTask(msgspec.Struct, frozen=True):
     """The flat views of one form, called as ``naming`` says, or of one version; but not what is of the tree ``but``.
 
-    Of those of a version that ``is_new``, the columns are to be made by its definition too.
+    Of those of a version that ``is_new``, the columns are to be made by its definition too. ``definitions`` is as in
+    ``Task``.
     """
 
     app: str
@@ -64,6 +68,7 @@ class FlatTask(msgspec.Struct, frozen=True):
     version: int | None = None
     but: str = ""
     is_new: bool = False
+    definitions: str = ""
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -97,7 +102,8 @@ class Work(msgspec.Struct, frozen=True):
         view, file = View(self.root), FlatFile(self.root)
         found = file.identity
         for task in self.flat:
-            maker = FlatMaker(view, Form(task.app, task.form), task.naming)
+            seen = apart(self.root, task.definitions)
+            maker = FlatMaker(seen, self.root, Form(task.app, task.form), task.naming)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:
@@ -132,5 +138,6 @@ class Work(msgspec.Struct, frozen=True):
 
     def _maker(self, task: Task) -> Maker:
         form = Form(task.app, task.form)
-        source = Source(View(self.root), form, task.data_format, is_designer=task.is_designer)
+        view = apart(self.root, task.definitions)
+        source = Source(view, form, task.data_format, is_designer=task.is_designer)
         return Maker(self.root, Generations(Layout(self.root), form), source)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.data_formats import DATA_FORMATS
-from persistence.properties.known import LARGEST, SHIPPED, Effect, Kind, Known, Value, is_provider, known
+from persistence.properties.known import LARGEST, SHIPPED, Kind, Known, Value, is_provider, known
 from persistence.properties.lookup import Name
 from persistence.properties.nearest import unknown
+from persistence.properties.uris import remote_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +91,12 @@ def _checked(property_: Known, value: object) -> Value:
         raise BadRequestError(f"must be {kind.value}, not {value!r}")
     if isinstance(value, str) and not value.strip():
         return value
-    if property_.effect is Effect.ELSEWHERE:
-        raise BadRequestError(property_.effect.value)
     if not _is_acceptable(kind, value):
         raise BadRequestError(f"must be {kind.value}, not {value!r}")
     if kind is Kind.PERMISSIONS:
         permissions.from_json(str(value))
+    if kind is Kind.URI:
+        remote_address(str(value))
     return value  # type: ignore[return-value]  # of one of the three types, as compared
 
 

@@ -36,17 +36,14 @@ class Kind(Enum):
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
+    URI = "file:, or the address of a service that begins with http://"
 
 
 class Effect(Enum):
-    """What this version does with a property.
-
-    ``ELSEWHERE`` would keep data at another place than here: to ignore it would be a lie about where data is.
-    """
+    """What this version does with a property."""
 
     ACTS = "in effect"
     NONE = "without effect in this version"
-    ELSEWHERE = "this version stores everything itself and calls no other provider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +103,6 @@ def _text(pattern: str, meaning: str) -> Known:
     return Known(pattern, Kind.TEXT, meaning)
 
 
-def _elsewhere(pattern: str, meaning: str) -> Known:
-    return Known(pattern, Kind.TEXT, meaning, effect=Effect.ELSEWHERE)
-
-
 KNOWN: tuple[Known, ...] = (
     _acts("persistence.provider.<app>.<form>.<form|data>", Kind.PROVIDER, "provider of a form's definitions or data"),
     _acts("persistence.<provider>.autosave", Kind.BOOLEAN, "drafts can be stored", default=False),
@@ -131,9 +124,16 @@ KNOWN: tuple[Known, ...] = (
         "characters in the names of flat views and columns",
         default=256,
     ),
-    _elsewhere("persistence.provider.<app>.<form>.<form|data>.attachments", "provider of a form's attachments"),
-    _elsewhere("persistence.<provider>.uri", "base address of a provider elsewhere"),
-    _flag("persistence.<provider>.active", "the provider is asked where all of them are", default=True),
+    _acts(
+        "persistence.provider.<app>.<form>.<form|data>.attachments",
+        Kind.PROVIDER,
+        "provider of the attachments of a form's data",
+    ),
+    _acts("persistence.<provider>.uri", Kind.URI, "file: for a tree here, or the address of another service"),
+    _acts("persistence.<provider>.active", Kind.BOOLEAN, "the provider is asked where all of them are", default=True),
+    _acts("persistence.<provider>.datasource", Kind.TEXT, "name of the root of a tree; of a database, elsewhere"),
+    _acts("persistence.<provider>.base-path", Kind.TEXT, "directory of a provider of attachments"),
+    _acts("persistence.<provider>.directory", Kind.TEXT, "the older name of base-path"),
     _flag("persistence.<provider>.lease", "documents can be locked with LOCK and UNLOCK"),
     _flag("persistence.<provider>.reindex", "the provider takes part in reindexing"),
     _flag("persistence.<provider>.reencrypt", "the provider takes part in encrypting anew"),
@@ -141,9 +141,6 @@ KNOWN: tuple[Known, ...] = (
     _flag("persistence.<provider>.sort", "search can sort"),
     _flag("persistence.<provider>.escape-non-ascii-characters", "form data is stored with character references"),
     Known("persistence.<provider>.max-batch-size", Kind.INTEGER, "documents in a step of encrypting anew", 1000),
-    _text("persistence.<provider>.datasource", "database of a relational provider"),
-    _text("persistence.<provider>.base-path", "folder of a provider of attachments"),
-    _text("persistence.<provider>.directory", "the older name of base-path"),
     _text("persistence.<provider>.s3-config", "configuration of a provider of attachments in S3"),
     _text("persistence.<provider>.xmldb-uri", "address of an XML database"),
     _text("persistence.<provider>.exist-uri", "the name of xmldb-uri in a real runtime"),

@@ -73,6 +73,28 @@ class Names:
         losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
         return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
 
+    def reachable(self, asked: Name) -> Iterator[Name]:
+        """The stored names that could win for a name in which ``ANY`` may stand for every token (spec forms 5.1).
+
+        The most literal come first; after one that wins for all that is asked, none is left.
+        """
+        for name in _reachable(self._root, asked):
+            yield name
+            if all(token in (wanted, ANY) for token, wanted in zip(name, asked, strict=True)):
+                return
+
+
+def _reachable(branch: _Branch, rest: Name) -> Iterator[Name]:
+    if not rest:
+        if branch.is_name:
+            yield ()
+        return
+    literal = sorted(branch.branches.keys() - {ANY}) if rest[0] == ANY else [rest[0]]
+    for token in (*literal, ANY):
+        below = branch.branches.get(token)
+        if below is not None:
+            yield from ((token, *name) for name in _reachable(below, rest[1:]))
+
 
 def _first(branch: _Branch, rest: Name) -> Name | None:
     """The end of the first way that leads to a stored name, without the reasons of ``_walk``."""

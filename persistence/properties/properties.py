@@ -14,6 +14,8 @@ from persistence.properties.entries import Entry, from_file, shipped
 from persistence.properties.known import DATA, FORM, Effect, Kind, Known, Value, known
 from persistence.properties.lookup import ANY, Explanation, Name, Names
 from persistence.properties.nearest import unknown
+from persistence.properties.providers import Provider, Route, mirrored
+from persistence.properties.uris import remote_address
 
 FORMS_KEPT = 8192
 """For how many forms the answers are kept. Names come from requests: without a bound anybody could fill the memory."""
@@ -26,14 +28,14 @@ _MOST_OF_PROVIDERS = 256
 class FormProperties:
     """What the properties say of a form.
 
-    Drafts, permissions and the format are asked of the provider of its data, versions and flat views of that of its
-    definitions (spec forms 5.3). ``permissions`` are for a definition without its own, ``None`` being "undefined"
-    (spec crud 6.3). ``is_singleton`` is for a definition that does not say (spec forms 5.2).
+    ``route`` are its providers. Drafts, permissions and the format are asked of the provider of its data, versions and
+    flat views of that of its definitions (spec forms 5.3). ``permissions`` are for a definition without its own,
+    ``None`` being "undefined" (spec crud 6.3). ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
     their whole paths (spec search 7.2).
     """
 
-    data_provider: str
+    route: Route
     has_drafts: bool
     has_permissions: bool
     has_versions: bool
@@ -74,6 +76,7 @@ class Properties:
         }
         self._kept = lru_cache(FORMS_KEPT)(self._of)
         self._of_provider = lru_cache(_MOST_OF_PROVIDERS)(partial(self._value, "persistence"))
+        self._named = lru_cache(_MOST_OF_PROVIDERS)(self._described)
 
     @classmethod
     def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
@@ -90,6 +93,12 @@ class Properties:
     def without_effect(self) -> tuple[Entry, ...]:
         """The file's entries that this version takes note of and does not act on."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
+
+    @property
+    def used_providers(self) -> list[Provider]:
+        """The providers that forms, or their attachments, have by some entry."""
+        names = (str(entry.value) for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
+        return [self._named(name) for name in dict.fromkeys(names)]
 
     @property
     def without_form(self) -> tuple[Entry, ...]:
@@ -110,6 +119,20 @@ class Properties:
             ConfigurationError: no provider is configured for its data or definitions (spec forms 5.2).
         """
         return self._kept(form)
+
+    def provider(self, name: str) -> Provider:
+        """What the properties say of a provider itself."""
+        return self._named(name)
+
+    def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[Provider]:
+        """The active providers that may have the definitions or the data of a form, of an application, or of any.
+
+        ``kind`` is ``FORM`` or ``DATA`` (spec forms 5.1, reverse search).
+        """
+        names = self._names.reachable((*self._prefix_tokens, "persistence", "provider", app, form, kind))
+        entries = (self._by_name[name] for name in names)
+        found = dict.fromkeys(str(entry.value) for entry in entries if not entry.is_blank)
+        return [provider for provider in map(self._named, found) if provider.is_active]
 
     def entry(self, name: Name) -> Entry:
         """The entry in force of a stored name."""
@@ -132,9 +155,12 @@ class Properties:
 
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
+        attachments = self._value(*_provider_of(form, DATA), "attachments")
+        named = self._named
+        route = Route(named(definitions), named(data), None if attachments is None else named(str(attachments)))
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
-            data_provider=data,
+            route=route,
             has_drafts=self._of_provider(data, "autosave") is True,
             has_permissions=self._of_provider(data, "permissions") is True,
             has_versions=self._of_provider(definitions, "versioning") is True,
@@ -147,11 +173,24 @@ class Properties:
         )
 
     def _provider(self, form: Form, kind: str) -> str:
-        name = ("persistence", "provider", form.app, form.name, kind)
+        name = _provider_of(form, kind)
         value = self._value(*name)
         if value is None:
             raise ConfigurationError(f"no provider is configured: {self._prefix}{'.'.join(name)} is blank")
         return str(value)
+
+    def _described(self, name: str) -> Provider:
+        def said(*tokens: str) -> str:
+            return str(self._of_provider(name, *tokens) or "").strip()
+
+        return Provider(
+            name=name,
+            uri=remote_address(said("uri")),
+            datasource=said("datasource"),
+            base_path=said("base-path") or said("directory"),
+            is_active=self._of_provider(name, "active") is True,
+            mirrored=mirrored(name, self.entries, self._prefix_tokens),
+        )
 
     def _value(self, *tokens: str) -> Value | None:
         """The value of a name without prefix; a blank winner means the default, and ends the search (forms 5.1)."""
@@ -164,3 +203,7 @@ class Properties:
     def _winner(self, *tokens: str) -> Entry | None:
         winner = self._names.find((*self._prefix_tokens, *tokens))
         return None if winner is None else self._by_name[winner]
+
+
+def _provider_of(form: Form, kind: str) -> Name:
+    return ("persistence", "provider", form.app, form.name, kind)

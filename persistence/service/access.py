@@ -9,7 +9,7 @@ from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.service.rights import Rights
-from persistence.store.store import Store
+from persistence.store.storage import Readable
 
 _READ = (operations.READ,)
 _CREATE = (operations.CREATE,)
@@ -26,7 +26,7 @@ class Access:
     attachments too. Methods raise ``ForbiddenError``.
     """
 
-    def __init__(self, store: Store, rights: Rights) -> None:
+    def __init__(self, store: Readable, rights: Rights) -> None:
         self._store = store
         self._rights = rights
 

@@ -24,7 +24,7 @@ from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
 from persistence.store.reading import NOTHING_THERE, Found, Mark
-from persistence.store.view import View
+from persistence.store.storage import Readable
 
 _MOST_KNOWN = 1 << 15
 _MOST_CHARACTERS = 1 << 24
@@ -46,7 +46,7 @@ class Defined:
 class Catalog:
     """Published versions. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``."""
 
-    def __init__(self, store: View, memory: Memory = FORGETFUL) -> None:
+    def __init__(self, store: Readable, memory: Memory = FORGETFUL) -> None:
         self._store = store
         self._memory = memory
         self._is_recalled = False

@@ -9,7 +9,7 @@ from persistence.forms.controls import Control, read_controls
 from persistence.forms.trees import LARGEST
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.store.reading import Mark
-from persistence.store.view import View
+from persistence.store.storage import Readable
 
 _MOST_KEPT = 256
 
@@ -17,7 +17,7 @@ _MOST_KEPT = 256
 class Controls:
     """Reads definitions. As in the catalog, a mark tells whether what was read is still what is there."""
 
-    def __init__(self, store: View) -> None:
+    def __init__(self, store: Readable) -> None:
         self._store = store
         self._kept = lru_cache(_MOST_KEPT)(self._read)
 

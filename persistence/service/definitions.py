@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
-from persistence.index.flat.views import FlatViews
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -29,19 +29,31 @@ from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
 from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
 from persistence.store.reading import Found
-from persistence.store.store import Store
-from persistence.store.uploads import Upload
-from persistence.store.view import View
-from persistence.store.writing import Writer
+from persistence.store.storage import Incoming, Readable, Storage, Writing
 
 
-def latest_version(store: View, form: Form) -> int | None:
+def latest_version(store: Readable, form: Form) -> int | None:
     """The highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
     for version in store.versions(form):
         sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
         if sidecar is not None and not sidecar.deleted:
             return version
     return None
+
+
+class Tables(Protocol):
+    """Flat views. Methods raise ``DiskError`` and ``BusyError``."""
+
+    def create(self, form: Form, version: int) -> None:
+        """Make the views of a version by its definition as it is stored, with rows of all its documents.
+
+        Raises:
+            BadRequestError: it has too much for views; those there were stay.
+            DamagedError: it cannot be parsed.
+        """
+
+    def drop(self, form: Form, version: int) -> None:
+        """Drop the views of a version whose definition was deleted."""
 
 
 class Replaces(Enum):
@@ -58,7 +70,7 @@ class Part:
 
     name: str
     put: Put
-    upload: Upload
+    upload: Incoming
     received: Received
     replaces: Replaces = Replaces.ANYTHING
 
@@ -69,7 +81,7 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Store, properties: Properties, flat: FlatViews) -> None:
+    def __init__(self, store: Storage, properties: Properties, flat: Tables) -> None:
         self._store = store
         self._properties = properties
         self._flat = flat
@@ -125,7 +137,7 @@ class Definitions:
             own = must_live(writer.current(address), address)
             check_precondition(delete.precondition, address, own)
             grave = grave_of(own, delete.user)
-            writer.bury(address, grave, over=own)
+            grave = writer.bury(address, grave, over=own)
         if name == FORM_XHTML:
             self._flat.drop(form, version)
         return Removed(address, version, grave, None)
@@ -169,7 +181,7 @@ class Definitions:
 
 
 def _commit(
-    writer: Writer, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
+    writer: Writing, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
 ) -> Written:
     own = writer.current(address)
     there = living(own)
@@ -181,8 +193,8 @@ def _commit(
     if address.is_main:  # views that there are stay, whatever is published next
         had_flat_views = there is not None and there.sidecar.flat_view
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
-    writer.commit(address, sidecar, part.upload, over=own)
-    return Written(address, sidecar, created=there is None and not is_replacement, operations=None)
+    stored = writer.commit(address, sidecar, part.upload, over=own)
+    return Written(address, stored, created=there is None and not is_replacement, operations=None)
 
 
 def _may_stay(there: Found, part: Part) -> bool:

@@ -34,8 +34,7 @@ from persistence.service.rules import (
 )
 from persistence.service.singleton import Singletons
 from persistence.store.reading import Found
-from persistence.store.store import Store
-from persistence.store.writing import Writer
+from persistence.store.storage import Readable, Storage, Writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Documents:
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    store: Store
+    store: Storage
     dialect: Dialect
     properties: Properties
     access: Access
@@ -104,10 +103,10 @@ class Documents:
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
             creates = living(seen.own) is None
             with self.singletons.only_one(address, version, put.user, creates=creates):
-                writer.commit(address, sidecar, upload, over=seen.own)
+                stored = writer.commit(address, sidecar, upload, over=seen.own)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
-        return Written(address, sidecar, creates, operations)
+        return Written(address, stored, creates, operations)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
@@ -124,7 +123,7 @@ class Documents:
             operations = self.access.to_delete(address, document.sidecar, delete.user)
             grave = grave_of(own, delete.user)
             if not address.is_draft:
-                self._bury(writer, address, own, grave)
+                grave = self._bury(writer, address, own, grave)
                 return Removed(address, own.sidecar.version, grave, operations)
             if address.is_main:
                 writer.discard_draft(address.form, address.document)
@@ -182,10 +181,11 @@ class Documents:
         return draft is not None and draft.modified < sidecar.modified
 
     @staticmethod
-    def _bury(writer: Writer, address: DocumentAddress, own: Found, grave: Sidecar) -> None:
-        writer.bury(address, grave, over=own)
+    def _bury(writer: Writing, address: DocumentAddress, own: Found, grave: Sidecar) -> Sidecar:
+        buried = writer.bury(address, grave, over=own)
         if address.is_main:
             writer.discard_draft(address.form, address.document)
+        return buried
 
     def _see(self, address: DocumentAddress, own: Found | None) -> _Seen:
         main = None if address.is_main else living(self.store.read(address.main, content=False))
@@ -195,7 +195,7 @@ class Documents:
         """The version number a request names, after what can be refused without looking at the document."""
         configured = self.properties.of(address.form)
         if address.is_draft and not configured.has_drafts:
-            name = f"{self.dialect.property_prefix}persistence.{configured.data_provider}.autosave"
+            name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         check_data_format(data_format, configured.data_format)
         return _number(configured, asked, "form data")
@@ -233,7 +233,7 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
     return number
 
 
-def version_of_new(store: Store, dialect: Dialect, address: DocumentAddress) -> int:
+def version_of_new(store: Readable, dialect: Dialect, address: DocumentAddress) -> int:
     """The version of a new document that nobody names: that of the other collection, else the latest published, else 1.
 
     A document id is never used across versions (seed, rule 1), so the other collection knows the document's.

@@ -30,7 +30,7 @@ from persistence.service.documents import Documents
 from persistence.service.receiving import receiving
 from persistence.service.requests import Get, Put
 from persistence.service.results import Read
-from persistence.store.store import Store
+from persistence.store.storage import Storage
 
 LARGEST_DEFINITION = trees.LARGEST
 """Bytes in a definition to publish."""
@@ -64,7 +64,7 @@ class Publishing:
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    def __init__(self, store: Store, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
+    def __init__(self, store: Storage, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
         self._store = store
         self._dialect = dialect
         self._documents = documents

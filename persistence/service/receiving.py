@@ -14,8 +14,7 @@ from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.metadata import FormMetadata
 from persistence.service import content_types
 from persistence.service.rules import Received
-from persistence.store.store import Store
-from persistence.store.uploads import Upload
+from persistence.store.storage import Incoming, Storage
 
 Checking = AbstractContextManager[Streaming | None]
 """What checks a content while it streams by."""
@@ -23,8 +22,12 @@ Checking = AbstractContextManager[Streaming | None]
 
 @contextmanager
 def receiving(
-    store: Store, address: Address, content_type: str | None, chunks: Iterable[bytes], checking: Checking | None = None
-) -> Iterator[tuple[Upload, Received]]:
+    store: Storage,
+    address: Address,
+    content_type: str | None,
+    chunks: Iterable[bytes],
+    checking: Checking | None = None,
+) -> Iterator[tuple[Incoming, Received]]:
     """The whole body as an upload, for the length of a block; what is not committed by then is gone.
 
     ``checking`` checks it while it streams by; without one, ``check_for`` says what does.
@@ -38,7 +41,7 @@ def receiving(
     """
     kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
-    with store.upload() as upload, checking or check_for(address) as check:
+    with store.upload(address) as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.forms.writing import attribute, element
@@ -41,6 +42,19 @@ class Status:
         if self.state is State.INDEXING:
             said += attribute("document-current", str(self.current)) + attribute("document-total", str(self.total))
         return element("status", said).encode()
+
+
+class Reindexes(Protocol):
+    """What makes indexes anew. Methods raise ``BusyError`` and ``DiskError``."""
+
+    def all(self) -> None:
+        """That of every form."""
+
+    def version(self, form: Form, number: int) -> None:
+        """That of one version of a form; where there is none, nothing is done."""
+
+    def status(self) -> Status:
+        """How far it is, whoever has begun it."""
 
 
 class Reindexing:

@@ -17,14 +17,14 @@ from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
 from persistence.service.rights import Rights, owner_of
 from persistence.service.searching import Index
-from persistence.store.store import Store
+from persistence.store.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
 class Singletons:
     """Keeps second documents of singleton forms out."""
 
-    store: Store
+    store: Storage
     catalog: Catalog
     properties: Properties
     rights: Rights

@@ -57,7 +57,7 @@ class Store(View):
         """
         return root.probe(self.root)
 
-    def upload(self) -> Upload:
+    def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
         """Begin to receive a content; no lock is held meanwhile."""
         with disk_errors("receiving a body"):
             return Upload(self.root, self._layout.own(SPOOL))

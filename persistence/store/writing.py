@@ -18,6 +18,7 @@ from persistence.store.directories import Directories
 from persistence.store.layout import QUARANTINE, TRASH, Layout, Place, file_name
 from persistence.store.observing import Change
 from persistence.store.reading import Found
+from persistence.store.storage import Incoming
 from persistence.store.uploads import Upload
 
 
@@ -35,8 +36,10 @@ class Writer:
         committed = recover(place)
         return reading.facts(place, committed) if committed is not None else None
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: Found | None) -> None:
-        """Store an uploaded content as the next revision, over what ``current`` found."""
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+        """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
+        if not isinstance(upload, Upload):
+            raise TypeError("only what this store has received can be stored")
         place = self._layout.place(address)
         self._tell(address)
         if over is None:
@@ -62,8 +65,9 @@ class Writer:
         files.sync_directory(place.directory)
         with suppress(OSError):
             files.rename(pending, place.content)
+        return sidecar
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> Sidecar:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
         place = self._layout.place(address)
         self._tell(address)
@@ -79,6 +83,7 @@ class Writer:
         files.sync_directory(place.directory)  # before the content goes, as in ``commit``
         with suppress(OSError):
             files.remove(place.content)
+        return tombstone
 
     def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Remove one file without a trace: an attachment of a draft.

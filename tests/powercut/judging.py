@@ -65,7 +65,7 @@ class InProcess:
 
     def __init__(self, data: Path) -> None:
         settings = Settings(data=str(data), insecure=True)  # requests that are made here come from no address
-        self.refusal = open_store(settings).probe()
+        self.refusal = open_store(settings, settings.data).probe()
         self._client = Client(create_app(settings))
 
     def ask(

@@ -81,8 +81,12 @@ def test_a_name_given_twice_is_refused() -> None:
         ('"svc.permissions.*.*" = "{"', "malformed permissions: "),
         (""""svc.permissions.*.*" = '{"anyone": ["fly"]}' """, "malformed permissions: 'fly' is no operation"),
         (""""svc.permissions.*.*" = '{"everyone": ["read"]}' """, "malformed permissions: "),
-        ('"svc.persistence.*.uri" = "http://x"', "this version stores everything itself and calls no other provider"),
-        ('"svc.persistence.provider.a.*.data.attachments" = "s3"', "calls no other provider"),
+        ('"svc.persistence.*.uri" = "ftp://x"', "must be file:, or the address of a service that begins with http://"),
+        ('"svc.persistence.*.uri" = "/fr/service/mysql"', "must be file:, or the address of a service"),
+        ('"svc.persistence.*.uri" = "file:///srv/forms"', "the property datasource names the root of a tree"),
+        ('"svc.persistence.*.uri" = "http://:99999"', "must be file:, or the address of a service"),
+        ('"svc.persistence.*.uri" = "http://x/?a=1"', "must be file:, or the address of a service"),
+        ('"svc.persistence.provider.a.*.data.attachments" = "a.b"', "the name of a provider"),
     ],
 )
 def test_a_value_of_another_type_is_refused(line: str, expected: str) -> None:
@@ -157,15 +161,13 @@ def test_every_known_property_is_accepted_in_both_dialects(dialect: Dialect, pat
 
 
 def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
-    text = '"svc.persistence.*.lease" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.datasource = "x"\n'
+    text = '"svc.persistence.*.lease" = true\n"svc.persistence.*.autosave" = true\nsvc.persistence.a.xmldb-uri = "x"\n'
     properties = Properties.load(tomllib.loads(text), SVC.property_prefix)
-    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.lease", "svc.persistence.a.datasource"]
+    assert list(map(str, properties.without_effect)) == ["svc.persistence.*.lease", "svc.persistence.a.xmldb-uri"]
     assert Properties.load({}, SVC.property_prefix).without_effect == ()
 
 
 def test_the_shipped_entries_are_known_and_stand_where_the_seed_overrides_them() -> None:
     properties = {name: known(tuple(name.split("."))) for name in SHIPPED}
     assert None not in properties.values()
-    assert {name for name, each in properties.items() if each and each.effect is not Effect.ACTS} == {
-        "persistence.*.active"
-    }
+    assert all(each and each.effect is Effect.ACTS for each in properties.values())

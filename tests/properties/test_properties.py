@@ -11,10 +11,11 @@ from persistence.model.addresses import Form
 from persistence.model.permissions import Permission
 from persistence.properties import properties as module
 from persistence.properties.properties import FormProperties, Properties
+from persistence.properties.providers import Provider, Route
 
 LEAVE = Form("hr", "leave")
 SHIPPED = FormProperties(
-    data_provider="files",
+    route=Route(Provider("files"), Provider("files")),
     has_drafts=True,
     has_permissions=True,
     has_versions=True,
@@ -26,6 +27,9 @@ SHIPPED = FormProperties(
     longest_flat_name=256,
 )
 PREFIXES = "prefixes-in-main-view-column-names"
+FILES = Provider("files")
+IDLE = Provider("files", is_active=False)
+A = Provider("a", mirrored=(("Versioning", "false"),))
 OF_A = '"persistence.a.autosave" = false\n"persistence.a.versioning" = false'
 
 
@@ -45,7 +49,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.*.versioning" = false', {"has_versions": False}),
         ('"persistence.*.data-format-version" = "2019.1.0"', {"data_format": "2019.1.0"}),
         ('"persistence.*.data-format-version" = ""', {}),
-        ('"persistence.*.active" = false', {}),
+        ('"persistence.*.active" = false', {"route": Route(IDLE, IDLE)}),
         ('"detail.singleton.enabled.hr.leave" = true', {"is_singleton": True}),
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
@@ -55,11 +59,11 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.files.autosave" = false', {"has_drafts": False}),
         ('"persistence.other.autosave" = false', {}),
         ('"persistence.*.autosave" = false\n"persistence.files.autosave" = true', {}),
-        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"data_provider": "a", "has_drafts": False}),
-        (f'"persistence.provider.*.leave.form" = "a"\n{OF_A}', {"has_versions": False}),
+        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"route": Route(FILES, A), "has_drafts": False}),
+        (f'"persistence.provider.*.leave.form" = "a"\n{OF_A}', {"route": Route(A, FILES), "has_versions": False}),
         (
             f'"persistence.provider.*.leave.*" = "a"\n{OF_A}',
-            {"data_provider": "a", "has_drafts": False, "has_versions": False},
+            {"route": Route(A, A), "has_drafts": False, "has_versions": False},
         ),
     ],
 )

@@ -14,7 +14,8 @@ from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress,
 from persistence.model.preconditions import Precondition, Tags
 from persistence.properties.properties import Properties
 from persistence.service.requests import Delete, Put
-from persistence.services import Services, services_of
+from persistence.service.services import Services
+from persistence.services import services_of
 from persistence.store import files
 from persistence.store.store import Store
 from persistence.store.view import View

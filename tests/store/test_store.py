@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def write(store: Store, address: Address, content: bytes) -> Sidecar:
     """One PUT, as the service does it."""
-    with store.upload() as upload:
+    with store.upload(address) as upload:
         upload.write(content)
         with store.writing(address) as writer:
             over = writer.current(address)
@@ -171,7 +171,7 @@ def test_documents_are_listed_by_their_own_names(store: Store) -> None:
 
 
 def test_an_upload_that_is_not_committed_is_gone(store: Store) -> None:
-    with store.upload() as upload:
+    with store.upload(DATA) as upload:
         upload.write(b"x")
     assert tree(store) == set()
 

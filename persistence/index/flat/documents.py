@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.flat_views import Cell, RowReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatView
-from persistence.store.view import View
+from persistence.store.storage import Readable
 
 _CHUNK = 1 << 18
 
@@ -31,7 +31,7 @@ class Documents:
     Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
     """
 
-    def __init__(self, view: View, form: Form, views: Mapping[int, tuple[FlatView, ...]]) -> None:
+    def __init__(self, view: Readable, form: Form, views: Mapping[int, tuple[FlatView, ...]]) -> None:
         self._view = view
         self._form = form
         self._views = views

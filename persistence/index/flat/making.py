@@ -23,7 +23,7 @@ from persistence.index.flat.documents import Documents
 from persistence.index.flat.file import FlatFile, is_lost
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
-from persistence.store.view import View
+from persistence.store.storage import Readable
 
 _LONGEST_WAIT = 600
 """Seconds for which it is waited for whoever makes other views."""
@@ -39,7 +39,8 @@ class FlatMaker:
     Methods raise ``DiskError``, ``BusyError`` and the domain errors of reading a definition.
     """
 
-    view: View
+    view: Readable
+    root: str
     form: Form
     naming: Naming
 
@@ -90,7 +91,7 @@ class FlatMaker:
 
     @property
     def _file(self) -> FlatFile:
-        return FlatFile(self.view.root)
+        return FlatFile(self.root)
 
     def _changing(self, work: Callable[[sqlite3.Connection], None]) -> None:
         """Work by a connection to the file, which is made where there is none that can be used."""
@@ -144,7 +145,7 @@ class FlatMaker:
             if views:
                 for view in views:
                     tables.create(connection, view)
-                catalogue.enter(self.form, version, Entry(tag, identity.of(self.view.root)), views)
+                catalogue.enter(self.form, version, Entry(tag, identity.of(self.root)), views)
                 for filled in Documents(self.view, self.form, {version: views}).all():
                     tables.add(connection, filled)
         if cause is not None:

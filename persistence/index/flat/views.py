@@ -19,10 +19,13 @@ from persistence.index.flat.documents import Documents
 from persistence.index.flat.file import FlatFile, Identity, is_lost
 from persistence.index.flat.making import FlatMaker
 from persistence.index.making import SMALL
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.index.work import FlatTask, Work
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatView
+from persistence.store.routed import apart
+from persistence.store.storage import Readable
 from persistence.store.view import View
 
 _TRANSIENT = frozenset(
@@ -46,11 +49,14 @@ _PATIENCE = 1000
 class FlatViews:
     """The flat views of the tree of a root. ``naming_of`` says how those of a form are called.
 
-    Methods raise ``DiskError`` and ``BusyError``.
+    ``elsewhere`` are the definitions that other trees have. Methods raise ``DiskError`` and ``BusyError``.
     """
 
-    def __init__(self, root: str, naming_of: Callable[[Form], Naming]) -> None:
+    def __init__(
+        self, root: str, naming_of: Callable[[Form], Naming], elsewhere: Elsewhere = NOTHING_ELSEWHERE
+    ) -> None:
         self._root = os.path.abspath(root)
+        self._elsewhere = elsewhere
         self._naming = naming_of
         self._file = FlatFile(self._root)
         self._lock = threading.Lock()
@@ -69,7 +75,7 @@ class FlatViews:
         """
         view = View(self._root)
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
-            FlatMaker(view, form, self._naming(form)).create(version)
+            self._of(form).create(version)
         else:
             self._made(self._task(form, version, is_new=True))
         self.restore()
@@ -77,7 +83,7 @@ class FlatViews:
     def drop(self, form: Form, version: int) -> None:
         """Drop the views of a version whose definition was deleted."""
         if self._file.identity is not None:
-            FlatMaker(View(self._root), form, self._naming(form)).drop(version)
+            self._of(form).drop(version)
 
     def task(self, form: Form, version: int | None = None) -> FlatTask:
         """The reading anew of the rows of a form, or of one version (``work``)."""
@@ -120,20 +126,29 @@ class FlatViews:
                 return
             if self._maker is not None and self._maker.poll() is None and self._made_for == kept.identity:
                 return
-            forms = catalogue.forms() if is_complete else View(self._root).forms()
+            forms = catalogue.forms() if is_complete else self._forms()
             tasks = tuple(self._task(form, but=tree) for form in forms)
             self._maker, self._made_for = Work(self._root, flat=tasks).begin(), kept.identity
 
     def _is_wanted(self) -> bool:
         """Whether a published definition has views."""
-        view = View(self._root)
-        for form in view.forms():
+        for form in self._forms():
+            view = self._view(form)
             for version in view.versions(form):
                 with suppress(DamagedError):
                     sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
                     if sidecar is not None and sidecar.flat_view and not sidecar.deleted:
                         return True
         return False
+
+    def _forms(self) -> Iterable[Form]:
+        return {*View(self._root).forms(), *self._elsewhere.forms()}
+
+    def _view(self, form: Form) -> Readable:
+        return apart(self._root, self._elsewhere.root(form))
+
+    def _of(self, form: Form) -> FlatMaker:
+        return FlatMaker(self._view(form), self._root, form, self._naming(form))
 
     @contextmanager
     def _using(self, doing: str, form: Form | None = None) -> Iterator[_Kept | None]:
@@ -186,7 +201,7 @@ class FlatViews:
             self._inherited = kept
 
     def _task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
-        return FlatTask(form.app, form.name, self._naming(form), version, but, is_new)
+        return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, self._elsewhere.root(form))
 
     def _made(self, task: FlatTask) -> None:
         process = Work(self._root, flat=(task,)).begin()

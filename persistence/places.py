@@ -1,0 +1,128 @@
+"""Places: what each provider keeps forms in, and which of them has the definitions and the data of a form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from persistence.errors import StartupError
+from persistence.index.sources import Elsewhere
+from persistence.model.addresses import Form
+from persistence.model.roots import Roots
+from persistence.properties.known import DATA, FORM
+from persistence.properties.lookup import ANY
+from persistence.properties.properties import Properties
+from persistence.properties.providers import Provider
+from persistence.service.definitions import Tables
+from persistence.service.reindexing import Reindexes
+from persistence.service.routed import Indexed
+from persistence.store.routed import Where
+from persistence.store.storage import Readable, Storage
+from persistence.store.view import View
+
+R = TypeVar("R", bound=Readable)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one provider has: revisions, and what searches, reports on and indexes its data."""
+
+    storage: Storage
+    index: Indexed
+    flat: Tables
+    reindexing: Reindexes
+
+
+PlaceOf = Callable[[Provider], Place]
+"""Leads to the place of a provider, always the same one."""
+
+
+def root_of(provider: Provider, roots: Roots) -> str:
+    """The root of the tree of a provider.
+
+    Raises:
+        StartupError: it names a datasource that there is not.
+    """
+    root = roots.root(provider.datasource)
+    if root is None:
+        known = ", ".join(sorted(roots.named)) or "none"
+        raise StartupError(
+            f"provider {provider.name!r} has the datasource {provider.datasource!r}; the settings have {known}"
+        )
+    return root
+
+
+def check(properties: Properties, roots: Roots) -> None:
+    """Make sure that every provider of a form has its place, and that no tree lies in another.
+
+    Raises:
+        StartupError: it has not, or one does.
+    """
+    for root in roots:
+        for other in roots:
+            if other != root and os.path.commonpath((root, other)) == root:
+                raise StartupError(f"the datasource {other} lies within {root}: each needs a directory of its own")
+    for provider in properties.used_providers:
+        if provider.is_remote:
+            raise StartupError(f"provider {provider.name!r}: this version calls no other service ({provider.uri})")
+        root_of(provider, roots)
+
+
+def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data_of: Callable[[Form], R]) -> Where[R]:
+    """Where the properties say that forms are."""
+    return Where(
+        definition=lambda form: storage_of(properties.of(form).route.definition),
+        data=data_of,
+        defining=lambda app: _distinct(map(storage_of, properties.providers(FORM, app or ANY))),
+    )
+
+
+def beside(tree: R, properties: Properties, storage_of: Callable[[Provider], R]) -> Where[R]:
+    """Where those are who ask for the data of one tree: its own definitions count, unless properties say others do.
+
+    Whoever comes by the tree's own name must not find data without the permissions of its form.
+    """
+
+    def definition(form: Form) -> R:
+        route = properties.of(form).route
+        is_here = not route.data.is_remote and storage_of(route.data) is tree
+        return storage_of(route.definition) if is_here else tree
+
+    return Where(
+        definition=definition,
+        data=lambda _: tree,
+        defining=lambda app: _distinct((tree, *map(storage_of, properties.providers(FORM, app or ANY)))),
+    )
+
+
+def elsewhere(root: str, properties: Properties, roots: Roots) -> Elsewhere:
+    """Which definitions are in other trees than that of a root, which has the data of their forms."""
+    root = os.path.abspath(root)
+
+    def root_of_definition(form: Form) -> str:
+        route = properties.of(form).route
+        if route.data.is_remote or route.definition.is_remote or root_of(route.data, roots) != root:
+            return ""
+        there = root_of(route.definition, roots)
+        return "" if there == root else there
+
+    def forms() -> Iterator[Form]:
+        for other in roots:
+            if other != root and os.path.isdir(other):
+                yield from (form for form in View(other).forms() if root_of_definition(form) == other)
+
+    return Elsewhere(root_of_definition, forms)
+
+
+def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexes]:
+    """What makes the indexes of all active providers anew."""
+    return list(_distinct(place_of(provider).reindexing for provider in properties.providers(DATA)))
+
+
+T = TypeVar("T")
+
+
+def _distinct(things: Iterable[T]) -> Iterable[T]:
+    return {id(thing): thing for thing in things}.values()
