@@ -1,0 +1,198 @@
+"""Several trees over HTTP: definitions on one disk, data on another, and a provider face that names the tree."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests import orders
+from tests.orders import found
+from tests.published import definition
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+CONFIG = """
+"svc.persistence.provider.acme.*.data" = "orders"
+"svc.persistence.orders.datasource" = "disk2"
+"svc.persistence.provider.hr.*.form" = "forms"
+"svc.persistence.forms.uri" = "file:"
+"svc.persistence.forms.datasource" = "definitions"
+"svc.persistence.provider.old.*.*" = "archive"
+"svc.persistence.archive.datasource" = "disk2"
+"svc.persistence.archive.active" = false
+[datasource.disk2]
+data = "disk2"
+[datasource.definitions]
+data = "definitions"
+"""
+_XML = {"Content-Type": "application/xml"}
+_GUARDED = '<permissions><permission operations="create read"><user-role any-of="clerk"/></permission></permissions>'
+_PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory = tmp_path_factory.mktemp("several")
+    (directory / "own.toml").write_text(CONFIG)
+    with running(directory, workers=2, options=("--config", "own.toml")) as service:
+        yield service
+
+
+@pytest.fixture
+def public(several: Service) -> Service:
+    several.face = PUBLIC
+    return several
+
+
+def beside(service: Service, name: str) -> Path:
+    """The root of a datasource."""
+    return service.data.parent / name
+
+
+def by_provider(service: Service, method: str, path: str, body: bytes | None = None, **own: object) -> Answer:
+    service.face = PROVIDER
+    try:
+        return service.ask(method, path, body, _XML, **own)
+    finally:
+        service.face = PUBLIC
+
+
+def search(service: Service, form: str, body: str = "<search/>", **own: str) -> list[str]:
+    headers = {f"Svc-{name}": value for name, value in own.items()}
+    answer = service.raw("POST", f"{service.face}/search/{form}", {**_XML, **headers}, body.encode())
+    assert answer.status == 200, answer.cause
+    return found(answer.body)
+
+
+def listed(service: Service, query: str = "") -> list[tuple[str, str, str]]:
+    answer = service.raw("GET", f"{service.face}/form{query}")
+    assert answer.status == 200, answer.cause
+    names = ("application-name", "form-name", "form-version")
+    return [tuple(form.findtext(name) or "" for name in names) for form in orders.tree(answer.body)]  # type: ignore[misc]
+
+
+def test_definitions_and_data_lie_where_the_properties_say(public: Service) -> None:
+    assert public.put("acme/order/form/form.xhtml", orders.definition()).status == 201
+    assert public.put("acme/order/data/D1/data.xml", b"<d>one</d>").status == 201
+    assert public.put("acme/order/draft/D1/data.xml", b"<d>draft</d>").status == 201
+    assert public.put("acme/order/data/D1/a.bin", b"bytes").status == 201
+    assert (public.data / "acme/order/form/1/form.xhtml").read_bytes() == orders.definition()
+    assert (beside(public, "disk2") / "acme/order/data/D1/data.xml").read_bytes() == b"<d>one</d>"
+    assert (beside(public, "disk2") / "acme/order/draft/D1/data.xml").exists()
+    assert not (public.data / "acme/order/data").exists()
+    assert not (beside(public, "disk2") / "acme/order/form").exists()
+    got = public.get("acme/order/data/D1/data.xml")
+    assert (got.status, got.body, got["Svc-Form-Definition-Version"]) == (200, b"<d>one</d>", "1")
+    assert public.get("acme/order/data/D1/a.bin").body == b"bytes"
+    assert public.get("acme/order/form/form.xhtml", For_Document_Id="D1").body == orders.definition()
+    assert public.put("acme/order/data/D1/data.xml", b"<d>two</d>", {"If-Match": str(got["ETag"])}).status == 204
+    assert public.get("acme/order/draft/D1/data.xml").status == 404
+    assert public.delete("acme/order/data/D1/data.xml").status == 204
+    assert public.get("acme/order/data/D1/data.xml").status == 404
+
+
+def test_new_data_has_the_version_that_the_other_tree_has_published(public: Service) -> None:
+    for version in (1, 2):
+        assert public.put("acme/two/form/form.xhtml", definition(""), Form_Definition_Version=version).status == 201
+    assert public.put("acme/two/data/D/data.xml")["Svc-Form-Definition-Version"] == "2"
+
+
+def test_searches_read_data_by_the_definitions_of_the_other_tree(public: Service) -> None:
+    assert public.put("acme/found/form/form.xhtml", orders.definition()).status == 201
+    for name, document in (("a", "Ann"), ("b", "Bob")):
+        body = f"<form><customer><name>{document}</name></customer></form>".encode()
+        assert public.put(f"acme/found/data/{name}/data.xml", body).status == 201
+    query = '<search><query path="customer/name" match="exact">Bob</query></search>'
+    assert search(public, "acme/found", query) == ["b"]
+    assert not (public.data / ".index/acme/found").exists()
+    changed = orders.definition().replace(b"fr-index", b"fr-other")
+    assert public.put("acme/found/form/form.xhtml", changed).status == 204
+    assert sorted(search(public, "acme/found")) == ["a", "b"]
+    assert public.raw("POST", f"{PUBLIC}/reindex", _XML, b"").status == 200
+    assert public.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
+    assert sorted(search(public, "acme/found")) == ["a", "b"]
+
+
+def test_permissions_hold_for_data_on_the_other_disk_through_both_faces(public: Service) -> None:
+    guarded = definition(_GUARDED)
+    assert public.put("acme/guarded/form/form.xhtml", guarded).status == 201
+    path = "acme/guarded/data/D/data.xml"
+    assert public.put(path).status == 403
+    assert public.put(path, Username="kim", Roles="clerk").status == 201
+    assert public.get(path).status == 403
+    assert by_provider(public, "GET", path, Datasource="disk2").status == 403
+    assert by_provider(public, "GET", path, Datasource="disk2", Username="kim", Roles="clerk").status == 200
+    assert search(public, "acme/guarded") == []
+    public.face = PROVIDER
+    assert search(public, "acme/guarded", Datasource="disk2") == []
+    assert search(public, "acme/guarded", Datasource="disk2", Username="kim", Roles="clerk") == ["D"]
+
+
+def test_the_provider_face_takes_the_tree_that_the_header_names(public: Service) -> None:
+    path = "lab/probe/data/D/data.xml"
+    for body, own in ((b"<d>default</d>", {}), (b"<d>second</d>", {"Datasource": "disk2"})):
+        assert by_provider(public, "PUT", path, body, **own).status == 201
+        assert by_provider(public, "GET", path, **own).body == body
+    assert (beside(public, "disk2") / path).read_bytes() == b"<d>second</d>"
+    assert by_provider(public, "GET", path, Datasource="definitions").status == 404
+    refused = by_provider(public, "GET", path, Datasource="disk3")
+    assert (refused.status, refused.cause) == (400, "there is no datasource 'disk3' here (Svc-Datasource)")
+    assert by_provider(public, "PUT", path, b"<d/>", Datasource="disk3").status == 400
+    assert public.get(path, Datasource="disk2").body == b"<d>default</d>", "the public face goes by the properties"
+    assert by_provider(public, "GET", path, Xmldb_Uri="/db/x").status == 200
+
+
+def test_the_list_of_forms_has_those_of_all_active_providers(public: Service) -> None:
+    for form in ("lab/one", "hr/leave", "old/gone"):
+        assert public.put(f"{form}/form/form.xhtml", definition("")).status == 201
+    assert (beside(public, "definitions") / "hr/leave/form/1/form.xhtml").exists()
+    # What lies in a tree where nobody looks for it is not listed: neither would it be served.
+    stray = by_provider(public, "PUT", "hr/stray/form/form.xhtml", definition(""), Form_Definition_Version=1)
+    assert stray.status == 201
+    names = {(app, form) for app, form, _ in listed(public)}
+    assert {("lab", "one"), ("hr", "leave")} <= names
+    assert not names & {("old", "gone"), ("hr", "stray")}
+    assert listed(public, "/hr") == [("hr", "leave", "1")]
+    assert public.get("old/gone/form/form.xhtml").status == 200, "inactive providers are read all the same"
+
+
+def test_publishing_goes_from_tree_to_tree(public: Service) -> None:
+    designed = definition("<application-name>hr</application-name><form-name>made</form-name>")
+    assert public.put("svc/builder/data/M/data.xml", designed).status == 201
+    answer = public.raw("POST", "/fr/service/svc/builder/publish/M", _XML, b"")
+    assert answer.status == 200, answer.cause
+    assert (beside(public, "definitions") / "hr/made/form/1/form.xhtml").exists()
+    assert public.put("hr/made/data/D/data.xml").status == 201
+    assert (public.data / "hr/made/data/D/data.xml").exists()
+
+
+def test_flat_views_are_where_the_data_is(public: Service) -> None:
+    path = "acme/flat/form/form.xhtml"
+    assert public.put("acme/flat/data/D/data.xml", b"<form><customer><name>Ann</name></customer></form>").status == 201
+    assert public.put(path, orders.definition(), Create_Flat_View="true").status == 201
+    file = beside(public, "disk2") / ".index/.flat/flat.sqlite"
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+        rows = 'SELECT metadata_document_id FROM "svc_f_acme_flat_1"'
+        assert connection.execute(rows).fetchall() == [("D",)]
+        assert public.put("acme/flat/data/E/data.xml", b"<form/>").status == 201
+        deadline = time.monotonic() + _PATIENCE
+        while len(connection.execute(rows).fetchall()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sorted(connection.execute(rows).fetchall()) == [("D",), ("E",)]
+
+
+def test_readiness_is_that_of_every_tree(public: Service) -> None:
+    assert public.raw("GET", "/readyz").status == 200
+    lock = beside(public, "definitions") / ".locks/service"
+    aside = lock.with_name("aside")
+    lock.rename(aside)
+    try:
+        answer = public.raw("GET", "/readyz")
+        assert answer.status == 503
+        assert str(beside(public, "definitions")) in answer.cause
+    finally:
+        aside.rename(lock)
