@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 from flask import Flask
 
@@ -32,12 +33,15 @@ from persistence.keys import Keys
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
-from persistence.places import Place, check, elsewhere, root_of
+from persistence.places import Place, base_of, check, elsewhere, root_of
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
+from persistence.properties.providers import Provider, Route
 from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
+from persistence.store.attached import Attached
+from persistence.store.bodies import FileBodies
 from persistence.store.observing import NOBODY, Observer
+from persistence.store.storage import Storage
 from persistence.store.store import Store
 
 _GUNICORN_GIVES_UP = 4
@@ -89,6 +93,8 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         DiskError: one cannot be prepared.
     """
     check(properties, settings.roots)
+    for provider in properties.attachment_providers:
+        FileBodies(base_of(provider))
     found = [open_store(settings, root).probe() for root in settings.roots]
     return next((cause for cause in found if cause is not None), None)
 
@@ -142,11 +148,18 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     def place_of(provider: Provider) -> Place:
         return places[root_of(provider, roots)]
 
+    bodies = {base: FileBodies(base) for base in map(base_of, properties.attachment_providers)}
+
+    @cache
+    def data_of(route: Route) -> Storage:
+        main = place_of(route.data).storage
+        return main if route.attachments is None else Attached(main, bodies[base_of(route.attachments)])
+
     memory = memory_of(roots.default)
     own = {
         root: wiring.of_tree(place, place_of, FORGETFUL if roots.named else memory) for root, place in places.items()
     }
-    public = wiring.of_all(place_of, lambda form: place_of(properties.of(form).route.data).storage, memory)
+    public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), memory)
     named = {name: own[root] for name, root in roots.named.items()}
     faces: tuple[tuple[str, str, ServicesOf], ...] = (
         ("public", PUBLIC_PREFIX, lambda: public),

@@ -54,17 +54,33 @@ def root_of(provider: Provider, roots: Roots) -> str:
     return root
 
 
+def base_of(provider: Provider) -> str:
+    """The directory of a provider of attachments.
+
+    Raises:
+        StartupError: it has none, or an expression, which is not evaluated.
+    """
+    if not provider.base_path or "{" in provider.base_path:
+        raise StartupError(
+            f"provider {provider.name!r} keeps attachments: its base-path must be a directory, not"
+            f" {provider.base_path!r}"
+        )
+    return os.path.abspath(provider.base_path)
+
+
 def check(properties: Properties, roots: Roots) -> None:
-    """Make sure that every provider of a form has its place, and that no tree lies in another.
+    """Make sure that every provider of a form has its place, and that none lies in another's.
 
     Raises:
         StartupError: it has not, or one does.
     """
-    for root in roots:
-        for other in roots:
-            if other != root and os.path.commonpath((root, other)) == root:
-                raise StartupError(f"the datasource {other} lies within {root}: each needs a directory of its own")
-    for provider in properties.used_providers:
+    bases = [base_of(provider) for provider in properties.attachment_providers]
+    every = dict.fromkeys((*roots, *bases))
+    for place in every:
+        for other in every:
+            if other != place and os.path.commonpath((place, other)) == place:
+                raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
+    for provider in properties.form_providers:
         if provider.is_remote:
             raise StartupError(f"provider {provider.name!r}: this version calls no other service ({provider.uri})")
         root_of(provider, roots)

@@ -26,12 +26,20 @@ class ClientHash(msgspec.Struct, frozen=True):
     value: str
 
 
+class Body(msgspec.Struct, frozen=True):
+    """The content of an attachment that is kept elsewhere: its size in bytes, and its digest."""
+
+    size: Annotated[int, msgspec.Meta(ge=0)]
+    digest: str | None
+
+
 class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of one resource, as the JSON file beside its content holds it.
 
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
     ``deleted`` set, size 0 and no digest. ``metadata`` is what a definition says of its form.
+    ``body`` is that of an attachment whose content here is empty, because another provider keeps it.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
     definition's version has flat views.
     """
@@ -56,6 +64,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     deleted: bool = False
     adopted: bool = False
     flat_view: bool = False
+    body: Body | None = None
 
 
 def fresh_id() -> str:

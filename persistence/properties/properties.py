@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -19,6 +19,8 @@ from persistence.properties.uris import remote_address
 
 FORMS_KEPT = 8192
 """For how many forms the answers are kept. Names come from requests: without a bound anybody could fill the memory."""
+
+_ATTACHMENTS = "attachments"
 
 _MOST_OF_PROVIDERS = 256
 """How many values of providers are kept, each of which counts for all of the provider's forms."""
@@ -95,10 +97,18 @@ class Properties:
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
     @property
-    def used_providers(self) -> list[Provider]:
-        """The providers that forms, or their attachments, have by some entry."""
-        names = (str(entry.value) for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
-        return [self._named(name) for name in dict.fromkeys(names)]
+    def form_providers(self) -> list[Provider]:
+        """The providers that the definitions or the data of forms have by some entry."""
+        return self._chosen(lambda name: name[-1] != _ATTACHMENTS)
+
+    @property
+    def attachment_providers(self) -> list[Provider]:
+        """The providers that attachments of data have by some entry; those of definitions have none (forms 5.5)."""
+        return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
+
+    def _chosen(self, counts: Callable[[Name], bool]) -> list[Provider]:
+        chosen = (entry for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
+        return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
 
     @property
     def without_form(self) -> tuple[Entry, ...]:
@@ -155,7 +165,7 @@ class Properties:
 
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
-        attachments = self._value(*_provider_of(form, DATA), "attachments")
+        attachments = self._value(*_provider_of(form, DATA), _ATTACHMENTS)
         named = self._named
         route = Route(named(definitions), named(data), None if attachments is None else named(str(attachments)))
         granting = self._winner("permissions", form.app, form.name)

@@ -110,7 +110,7 @@ def _read_guarded(place: Place, *, content: bool) -> Found | None:
             sidecar = _decoded(descriptor, place)
             if sidecar.deleted:
                 return Found(sidecar, sidecar.id, 0)
-            found = _content(place, sidecar, content=content)
+            found = beside(place, sidecar, content=content)
             if _still_at(descriptor, place.sidecar):
                 if found is None:
                     raise _missing(place)
@@ -160,7 +160,7 @@ def facts(place: Place, sidecar: Sidecar) -> Found:
         DamagedError: its content is missing.
         OSError: it cannot be looked at.
     """
-    found = Found(sidecar, sidecar.id, 0) if sidecar.deleted else _content(place, sidecar, content=False)
+    found = Found(sidecar, sidecar.id, 0) if sidecar.deleted else beside(place, sidecar, content=False)
     if found is None:
         raise _missing(place)
     return found
@@ -170,7 +170,8 @@ def _missing(place: Place) -> DamagedError:
     return DamagedError(f"the content {sidecars.last_names(place.content)} is missing")
 
 
-def _content(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
+def beside(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
+    """A revision's content: what waits for its last name, else what lies at its place. Raises ``OSError``."""
     for path in (place.pending(sidecar.id), place.content):
         try:
             status, file = _open(path, content=content)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
-from persistence.model.addresses import Address, Collection, Form
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store.reading import Found, Mark
@@ -99,6 +99,36 @@ class Writing(Protocol):
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace; nothing where there is none."""
+
+
+class Bodies(Protocol):
+    """Where the bodies of attachments of data are kept, apart from what is known of them.
+
+    All but reading and receiving is done while the lock of the document is held. Methods raise ``OSError`` too.
+    """
+
+    def upload(self) -> Incoming:
+        """Begin to receive a body."""
+
+    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
+        """The body of the revision that a sidecar describes, open if asked for; ``None`` where there is none.
+
+        Its entity tag is the sidecar's id if it is sure to be of that revision.
+        """
+
+    def placing(
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Incoming, over: Sidecar | None
+    ) -> AbstractContextManager[None]:
+        """Have a body durable before the block, which commits its sidecar; ``over`` is the living revision before.
+
+        Where the block fails, it may be committed all the same.
+        """
+
+    def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
+        """Remove a body after the block, which commits that it is deleted."""
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Remove the bodies of all attachments of a draft; nothing where there are none."""
 
 
 class Storage(Readable, Protocol):

@@ -24,6 +24,9 @@ CONFIG = """
 "svc.persistence.provider.old.*.*" = "archive"
 "svc.persistence.archive.datasource" = "disk2"
 "svc.persistence.archive.active" = false
+"svc.persistence.provider.pics.*.data.attachments" = "filesystem"
+"svc.persistence.provider.pics.*.data" = "orders"
+"svc.persistence.filesystem.base-path" = "attachments"
 [datasource.disk2]
 data = "disk2"
 [datasource.definitions]
@@ -38,6 +41,7 @@ _PATIENCE = 20.0
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("several")
     (directory / "own.toml").write_text(CONFIG)
+    (directory / "attachments").mkdir()
     with running(directory, workers=2, options=("--config", "own.toml")) as service:
         yield service
 
@@ -183,6 +187,74 @@ def test_flat_views_are_where_the_data_is(public: Service) -> None:
         while len(connection.execute(rows).fetchall()) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         assert sorted(connection.execute(rows).fetchall()) == [("D",), ("E",)]
+
+
+def test_attachments_may_be_with_a_provider_of_their_own(public: Service) -> None:
+    """Spec forms 5.5: the main provider keeps a record without body, and ranges are of the body."""
+    path, body = "pics/album/data/D/cat.bin", bytes(range(256)) * 8
+    sent = {"Content-Type": "image/png"}
+    assert public.put(path, body, sent, Hash_Algorithm="SHA-256", Hash_Value="abc").status == 201
+    assert public.put("pics/album/data/D/data.xml").status == 201
+    stored = beside(public, "attachments") / "pics/album/data/D/1/cat.bin"
+    record = beside(public, "disk2") / path
+    assert (stored.read_bytes(), record.read_bytes()) == (body, b"")
+    got = public.get(path)
+    assert (got.status, got.body, got["Content-Type"]) == (200, body, "image/png")
+    assert (got["Svc-Hash-Value"], got["Accept-Ranges"]) == ("abc", "bytes")
+    head = public.head(path)
+    assert (head["Content-Length"], head["ETag"]) == (str(len(body)), got["ETag"])
+    part = public.get(path, {"Range": "bytes=100-199"})
+    assert (part.status, part.body, part["Content-Range"]) == (206, body[100:200], f"bytes 100-199/{len(body)}")
+    assert (
+        public.put(
+            path,
+            b"other",
+            sent,
+        ).status
+        == 204
+    )
+    assert public.get(path).body == b"other"
+    older = public.get(f"{path}?last-modified-time={got['Svc-Last-Modified']}")
+    assert (older.status, older.body) == (200, body)
+    # Behind a proxy this face is a main provider, and its record has no body.
+    assert by_provider(public, "GET", path, Datasource="disk2").body == b""
+    assert public.delete(path).status == 204
+    assert public.get(path).status == 404
+    assert not stored.exists()
+
+
+def test_attachments_of_drafts_go_with_the_draft(public: Service) -> None:
+    drafts = beside(public, "attachments") / "pics/album/draft"
+    for document in ("E", "F"):
+        assert public.put(f"pics/album/draft/{document}/a.bin", b"draft").status == 201
+        assert public.put(f"pics/album/draft/{document}/data.xml").status == 201
+        assert (drafts / document / "1/a.bin").read_bytes() == b"draft"
+    assert public.get("pics/album/draft/E/a.bin").body == b"draft"
+    assert public.put("pics/album/data/E/data.xml").status == 201
+    assert public.delete("pics/album/draft/F/data.xml").status == 204
+    assert not (drafts / "E").exists()
+    assert not (drafts / "F").exists()
+    assert public.get("pics/album/draft/E/a.bin").status == 404
+
+
+def test_attachments_that_were_stored_before_are_served_as_they_are(public: Service) -> None:
+    """Spec crud 11: storage can be switched without migration."""
+    path = "pics/album/data/S/old.bin"
+    assert by_provider(public, "PUT", path, b"whole", Datasource="disk2").status == 201
+    assert by_provider(public, "PUT", "pics/album/data/S/data.xml", b"<d/>", Datasource="disk2").status == 201
+    assert public.get(path).body == b"whole"
+    assert public.put(path, b"new").status == 204
+    assert (beside(public, "attachments") / "pics/album/data/S/1/old.bin").read_bytes() == b"new"
+    assert public.get(path).body == b"new"
+
+
+def test_a_body_that_is_lost_is_damage(public: Service) -> None:
+    path = "pics/album/data/L/gone.bin"
+    for name in ("gone.bin", "data.xml"):
+        assert public.put(f"pics/album/data/L/{name}", b"<d/>").status == 201
+    (beside(public, "attachments") / "pics/album/data/L/1/gone.bin").unlink()
+    answer = public.get(path)
+    assert (answer.status, answer.cause) == (500, f"the body of {path} is missing where its attachments are kept")
 
 
 def test_readiness_is_that_of_every_tree(public: Service) -> None:

@@ -1,0 +1,130 @@
+"""Bodies of attachments in a directory of their own, without sidecars (spec forms 5.5).
+
+::
+
+    <base>/<app>/<form>/(data|draft)/<document>/<version>/<attachment>     the body of the current revision
+                                                          .history/...     those of older ones
+    <base>/.spool/<id>, <base>/.trash/<id>                                 as in a tree
+
+What is known of an attachment is in a tree, and its sidecar there is what counts: a body bears the stamp of its
+revision, and is called ``.<attachment>.<id>`` until that is committed. So whoever reads a sidecar finds its body, and
+what a crash leaves is finished or removed by the next writer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from persistence.errors import StartupError, disk_errors
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from persistence.store import files, reading
+from persistence.store.directories import Directories
+from persistence.store.layout import SPOOL, TRASH, Layout, Place
+from persistence.store.reading import Found
+from persistence.store.storage import Incoming
+from persistence.store.uploads import Upload, sweep
+
+
+class FileBodies:
+    """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
+
+    def __init__(self, base: str) -> None:
+        """Open the directory, which must be there.
+
+        Raises:
+            StartupError: it is not.
+            DiskError: it cannot be prepared.
+        """
+        self._base = os.path.abspath(base)
+        if not os.path.isdir(self._base):
+            raise StartupError(f"there is no directory {self._base} for attachments")
+        with disk_errors(f"directory of attachments {self._base}"):
+            for name in (SPOOL, TRASH):
+                files.make_directory(f"{self._base}/{name}")
+            sweep(f"{self._base}/{SPOOL}")
+            files.empty(f"{self._base}/{TRASH}")
+        self._layout = Layout(self._base)
+        self._directories = Directories(self._base)
+
+    def upload(self) -> Upload:
+        """Begin to receive a body."""
+        return Upload(self._base, f"{self._base}/{SPOOL}")
+
+    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
+        """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
+        place = self._place(address, sidecar.version)
+        found = reading.beside(place, sidecar, content=content)
+        if found is not None and found.etag == sidecar.id:
+            return found
+        older = reading.beside(place.revision(sidecar.modified), sidecar, content=content)
+        if older is not None and found is not None and found.file is not None:
+            found.file.close()
+        return older or found
+
+    @contextmanager
+    def placing(
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Incoming, over: Sidecar | None
+    ) -> Iterator[None]:
+        """Have a body durable where only its sidecar leads; give it its name when that is committed.
+
+        After an error nothing is cleaned up: the sidecar may be committed all the same.
+        """
+        if not isinstance(upload, Upload):
+            raise TypeError("only what was received here can be stored")
+        place = self._place(address, sidecar.version)
+        self._directories.make(place.directory)
+        self._recover(place, over)
+        if over is not None and address.keeps_history:
+            _keep(place, over)
+        pending = place.pending(sidecar.id)
+        upload.place_at(pending, stamp(sidecar))
+        upload.sync()
+        files.sync_directory(place.directory)
+        self._directories.settle(place.directory)
+        yield
+        with suppress(OSError):  # whoever comes next finishes it
+            files.rename(pending, place.content)
+
+    @contextmanager
+    def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
+        """Remove a body when its tombstone is committed; what has a history stays there."""
+        place = self._place(address, over.version)
+        if os.path.isdir(place.directory):
+            self._recover(place, over)
+            if address.keeps_history:
+                _keep(place, over)
+                files.sync_directory(place.directory)
+        yield
+        with suppress(OSError):
+            files.remove(place.content)
+            files.remove_if_empty(place.directory)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Remove the bodies of all attachments of a draft."""
+        draft = self._layout.document(form, Collection.DRAFT, document)
+        with suppress(FileNotFoundError):
+            files.rename(draft, f"{self._base}/{TRASH}/{fresh_id()}")
+            files.empty(f"{self._base}/{TRASH}")
+
+    def _place(self, address: DocumentAddress, version: int) -> Place:
+        place = self._layout.place(address)
+        return Place(f"{place.directory}/{version}", place.name)
+
+    def _recover(self, place: Place, over: Sidecar | None) -> None:
+        """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
+        if over is not None and files.exists(place.pending(over.id)):
+            files.rename(place.pending(over.id), place.content)
+        stray = f".{place.name}."
+        for name in os.listdir(place.directory):
+            if name.startswith(stray):
+                files.remove(f"{place.directory}/{name}")
+
+
+def _keep(place: Place, over: Sidecar) -> None:
+    if files.exists(place.content):
+        files.make_directory(place.history)
+        files.keep_as(place.content, place.revision(over.modified).content)
+        files.sync_directory(place.history)
