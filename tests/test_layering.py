@@ -37,7 +37,7 @@ ALLOWED = {
         "settings",
         "errors",
     },
-    "cli": {"app", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
+    "cli": {"app", "places", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
 }
 """Which layers of the package a layer may import besides itself."""
 

@@ -7,6 +7,7 @@ import click
 from persistence import settings
 from persistence.cli.options import settings_options
 from persistence.cli.property import property_, shown
+from persistence.cli.route import route
 
 
 @click.group(invoke_without_command=True)
@@ -27,3 +28,4 @@ def config(context: click.Context, /, file: str | None, **flags: object) -> None
 
 
 config.add_command(property_)
+config.add_command(route)

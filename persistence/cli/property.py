@@ -11,7 +11,7 @@ from persistence import settings
 from persistence.cli.options import file_options
 from persistence.properties.known import Value
 from persistence.properties.lookup import Reason
-from persistence.properties.properties import Properties
+from persistence.properties.properties import Answer, Properties
 
 
 @click.command("property")
@@ -28,7 +28,7 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     given = {**outer, **{option: value for option, value in options.items() if value is not None}}
     file = given.pop("file")
     effective = settings.load(None if file is None else str(file), given)
-    for line in _lines(name, effective.properties):
+    for line in explained(effective.properties.explain(name), effective.properties):
         click.echo(line)
 
 
@@ -37,9 +37,9 @@ def shown(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _lines(name: str, properties: Properties) -> Iterator[str]:
-    answer = properties.explain(name)
-    yield f"{name} {'is not configured' if answer.value is None else f'= {shown(answer.value)}'}"
+def explained(answer: Answer, properties: Properties) -> Iterator[str]:
+    """The lines that say what a property is, which entry wins, and why the others do not."""
+    yield f"{'.'.join(answer.name)} {'is not configured' if answer.value is None else f'= {shown(answer.value)}'}"
     yield f"  {answer.known.meaning}; {answer.known.effect.value}"
     winner = answer.explanation.winner
     if winner is not None:

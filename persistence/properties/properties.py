@@ -56,6 +56,7 @@ class Answer:
     ``value`` is ``None`` where nothing is configured and there is no default.
     """
 
+    name: Name
     known: Known
     value: Value | None
     entry: Entry | None
@@ -161,7 +162,22 @@ class Properties:
         property_ = known(tokens) if name.startswith(self._prefix) else None
         if property_ is None:
             raise BadRequestError(f"{unknown(name, self._prefix)} (an application or form is one token: no dot in it)")
-        return Answer(property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full))
+        return self._answer(property_, tokens)
+
+    def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> Answer:
+        """Which provider a form's definitions or data have, or the attachments of its data; ``kind`` as in it.
+
+        Other than ``explain``, it knows an application or form whose own name has a dot.
+        """
+        tokens = (*_provider_of(form, kind), *((_ATTACHMENTS,) if attachments else ()))
+        property_ = known(tokens)
+        if property_ is None:
+            raise BadRequestError(f"{form} cannot be the name of a form")
+        return self._answer(property_, tokens)
+
+    def _answer(self, property_: Known, tokens: Name) -> Answer:
+        full = (*self._prefix_tokens, *tokens)
+        return Answer(full, property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full))
 
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))

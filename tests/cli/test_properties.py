@@ -106,3 +106,44 @@ def test_file_and_dialect_can_be_named_before_or_after(folder: Path) -> None:
     after = persistence("config", *question, *options, cwd=folder)
     assert before.stdout == after.stdout
     assert after.stdout.startswith("oxf.fr.persistence.files.autosave = false\n")
+
+
+ROUTED = """
+"svc.persistence.provider.acme.*.data" = "orders"
+"svc.persistence.orders.datasource" = "disk2"
+"svc.persistence.orders.active" = false
+"svc.persistence.provider.acme.*.*.attachments" = "filesystem"
+"svc.persistence.filesystem.base-path" = "attachments"
+[datasource.disk2]
+data = "disk2"
+"""
+
+
+def test_a_route_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(ROUTED)
+    done = persistence("config", "route", "acme/order", "data", "--config", "own.toml", cwd=tmp_path)
+    assert done.stdout.splitlines() == [
+        'svc.persistence.provider.acme.order.data = "orders"',
+        "  provider of a form's definitions or data; in effect",
+        '  wins svc.persistence.provider.acme.*.data = "orders" (own.toml): it is the most literal from the left',
+        '  loses svc.persistence.provider.*.*.* = "files" (default): token 4 is *, where the winner has acme',
+        f"provider orders is a tree here, {tmp_path}/disk2 (the datasource disk2)",
+        "  not active: it is not asked where all providers are",
+        "  Svc-Datasource: disk2",
+        'svc.persistence.provider.acme.order.data.attachments = "filesystem"',
+        "  provider of the attachments of a form's data; in effect",
+        '  wins svc.persistence.provider.acme.*.*.attachments = "filesystem" (own.toml): nothing else matches',
+        "  left svc.persistence.provider.acme.*.data: no name goes on there with attachments or *",
+        f"attachments are below {tmp_path}/attachments",
+    ]
+    done = persistence("config", "route", "acme/order", "form", "--config", "own.toml", cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == [
+        f"provider files is a tree here, {tmp_path}/var/data (the default)",
+        "attachments of definitions are with it, whatever the properties say",
+    ]
+
+
+def test_a_route_of_what_is_no_form_is_wrong_usage(folder: Path) -> None:
+    for path in ("acme", "acme/order/1", "acme/"):
+        assert persistence("config", "route", path, "data", cwd=folder).returncode == 2
+    assert persistence("config", "route", "acme/order", "draft", cwd=folder).returncode == 2

@@ -1,0 +1,128 @@
+"""Where providers have their places: what cannot be is refused when the service starts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from persistence.dialect import SVC
+from persistence.errors import StartupError
+from persistence.model.addresses import Form
+from persistence.model.roots import Roots
+from persistence.places import check, elsewhere
+from persistence.properties.properties import Properties
+from persistence.settings import load
+from persistence.store.store import Store
+
+ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
+SPLIT = '"svc.persistence.provider.acme.*.data" = "a"\n"svc.persistence.a.datasource" = "disk2"'
+
+
+def properties(text: str) -> Properties:
+    return Properties.load(tomllib.loads(text), SVC.property_prefix)
+
+
+def refusal(text: str, roots: Roots = ROOTS) -> str:
+    with pytest.raises(StartupError) as error:
+        check(properties(text), roots)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        SPLIT,
+        '"svc.persistence.unused.datasource" = "disk3"',
+        '"svc.persistence.files.datasource" = "same"',
+        '"svc.persistence.provider.*.*.form.attachments" = "a"',
+    ],
+)
+def test_every_provider_that_forms_have_has_a_place(text: str) -> None:
+    check(properties(text), ROOTS)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            '"svc.persistence.files.datasource" = "disk3"',
+            "provider 'files' has the datasource 'disk3'; the settings have disk2, same",
+        ),
+        (
+            '"svc.persistence.provider.a.*.*.attachments" = "fs"',
+            "provider 'fs' keeps attachments: its base-path must be a directory, not ''",
+        ),
+        (
+            '"svc.persistence.provider.a.*.*.attachments" = "fs"\n"svc.persistence.fs.base-path" = "/x/{$name}"',
+            "provider 'fs' keeps attachments: its base-path must be a directory, not '/x/{$name}'",
+        ),
+        (
+            '"svc.persistence.provider.a.*.*.attachments" = "fs"\n"svc.persistence.fs.base-path" = "/srv/disk2/x"',
+            "the directory /srv/disk2/x lies within /srv/disk2: each tree needs one of its own",
+        ),
+    ],
+)
+def test_a_provider_without_its_place_is_refused(text: str, cause: str) -> None:
+    assert refusal(text) == cause
+
+
+def test_no_tree_lies_in_another() -> None:
+    nested = Roots("/srv/data", {"inner": "/srv/data/hr"})
+    assert refusal("", nested) == "the directory /srv/data/hr lies within /srv/data: each tree needs one of its own"
+    check(properties(""), Roots("/srv/data", {"beside": "/srv/data2"}))
+
+
+def test_roots_are_those_of_the_settings_each_once(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'data = "/srv/data"\n[datasource.disk2]\ndata = "/srv/disk2"\n[datasource.same]\ndata = "/srv/data/"\n'
+    )
+    roots = load(str(file), environment={}).settings.roots
+    assert list(roots) == ["/srv/data", "/srv/disk2"]
+    assert [roots.root(name) for name in ("", "disk2", "same", "none")] == [
+        "/srv/data",
+        "/srv/disk2",
+        "/srv/data",
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ('[datasource.a]\ndata = ""', "datasource = {'a': {'data': ''}} is not acceptable"),
+        ('[datasource.a]\nroot = "x"', "is not acceptable"),
+        ('[datasource]\na = "x"', "is not acceptable"),
+        ('[datasource."a b"]\ndata = "x"', "is not acceptable"),
+        ('datasource = "x"', "is not acceptable"),
+    ],
+)
+def test_datasources_that_are_none_are_refused(tmp_path: Path, text: str, cause: str) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(text)
+    with pytest.raises(StartupError) as error:
+        load(str(file), environment={})
+    assert cause in str(error.value)
+
+
+def test_datasources_are_set_in_the_file_only() -> None:
+    with pytest.raises(StartupError, match="datasource can only be set in the settings file"):
+        load(environment={"PERSISTENCE_DATASOURCE": "x"})
+
+
+def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "data"), str(tmp_path / "disk2")
+    roots = Roots(first, {"disk2": second})
+    for root in roots:
+        Store(root, lock_timeout=1)
+    for form in ("acme/order", "hr/leave"):
+        (tmp_path / "data" / form).mkdir(parents=True)
+    there = elsewhere(second, properties(SPLIT), roots)
+    assert [there.root(Form("acme", "order")), there.root(Form("hr", "leave"))] == [first, ""]
+    assert list(there.forms()) == [Form("acme", "order")]
+    here = elsewhere(first, properties(SPLIT), roots)
+    assert here.root(Form("acme", "order")) == "", "its data is not there"
+    assert list(here.forms()) == []
