@@ -22,6 +22,7 @@ from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
+from persistence.http.proxied import ProxiedParser, unknown_paths
 from persistence.http.publish import Publish
 from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
@@ -157,26 +158,30 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
 
     memory = memory_of(roots.default)
     own = {
-        root: wiring.of_tree(place, place_of, FORGETFUL if roots.named else memory) for root, place in places.items()
+        root: wiring.of_provider(place, place_of, FORGETFUL if roots.named else memory)
+        for root, place in places.items()
     }
     public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), memory)
     named = {name: own[root] for name, root in roots.named.items()}
-    faces: tuple[tuple[str, str, ServicesOf], ...] = (
-        ("public", PUBLIC_PREFIX, lambda: public),
-        ("provider", "", Datasources(dialect.header("Datasource"), own[roots.default], named)),
-    )
     parser = RequestParser(dialect)
+    proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
+    faces: tuple[tuple[str, str, ServicesOf, RequestParser], ...] = (
+        ("public", PUBLIC_PREFIX, lambda: public, parser),
+        ("provider", "", Datasources(dialect.header("Datasource"), own[roots.default], named), proxied),
+    )
     contents = Contents(trees[roots.default].store, settings.accel_redirect)
     headers = ResponseHeaders(header_names(dialect))
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
-    for name, prefix, services in faces:
-        crud = Crud(services, dialect, parser, headers, contents, settings.max_body)
+    for name, prefix, services, of_resources in faces:
+        crud = Crud(services, dialect, of_resources, headers, contents, settings.max_body)
         app.register_blueprint(crud.blueprint(name, prefix))
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
         app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
         app.register_blueprint(Reindex(services, parser).blueprint(f"{name}-reindex", prefix))
+    if dialect.has_proxy:
+        app.register_blueprint(unknown_paths())
     app.register_blueprint(Publish(public.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(public.attachments, parser).blueprint())
     app.register_blueprint(health.blueprint([tree.store for tree in trees.values()], min_free=settings.min_free))

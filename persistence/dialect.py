@@ -15,7 +15,8 @@ class Dialect:
     """One column of the table of differences.
 
     ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With
-    ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt.
+    ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt. With
+    ``has_proxy`` the provider face is called by the proxy of a runtime, which has decided already (spec crud 11).
     """
 
     name: str
@@ -25,6 +26,7 @@ class Dialect:
     flat_view_prefix: str
     deleted_read_status: int
     requires_version: bool
+    has_proxy: bool
 
     def header(self, name: str) -> str:
         """The name on the wire of a header of the service, such as ``Svc-Operations``."""
@@ -43,6 +45,7 @@ SVC = Dialect(
     flat_view_prefix="svc_f_",
     deleted_read_status=404,
     requires_version=False,
+    has_proxy=False,
 )
 ORBEON = Dialect(
     name="orbeon",
@@ -52,5 +55,6 @@ ORBEON = Dialect(
     flat_view_prefix="orbeon_f_",
     deleted_read_status=410,
     requires_version=True,
+    has_proxy=True,
 )
 DIALECTS = {dialect.name: dialect for dialect in (SVC, ORBEON)}

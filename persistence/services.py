@@ -24,9 +24,11 @@ from persistence.service.catalog import Catalog
 from persistence.service.controls import Controls
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
 from persistence.service.reindexing import Reindexing
+from persistence.service.resources import DefinitionResources, DocumentResources
 from persistence.service.rights import Rights
 from persistence.service.routed import RoutedIndex, RoutedReindexing, RoutedTables
 from persistence.service.searching import Searching
@@ -78,6 +80,10 @@ def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Prop
     return Place(store, index, flat, Reindexing(store, index, flat))
 
 
+_Face = Callable[[Definitions, Documents], tuple[DefinitionResources, DocumentResources]]
+"""The resources as a face has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """What services have in common, wherever forms are; ``admins`` administer forms."""
@@ -99,29 +105,45 @@ class Wiring:
             RoutedTables(lambda form: of_data(form).flat),
             RoutedReindexing(lambda form: of_data(form).reindexing, lambda: reindexed(self.properties, place_of)),
         )
-        return self._wired(place, storage, Catalog(storage, memory))
+        return self._wired(place, storage, Catalog(storage, memory), _as_they_are)
 
     def of_tree(self, place: Place, place_of: PlaceOf, memory: Memory = FORGETFUL) -> Services:
         """The services of one place, wherever the properties say that forms are."""
-        seen = RoutedStorage(beside(place.storage, self.properties, lambda provider: place_of(provider).storage))
-        return self._wired(place, seen, Catalog(seen, memory))
+        return self._of_place(place, place_of, memory, _as_they_are)
 
-    def _wired(self, place: Place, seen: Storage, catalog: Catalog) -> Services:
+    def of_provider(self, place: Place, place_of: PlaceOf, memory: Memory = FORGETFUL) -> Services:
+        """The same as the provider face has them: in some dialects for the proxy of a runtime (spec crud 11)."""
+        return self._of_place(place, place_of, memory, _behind_proxy if self.dialect.has_proxy else _as_they_are)
+
+    def _of_place(self, place: Place, place_of: PlaceOf, memory: Memory, face: _Face) -> Services:
+        seen = RoutedStorage(beside(place.storage, self.properties, lambda provider: place_of(provider).storage))
+        return self._wired(place, seen, Catalog(seen, memory), face)
+
+    def _wired(self, place: Place, seen: Storage, catalog: Catalog, face: _Face) -> Services:
         """The services of a place, where data is ``seen`` with the definitions that hold for it."""
         dialect, properties = self.dialect, self.properties
         rights = Rights(catalog, properties)
         singletons = Singletons(seen, catalog, properties, rights, place.index)
         definitions = Definitions(place.storage, properties, place.flat)
         documents = Documents(seen, dialect, properties, Access(seen, rights), singletons, place.index)
+        resources = face(definitions, documents)
         return Services(
-            definitions=definitions,
-            documents=documents,
+            definitions=resources[0],
+            documents=resources[1],
             publishing=Publishing(place.storage, dialect, documents, definitions),
             attachments=Attachments(documents, Controls(seen), properties),
             forms=PublishedForms(catalog, self.admins, rights),
             searching=Searching(place.index, catalog, properties, rights, dialect),
             reindexing=place.reindexing,
         )
+
+
+def _as_they_are(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
+    return definitions, documents
+
+
+def _behind_proxy(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
+    return ProvidedDefinitions(definitions), ProvidedDocuments(documents)
 
 
 def memory_of(root: str) -> Memory:

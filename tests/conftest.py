@@ -1,10 +1,13 @@
-"""Fixtures that every suite shares: a real service in both dialects and through both faces."""
+"""Fixtures that every suite shares: a real service in both dialects, through the faces that behave alike."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,19 +22,29 @@ def _no_settings_from_outside() -> None:
         del os.environ[name]
 
 
-@pytest.fixture(scope="session", params=["svc", "orbeon"])
-def dialect_service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+@pytest.fixture(scope="session")
+def in_dialect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Service]]:
     """One service in each dialect, shared by the tests of a process."""
-    directory = tmp_path_factory.mktemp(f"service-{request.param}")
-    with running(directory, dialect=request.param, env={"PERSISTENCE_MAX_BODY": str(8 << 20)}) as service:
-        yield service
+    with ExitStack() as stack:
+
+        @cache
+        def started(dialect: str) -> Service:
+            directory = tmp_path_factory.mktemp(f"service-{dialect}")
+            return stack.enter_context(running(directory, dialect=dialect, env={"PERSISTENCE_MAX_BODY": str(8 << 20)}))
+
+        yield started
 
 
-@pytest.fixture(params=[PROVIDER, PUBLIC], ids=["provider", "public"])
-def service(request: pytest.FixtureRequest, dialect_service: Service) -> Service:
-    """The service of each dialect through each face."""
-    dialect_service.face = request.param
-    return dialect_service
+@pytest.fixture(
+    params=[("svc", PROVIDER), ("svc", PUBLIC), ("orbeon", PUBLIC)], ids=["svc-provider", "svc-public", "orbeon-public"]
+)
+def service(request: pytest.FixtureRequest, in_dialect: Callable[[str], Service]) -> Service:
+    """The service of each dialect through each face that behaves as the public one.
+
+    Orbeon's provider face has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
+    """
+    dialect, face = request.param
+    return replace(in_dialect(dialect), face=face)
 
 
 @pytest.fixture(scope="session")

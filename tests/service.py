@@ -50,7 +50,7 @@ class Service:
     log: Path
     process: subprocess.Popen[bytes]
     dialect: str = "svc"
-    face: str = PROVIDER
+    face: str = PUBLIC
     timeout: float = 30.0
     extra: dict[str, str] = field(default_factory=dict)
     source: str = ""

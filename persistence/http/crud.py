@@ -17,11 +17,12 @@ from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.service.migrating import migrated, target_of
+from persistence.service.migrating import migrated
 from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
 
-_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+METHODS = ("GET", "HEAD", "PUT", "DELETE")
+"""The methods of resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ class Crud:
         """The routes below ``prefix``."""
         blueprint = Blueprint(name, __name__, url_prefix=prefix)
         routes: tuple[tuple[str, str, Callable[..., Response], tuple[str, ...]], ...] = (
-            ("definition", "form/<name>", self.definition, _METHODS),
-            ("data", "data/<document>/<name>", partial(self.document, Collection.DATA), _METHODS),
-            ("draft", "draft/<document>/<name>", partial(self.document, Collection.DRAFT), _METHODS),
+            ("definition", "form/<name>", self.definition, METHODS),
+            ("data", "data/<document>/<name>", partial(self.document, Collection.DATA), METHODS),
+            ("draft", "draft/<document>/<name>", partial(self.document, Collection.DRAFT), METHODS),
             ("all_data", "data/", self.delete_all, ("DELETE",)),
         )
         for endpoint, rest, view, methods in routes:
@@ -64,7 +65,7 @@ class Crud:
             return self._written(self.services().definitions.write(target, name, put, body))
         if request.method == "DELETE":
             return self._removed(self.services().definitions.delete(target, name, self.parser.delete(request)))
-        data_format = _data_format(request) if name == FORM_XHTML else None
+        data_format = self.parser.definition_format(request) if name == FORM_XHTML else None
         return self._read(
             request, self.services().definitions.read(target, name, self.parser.get(request)), data_format
         )
@@ -80,9 +81,8 @@ class Crud:
         if request.method == "DELETE":
             return self._removed(self.services().documents.delete(address, self.parser.delete(request)))
         is_definition = address.is_main and self.dialect.is_designer(address.form)
-        data_format = _data_format(request) if is_definition else None
-        word = request.args.get("nonrelevant") if request.query_string else None
-        only_relevant = is_removed(word, address, self.dialect)
+        data_format = self.parser.definition_format(request) if is_definition else None
+        only_relevant = is_removed(self.parser.nonrelevant(request), address, self.dialect)
         read = self.services().documents.read(address, self.parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
 
@@ -112,12 +112,6 @@ class Crud:
 
     def _removed(self, removed: Removed) -> Response:
         return empty(HTTPStatus.NO_CONTENT, self.headers.of_removal(removed))
-
-
-def _data_format(request: Request) -> str | None:
-    """The format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
-    word = request.args.get("form-definition-format-version") if request.query_string else None
-    return target_of(word) if request.method == "GET" else word or None
 
 
 def _request() -> Request:

@@ -16,6 +16,7 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
+from persistence.service.migrating import target_of
 from persistence.service.requests import Delete, Get, Put
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class RequestParser:
         self._refuse_purge(request)
         return Get(
             version=self._version(environ),
-            instant=_instant(request.args.get("last-modified-time")),
+            instant=instant_of(request.args.get("last-modified-time"), "last-modified-time"),
             content=is_get,
             user=self.user(request),
             data_format=request.args.get("data-format-version"),
@@ -70,6 +71,15 @@ class RequestParser:
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
             user=self.user(request),
         )
+
+    def definition_format(self, request: Request) -> str | None:
+        """The format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
+        word = request.args.get("form-definition-format-version") if request.query_string else None
+        return target_of(word) if request.method == "GET" else word or None
+
+    def nonrelevant(self, request: Request) -> str | None:
+        """What is said about data that is not relevant (spec forms 3.1)."""
+        return request.args.get("nonrelevant") if request.query_string else None
 
     def _version(self, environ: WSGIEnvironment) -> VersionRequest:
         return versions.parse(
@@ -132,15 +142,18 @@ def _flag(value: str | None, name: str) -> bool | None:
     return value == "true"
 
 
-def _instant(value: str | None) -> Instant | None:
+def instant_of(value: str | None, name: str) -> Instant | None:
+    """An instant; ``None`` where nothing, or only blanks, was sent. ``name`` is the error's word for it.
+
+    Raises:
+        BadRequestError: it is none.
+    """
     if not value or not value.strip():
         return None
     try:
         return parse_instant(value.strip())
     except (ValueError, OverflowError) as error:
-        raise BadRequestError(
-            f"last-modified-time must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}"
-        ) from error
+        raise BadRequestError(f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}") from error
 
 
 def _client_hash(algorithm: str | None, value: str | None) -> ClientHash | None:

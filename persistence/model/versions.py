@@ -109,6 +109,17 @@ def number_only(asked: VersionRequest, what: str) -> int | None:
     return asked.number
 
 
+def must_be_sent(number: int | None, what: object) -> int:
+    """The number of a request that comes from a proxy, which always knows it (spec crud 11).
+
+    Raises:
+        VersionError: none was sent.
+    """
+    if number is None:
+        raise VersionError(f"the form definition version of {what} must be sent")
+    return number
+
+
 def only_first(asked: VersionRequest) -> VersionRequest:
     """What a request asks for where a form has one version only (spec crud 5.5).
 

@@ -27,7 +27,7 @@ from persistence.properties.properties import Properties
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
-from persistence.service.rules import Received, check_precondition, grave_of, living, must_live, next_revision
+from persistence.service.rules import Received, check_precondition, grave_over, living, must_live, next_revision
 from persistence.store.reading import Found
 from persistence.store.storage import Incoming, Readable, Storage, Writing
 
@@ -129,15 +129,19 @@ class Definitions:
         return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10)."""
+        """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
+
+        What a proxy has found need not be there.
+        """
         asked = self._asked(form, delete.version)
         with self._store.writing(DefinitionAddress(form, 1, name)) as writer:
             version = versions.to_read(asked, self._latest_if_needed(form, asked))
             address = DefinitionAddress(form, version, name)
-            own = must_live(writer.current(address), address)
-            check_precondition(delete.precondition, address, own)
-            grave = grave_of(own, delete.user)
-            grave = writer.bury(address, grave, over=own)
+            own = writer.current(address)
+            if delete.origin is None:
+                must_live(own, address)
+            check_precondition(delete.precondition, address, living(own))
+            grave = writer.bury(address, grave_over(own, version, delete), over=own)
         if name == FORM_XHTML:
             self._flat.drop(form, version)
         return Removed(address, version, grave, None)

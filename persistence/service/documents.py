@@ -68,14 +68,8 @@ class Documents:
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision with its headers, and its content open if asked for."""
-        number = self._admitted(address, get.version, get.data_format if get.content else None)
-        if get.instant is None:
-            found = self.store.read(address, content=get.content)
-        else:
-            found = self.store.read_revision(address, get.instant, content=get.content)
-            if found is None:
-                raise NotFoundError(f"{address} has no revision of {get.instant}")
-        found = must_live(found, address)
+        number = self.admitted(address, get.version, get.data_format if get.content else None)
+        found = self.revision(address, get)
         try:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
@@ -89,11 +83,18 @@ class Documents:
             raise
         return Read(address, found, operations)
 
+    def revision(self, address: DocumentAddress, get: Get) -> Found:
+        """The living revision that a GET selects, its content open if asked for."""
+        if get.instant is None:
+            return must_live(self.store.read(address, content=get.content), address)
+        found = self.store.read_revision(address, get.instant, content=get.content)
+        if found is None:
+            raise NotFoundError(f"{address} has no revision of {get.instant}")
+        return must_live(found, address)
+
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
-        number = self._admitted(address, put.version, put.data_format)
-        if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
-            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+        number = self.admitted_to_write(address, put)
         version, _ = self._check(address, put, number, self._see(address, self.store.read(address, content=False)))
         checking = self.checks.checking(address.form, version) if address.is_main else None
         receipt = receiving(self.store, address, put.content_type, chunks, checking)
@@ -110,7 +111,7 @@ class Documents:
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
-        number = self._admitted(address, delete.version, None)
+        number = self.admitted(address, delete.version, None)
         with self.store.writing(address) as writer:
             current = writer.current(address)
             if current is not None and self._is_half_deleted(address, current.sidecar):
@@ -191,7 +192,7 @@ class Documents:
         main = None if address.is_main else living(self.store.read(address.main, content=False))
         return _Seen(own, main)
 
-    def _admitted(self, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int | None:
+    def admitted(self, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int | None:
         """The version number a request names, after what can be refused without looking at the document."""
         configured = self.properties.of(address.form)
         if address.is_draft and not configured.has_drafts:
@@ -199,6 +200,13 @@ class Documents:
             raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
         check_data_format(data_format, configured.data_format)
         return _number(configured, asked, "form data")
+
+    def admitted_to_write(self, address: DocumentAddress, put: Put) -> int | None:
+        """The same of a PUT: the designer's data has one version only (spec crud 5.4)."""
+        number = self.admitted(address, put.version, put.data_format)
+        if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
+            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+        return number
 
     def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> tuple[int, Operations]:
         """The version to store and what the user may do; refuses what does not fit what is stored (4.2, PUT 3 to 5)."""

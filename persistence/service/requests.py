@@ -12,6 +12,17 @@ from persistence.model.versions import ABSENT, VersionRequest
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """When a resource was created and whose it is, as a proxy says that has looked (spec crud 11).
+
+    Without ``created`` the proxy has found nothing: it is being created now.
+    """
+
+    created: Instant | None
+    owner: User
+
+
+@dataclass(frozen=True, slots=True)
 class Get:
     """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8)."""
 
@@ -26,7 +37,8 @@ class Get:
 class Put:
     """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
 
-    ``flat_view`` asks for flat views of a definition (spec search 7.1).
+    ``flat_view`` asks for flat views of a definition (spec search 7.1). Only a proxy says the ``origin``, and that the
+    form ``is_singleton``.
     """
 
     version: VersionRequest = ABSENT
@@ -39,12 +51,15 @@ class Put:
     source: str | None = None
     client_hash: ClientHash | None = None
     flat_view: bool = False
+    origin: Origin | None = None
+    is_singleton: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A DELETE of one resource, or of all data of a form."""
+    """A DELETE of one resource, or of all data of a form. Only a proxy says the ``origin``."""
 
     version: VersionRequest = ABSENT
     precondition: Precondition = NO_PRECONDITION
     user: User = ANONYMOUS
+    origin: Origin | None = None

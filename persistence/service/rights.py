@@ -13,6 +13,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
+from persistence.service.rules import owner_of
 
 
 class Rights:
@@ -54,8 +55,3 @@ class Rights:
 
 def _in_force(configured: FormProperties, own: Permissions | None) -> Permissions | None:
     return configured.permissions if own is None else own
-
-
-def owner_of(document: Sidecar) -> User:
-    """The creator of a document, as far as permissions are concerned."""
-    return User(name=document.creator, group=document.group, organization=document.organization)

@@ -10,9 +10,9 @@ from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.instants import next_after
 from persistence.model.metadata import FormMetadata
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
-from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
-from persistence.service.requests import Put
+from persistence.service.requests import Delete, Origin, Put
 from persistence.store.reading import Found
 
 RAW = "raw"
@@ -86,24 +86,30 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
-    ``owner`` becomes the owner (spec crud 4.4). The stage is never inherited.
+    ``owner`` becomes the owner (spec crud 4.4). What a proxy says of them wins. The stage is never inherited.
+
+    Raises:
+        BadRequestError: a proxy says that the resource was created in the future.
     """
     modified = next_after(over.sidecar.modified if over is not None else None)
-    kept = living(over)
+    origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)
+    created = origin.created or modified
+    if created > modified:
+        raise BadRequestError(f"a resource cannot have been created at {created}, which is yet to come")
     return Sidecar(
         schema=SCHEMA,
         id=received.id,
         version=version,
         modified=modified,
-        created=kept.sidecar.created if kept else modified,
+        created=created,
         size=received.size,
         digest=received.digest,
         content_type=received.content_type,
         valid=put.valid,
         stage=put.stage,
-        creator=kept.sidecar.creator if kept else owner.name,
-        group=kept.sidecar.group if kept else owner.group,
-        organization=kept.sidecar.organization if kept else owner.organization,
+        creator=origin.owner.name,
+        group=origin.owner.group,
+        organization=origin.owner.organization,
         modifier=put.user.name,
         source=put.source,
         client_hash=put.client_hash,
@@ -114,3 +120,32 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
 def grave_of(found: Found, user: User) -> Sidecar:
     """The tombstone that a DELETE by a user leaves of a revision."""
     return tombstone(found.sidecar, modified=next_after(found.sidecar.modified), modifier=user.name)
+
+
+def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:
+    """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
+    if found is not None:
+        return grave_of(found, delete.user)
+    modified = next_after(None)
+    origin = delete.origin or Origin(None, delete.user)
+    return Sidecar(
+        schema=SCHEMA,
+        id=fresh_id(),
+        version=version,
+        modified=modified,
+        created=min(origin.created or modified, modified),
+        size=0,
+        creator=origin.owner.name,
+        group=origin.owner.group,
+        modifier=delete.user.name,
+        deleted=True,
+    )
+
+
+def owner_of(document: Sidecar) -> User:
+    """The creator of a document, as far as permissions are concerned."""
+    return User(name=document.creator, group=document.group, organization=document.organization)
+
+
+def _stored_origin(found: Found | None) -> Origin | None:
+    return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from persistence.service.attachments import Attachments
-from persistence.service.definitions import Definitions
-from persistence.service.documents import Documents
 from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
 from persistence.service.reindexing import Reindexes
+from persistence.service.resources import DefinitionResources, DocumentResources
 from persistence.service.searching import Searching
 
 
@@ -17,8 +16,8 @@ from persistence.service.searching import Searching
 class Services:
     """What answers requests."""
 
-    definitions: Definitions
-    documents: Documents
+    definitions: DefinitionResources
+    documents: DocumentResources
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms

@@ -15,7 +15,8 @@ from persistence.model.search import NOTHING, Drafts, Query, Scope, Sight, Which
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
-from persistence.service.rights import Rights, owner_of
+from persistence.service.rights import Rights
+from persistence.service.rules import owner_of
 from persistence.service.searching import Index
 from persistence.store.storage import Storage
 
@@ -44,9 +45,19 @@ class Singletons:
         if not (is_counted and self._is_singleton(address.form, version)):
             yield
             return
-        with self.store.creating(address.form):
-            if self._has_document(address.form, version, user):
-                raise ConflictError(f"{address.form} version {version} has only one document, and it exists already")
+        with self.the_one(address.form, version, user):
+            yield
+
+    @contextmanager
+    def the_one(self, form: Form, version: int, user: User) -> Iterator[None]:
+        """Let the creation of the only document of a form go on in the block, and of no other meanwhile.
+
+        Raises:
+            ConflictError: the user's one document is there already.
+        """
+        with self.store.creating(form):
+            if self._has_document(form, version, user):
+                raise ConflictError(f"{form} version {version} has only one document, and it exists already")
             yield
 
     def _is_singleton(self, form: Form, version: int) -> bool:

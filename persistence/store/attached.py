@@ -106,8 +106,8 @@ class _Writer:
         with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
             return _described(self._writer.commit(address, record, nothing, over=over))
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> Sidecar:
-        if not _is_attachment(address):
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+        if not _is_attachment(address) or over is None:
             return self._writer.bury(address, tombstone, over=over)
         with self._bodies.removing(address, over.sidecar):
             return self._writer.bury(address, tombstone, over=over)

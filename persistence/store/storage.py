@@ -91,8 +91,11 @@ class Writing(Protocol):
         was asked for, where the storage has its own ids and instants.
         """
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> Sidecar:
-        """Replace the stored revision by a tombstone, and return the one that is stored."""
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+        """Replace the stored revision by a tombstone, and return the one that is stored.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
 
     def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
         """Remove one file without a trace: an attachment of a draft."""

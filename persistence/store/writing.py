@@ -67,15 +67,22 @@ class Writer:
             files.rename(pending, place.content)
         return sidecar
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found) -> Sidecar:
-        """Replace the stored revision by a tombstone; the content moves into the history, if there is one."""
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+        """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
         place = self._layout.place(address)
         self._tell(address)
+        if over is None:
+            self._directories.make(place.directory)
         try:
-            kept = address.keeps_history and keep(place, over.sidecar)
+            if over is None:
+                self._set_aside(place)
+            kept = address.keeps_history and over is not None and keep(place, over.sidecar)
             with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
                 files.sync(prepared)
-            self._settle(place, kept=kept, known=True)
+            self._settle(place, kept=kept, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
             self._discard(place)
