@@ -64,7 +64,7 @@ def _organization(owner: str | None, user: User) -> tuple[str, ...]:
 def unknown_paths() -> Blueprint:
     """What is no path of a resource: 400 for every method that resources have, so that all others stay 405."""
     blueprint = Blueprint("unknown", __name__, url_prefix="/crud")
-    for rule in ("/", "/<path:rest>"):
+    for rule in ("", "/", "/<path:rest>"):
         blueprint.add_url_rule(rule, view_func=_unknown, methods=METHODS, provide_automatic_options=False)
     return blueprint
 

@@ -94,7 +94,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
     modified = next_after(over.sidecar.modified if over is not None else None)
     origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)
     created = origin.created or modified
-    if created > modified:
+    if put.origin is not None and created > modified:
         raise BadRequestError(f"a resource cannot have been created at {created}, which is yet to come")
     return Sidecar(
         schema=SCHEMA,

@@ -1,0 +1,413 @@
+"""The provider face in dialect orbeon, rule by rule as spec crud 11 has them: a proxy has decided before it calls."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.published import definition
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+CREATED = "2024-05-06T07:08:09.010Z"
+EXISTING = {"Created_Existing": CREATED, "Username_Existing": "eve", "Group_Existing": "founders"}
+OWNERS_ONLY = definition(
+    '<permissions><permission operations="create read update delete"><owner/></permission></permissions>'
+)
+RESOURCES = ("form/form.xhtml", "form/a.bin", "data/D/data.xml", "data/D/a.bin", "draft/D/data.xml", "draft/D/a.bin")
+
+
+@pytest.fixture
+def provider(in_dialect: Callable[[str], Service]) -> Service:
+    return replace(in_dialect("orbeon"), face=PROVIDER)
+
+
+def sidecar(service: Service, path: str) -> dict[str, object]:
+    return json.loads((service.data / f"{path}.json").read_text())
+
+
+def modified(answer: Answer) -> str:
+    """The instant of an answer, which must say it in both formats."""
+    assert answer["Last-Modified"]
+    return str(answer["Orbeon-Last-Modified"])
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_a_write_without_a_version_is_refused(provider: Service, form: str, resource: str) -> None:
+    """Version header: PUT/DELETE of any resource without it is 400; there is no next version behind a proxy."""
+    provider.put(f"{form}/{resource}", Form_Definition_Version=1)
+    for version in ({}, {"Form_Definition_Version": "next"}, {"For_Document_Id": "D"}):
+        for method, body in (("PUT", b"<d/>"), ("DELETE", None)):
+            answer = provider.ask(method, f"{form}/{resource}", body, **version)
+            assert (answer.status, answer.body.count(b"\n")) == (400, 1)
+    assert provider.get(f"{form}/{resource}", Form_Definition_Version=1).status == 200
+
+
+def test_the_version_of_the_designers_data_must_be_sent_too(provider: Service, form: str) -> None:
+    """The same; seed, Versioning 5: and it is 1."""
+    path = f"orbeon/builder/data/{form.partition('/')[0]}/data.xml"
+    assert provider.put(path).status == 400
+    assert provider.put(path, Form_Definition_Version=2).status == 400
+    assert provider.put(path, Form_Definition_Version=1).status == 201
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_reading_a_form_needs_its_version(provider: Service, form: str, method: str) -> None:
+    """Version header: GET/HEAD of a form without it is 400; the document that was asked about decides nothing here."""
+    provider.put(f"{form}/form/form.xhtml", b"<a/>", Form_Definition_Version=1)
+    provider.put(f"{form}/form/form.xhtml", b"<bb/>", Form_Definition_Version=2)
+    provider.put(f"{form}/data/D/data.xml", Form_Definition_Version=2)
+    path = f"{form}/form/form.xhtml"
+    assert provider.ask(method, path).status == 400
+    assert provider.ask(method, path, For_Document_Id="D").status == 400
+    assert provider.ask(method, path, Form_Definition_Version="next").status == 400
+    answer = provider.ask(method, path, For_Document_Id="D", Form_Definition_Version=1)
+    assert (answer.status, answer["Content-Length"], answer["Orbeon-Form-Definition-Version"]) == (200, "4", "1")
+    assert provider.ask(method, path, Form_Definition_Version=3).status == 404
+
+
+@pytest.mark.parametrize("version", [{}, {"Form_Definition_Version": 2}, {"Form_Definition_Version": "next"}])
+def test_reading_data_ignores_the_version(provider: Service, form: str, version: dict[str, object]) -> None:
+    """Version header: ignored on GET/HEAD of data; the answer says the stored one."""
+    provider.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
+    for method in ("GET", "HEAD"):
+        answer = provider.ask(method, f"{form}/data/D/data.xml", **version)
+        assert (answer.status, answer["Orbeon-Form-Definition-Version"]) == (200, "1")
+
+
+def test_a_version_that_is_not_the_documents_is_refused(provider: Service, form: str) -> None:
+    """Seed, Versioning 2: custom implementations do the same as the built-in one, 400, whatever the proxy has found."""
+    path = f"{form}/data/D/data.xml"
+    provider.put(path, b"<d>1</d>", Form_Definition_Version=1)
+    assert provider.put(path, Form_Definition_Version=2, **EXISTING).status == 400
+    assert provider.put(path, Form_Definition_Version=2).status == 400
+    assert provider.put(f"{form}/data/D/a.bin", b"x", Form_Definition_Version=2).status == 400
+    assert provider.delete(path, Form_Definition_Version=2, **EXISTING).status == 400
+    assert provider.get(path).body == b"<d>1</d>"
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_existing_metadata_is_carried_over(provider: Service, form: str, resource: str) -> None:
+    """Existing metadata: creation instant and owner are those of the headers, and the PUT is 204."""
+    path = f"{form}/{resource}"
+    assert provider.put(path, Form_Definition_Version=1, Username="lea", Group="staff").status == 201
+    put = provider.put(path, Form_Definition_Version=1, Username="bob", Group="clerks", **EXISTING)
+    assert (put.status, put.body) == (204, b"")
+    got = provider.get(path, Form_Definition_Version=1)
+    owner = (None, None) if resource.startswith("form") else ("eve", "founders")
+    assert got["Orbeon-Created"] == CREATED
+    assert got["Created"] == "Mon, 06 May 2024 07:08:09 GMT"
+    assert (got["Orbeon-Username"], got["Orbeon-Group"]) == owner
+    assert got["Orbeon-Last-Modified-By-Username"] == "bob"
+    assert modified(got) == modified(put)
+
+
+def test_owners_that_the_headers_leave_out_are_the_current_user(provider: Service, form: str) -> None:
+    """Existing metadata: fall back to the current user per field."""
+    path, user = f"{form}/data/D/data.xml", {"Username": "bob", "Group": "clerks"}
+    provider.put(path, Form_Definition_Version=1)
+    for existing, owner in (({}, ("bob", "clerks")), ({"Username_Existing": "eve"}, ("eve", "clerks"))):
+        provider.put(path, Form_Definition_Version=1, Created_Existing=CREATED, **user, **existing)
+        got = provider.get(path)
+        assert (got["Orbeon-Username"], got["Orbeon-Group"]) == owner
+
+
+def test_the_organization_of_an_existing_owner_stays(provider: Service, form: str) -> None:
+    """The proxy has no header for it; what is stored of the same owner knows it."""
+    path = f"{form}/data/D/data.xml"
+    lea = '{"username":"lea","groups":["staff"],"organizations":[["acme","unit"]]}'
+    bob = '{"username":"bob","organizations":[["other"]]}'
+    provider.put(path, Form_Definition_Version=1, Credentials=lea)
+    existing = {"Created_Existing": CREATED, "Group_Existing": "staff"}
+    provider.put(path, Form_Definition_Version=1, Credentials=bob, Username_Existing="lea", **existing)
+    assert provider.get(path).headers.get_all("Orbeon-Organization") == ["acme", "unit"]
+    provider.put(path, Form_Definition_Version=1, Credentials=bob, Username_Existing="eve", **existing)
+    assert provider.get(path)["Orbeon-Organization"] is None
+
+
+def test_existence_is_decided_by_the_headers_alone(provider: Service, form: str) -> None:
+    """Existing-ness on PUT: 204 over nothing, 201 over what is there, which is then a new creation."""
+    path = f"{form}/data/D/data.xml"
+    assert provider.put(path, b"<d>1</d>", Form_Definition_Version=1, Username="lea", **EXISTING).status == 204
+    assert provider.get(path)["Orbeon-Created"] == CREATED
+    again = provider.put(path, b"<d>2</d>", Form_Definition_Version=1, Username="lea")
+    got = provider.get(path)
+    assert (again.status, got["Orbeon-Username"], got["Orbeon-Created"]) == (201, "lea", modified(again))
+
+
+def test_nothing_is_lost_where_the_headers_are_wrong(provider: Service, form: str) -> None:
+    """Two creations at once: the proxy has found nothing for either, and what the first stored is in the history."""
+    path = f"{form}/data/D/data.xml"
+    first = provider.put(path, b"<d>1</d>", Form_Definition_Version=1, Username="lea")
+    assert provider.put(path, b"<d>2</d>", Form_Definition_Version=1, Username="bob").status == 201
+    old = provider.get(f"{path}?last-modified-time={modified(first)}")
+    assert (old.body, old["Orbeon-Username"]) == (b"<d>1</d>", "lea")
+
+
+@pytest.mark.parametrize("created", ["yesterday", "2024-05-06", "9999-12-31T23:59:59.999Z"])
+def test_a_creation_that_cannot_be_is_refused(provider: Service, form: str, created: str) -> None:
+    """Existing metadata that no HEAD of this service can have said."""
+    path = f"{form}/data/D/data.xml"
+    answer = provider.put(path, Form_Definition_Version=1, Created_Existing=created)
+    assert (answer.status, answer.body.count(b"\n")) == (400, 1)
+    assert provider.get(path).status == 404
+
+
+@pytest.mark.parametrize("resource", ["form/form.xhtml", "form/a.bin", "data/D/data.xml", "data/D/a.bin"])
+@pytest.mark.parametrize("before", ["stored", "deleted", "nothing"])
+def test_delete_always_leaves_a_tombstone(provider: Service, form: str, resource: str, before: str) -> None:
+    """DELETE: a tombstone and 204, because the proxy has looked; both modification headers, and the version's echo."""
+    path = f"{form}/{resource}"
+    if before != "nothing":
+        provider.put(path, Form_Definition_Version=3, Username="lea")
+    if before == "deleted":
+        provider.delete(path, Form_Definition_Version=3)
+    gone = provider.delete(path, Form_Definition_Version=3, Username="bob", **EXISTING)
+    assert (gone.status, gone.body, gone["Orbeon-Form-Definition-Version"]) == (204, b"", "3")
+    assert modified(gone)
+    assert provider.get(path, Form_Definition_Version=3).status == 410
+    assert provider.head(path, Form_Definition_Version=3).status == 410
+    stored = sidecar(provider, f"{form}/{resource}".replace("/form/form/", "/form/form/3/"))
+    assert (stored["deleted"], stored["modifier"], stored["version"]) == (True, "bob", 3)
+    assert provider.put(path, Form_Definition_Version=3).status == 201
+
+
+def test_delete_keeps_creation_and_owner_of_what_it_buries(provider: Service, form: str) -> None:
+    """Spec crud 4.4: what is stored is known better than the headers; of nothing, only they know it."""
+    path = f"{form}/data/{{}}/data.xml"
+    created = provider.put(path.format("A"), Form_Definition_Version=1, Username="lea")
+    for name in "AB":
+        provider.delete(path.format(name), Form_Definition_Version=1, Username="bob", **EXISTING)
+    graves = [sidecar(provider, path.format(name)) for name in "AB"]
+    assert [(grave["creator"], grave["created"]) for grave in graves] == [("lea", modified(created)), ("eve", CREATED)]
+
+
+def test_a_draft_leaves_no_tombstone(provider: Service, form: str) -> None:
+    """DELETE, but for drafts: 204 without a date, and 404 from then on, also of its attachments."""
+    base = f"{form}/draft/D"
+    for name in ("data.xml", "a.bin", "b.bin"):
+        provider.put(f"{base}/{name}", Form_Definition_Version=1)
+    gone = provider.delete(f"{base}/b.bin", Form_Definition_Version=1)
+    assert (gone.status, gone["Orbeon-Last-Modified"], gone["ETag"]) == (204, None, None)
+    assert provider.get(f"{base}/b.bin").status == 404
+    assert provider.get(f"{base}/a.bin").status == 200
+    for _ in range(2):
+        gone = provider.delete(f"{base}/data.xml", Form_Definition_Version=1)
+        assert (gone.status, gone["Orbeon-Form-Definition-Version"], gone["Last-Modified"]) == (204, "1", None)
+        assert [provider.get(f"{base}/{name}").status for name in ("data.xml", "a.bin")] == [404, 404]
+    assert provider.delete(f"{base}/a.bin", Form_Definition_Version=1).status == 204
+    assert not (provider.data / base).exists()
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_saving_and_deleting_erase_the_draft(provider: Service, form: str, method: str) -> None:
+    """Must: the draft erasure rule of spec crud 4.11, which only the provider can obey."""
+    for path in ("data/D/data.xml", "draft/D/a.bin", "draft/D/data.xml"):
+        provider.put(f"{form}/{path}", Form_Definition_Version=1)
+    body = b"<d/>" if method == "PUT" else None
+    answer = provider.ask(method, f"{form}/data/D/data.xml", body, Form_Definition_Version=1, **EXISTING)
+    assert answer.status == 204
+    assert [provider.get(f"{form}/draft/D/{name}").status for name in ("data.xml", "a.bin")] == [404, 404]
+
+
+def test_purging_is_refused(provider: Service, form: str) -> None:
+    """DELETE, but for force-delete: 400, and the document stays."""
+    path = f"{form}/data/D/data.xml"
+    provider.put(path, Form_Definition_Version=1)
+    assert provider.delete(f"{path}?force-delete=true", Form_Definition_Version=1).status == 400
+    assert provider.get(path).status == 200
+
+
+def test_the_user_is_the_last_modifier(provider: Service, form: str) -> None:
+    """User, and what is stored with a revision (spec crud 4.4)."""
+    path = f"{form}/data/D/data.xml"
+    provider.put(f"{path}?valid=true", Form_Definition_Version=1, Username="lea", Workflow_Stage="review")
+    got = provider.get(path)
+    assert (got["Orbeon-Last-Modified-By-Username"], got["Orbeon-Workflow-Stage"]) == ("lea", "review")
+    provider.put(path, Form_Definition_Version=1, Username="bob", **EXISTING)
+    got = provider.get(path)
+    assert (got["Orbeon-Last-Modified-By-Username"], got["Orbeon-Workflow-Stage"]) == ("bob", None)
+
+
+def test_permissions_are_the_proxys(provider: Service, form: str) -> None:
+    """Nobody is refused, and no operations are told: the proxy adds them (spec crud 2)."""
+    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=1)
+    path, bob = f"{form}/data/D/data.xml", {"Username": "bob"}
+    answers = [
+        provider.put(path, Form_Definition_Version=1, Username="lea"),
+        provider.get(path, **bob),
+        provider.head(path),
+        provider.put(path, Form_Definition_Version=1, **bob, **EXISTING),
+        provider.put(f"{form}/data/D/a.bin", b"x", Form_Definition_Version=1, **bob),
+        provider.get(f"{form}/data/D/a.bin"),
+        provider.delete(f"{form}/data/D/a.bin", Form_Definition_Version=1),
+        provider.delete(path, Form_Definition_Version=1, **bob),
+    ]
+    assert [answer.status for answer in answers] == [201, 200, 200, 204, 201, 200, 204, 204]
+    assert {answer["Orbeon-Operations"] for answer in answers} == {None}
+
+
+def test_the_public_face_still_asks_for_permission(provider: Service, form: str) -> None:
+    """The contract holds for the provider face only, and its headers mean nothing elsewhere."""
+    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=1)
+    path, public = f"{form}/data/D/data.xml", replace(provider, face=PUBLIC)
+    assert public.put(path, Form_Definition_Version=1, Username="lea", **EXISTING).status == 201
+    got = public.get(path, Username="lea")
+    assert (got["Orbeon-Username"], got["Orbeon-Created"]) == ("lea", got["Orbeon-Last-Modified"])
+    assert public.get(path, Username="bob").status == 403
+    assert public.delete(f"{form}/data/none/data.xml", Form_Definition_Version=1, **EXISTING).status == 404
+
+
+def test_a_condition_that_no_longer_holds_is_a_conflict(provider: Service, form: str) -> None:
+    """The proxy compares If-Match with an earlier HEAD, and hands it on: who has saved since is not overwritten."""
+    path = f"{form}/data/D/data.xml"
+    provider.put(path, Form_Definition_Version=1)
+    tag = str(provider.head(path)["ETag"])
+    again = {"Form_Definition_Version": 1, **EXISTING}
+    assert provider.put(path, headers={"If-Match": tag}, **again).status == 204
+    assert provider.put(path, headers={"If-Match": tag}, **again).status == 412
+    assert provider.delete(path, headers={"If-Match": tag}, **again).status == 412
+    assert provider.put(f"{form}/data/new/data.xml", headers={"If-Match": tag}, Form_Definition_Version=1).status == 201
+
+
+def test_an_attachment_is_read_and_deleted_without_its_document(provider: Service, form: str) -> None:
+    """Spec crud 4.2, step 5, is the proxy's: the provider answers for the resource alone."""
+    path = f"{form}/data/D/a.bin"
+    own = {"Path_To_Holder": "s/a", "Hash_Algorithm": "SHA-256", "Hash_Value": "abc"}
+    assert provider.put(path, b"12345", {"Content-Type": "image/png"}, Form_Definition_Version=1, **own).status == 201
+    got = provider.get(path)
+    assert (got.status, got.body, got["Content-Type"], got["Accept-Ranges"]) == (200, b"12345", "image/png", "bytes")
+    assert (got["Orbeon-Hash-Algorithm"], got["Orbeon-Hash-Value"]) == ("SHA-256", "abc")
+    part = provider.get(path, {"Range": "bytes=1-2"})
+    assert (part.status, part.body, part["Content-Range"]) == (206, b"23", "bytes 1-2/5")
+    assert provider.delete(path, Form_Definition_Version=1).status == 204
+
+
+def test_headers_of_reading_and_writing(provider: Service, form: str) -> None:
+    """Must: these headers on each answer."""
+    shared = {"Orbeon-Form-Definition-Version", "Last-Modified", "Orbeon-Last-Modified"}
+    read = shared | {"Created", "Orbeon-Created", "Orbeon-Last-Modified-By-Username"}
+    for resource in RESOURCES[:4]:
+        user = {"Form_Definition_Version": 2, "Username": "lea", "Group": "staff"}
+        put = provider.put(f"{form}/{resource}", **user)
+        owner = set() if resource.startswith("form") else {"Orbeon-Username", "Orbeon-Group"}
+        for answer in (provider.get(f"{form}/{resource}", **user), provider.head(f"{form}/{resource}", **user)):
+            assert read | owner <= set(answer.headers)
+        for answer in (put, provider.delete(f"{form}/{resource}", **user)):
+            assert shared <= set(answer.headers)
+            assert answer["Orbeon-Form-Definition-Version"] == "2"
+
+
+def test_older_revisions_can_be_read(provider: Service, form: str) -> None:
+    """Must: revisions by last-modified-time, if history is offered (spec crud 4.8)."""
+    path = f"{form}/data/D/data.xml"
+    first = provider.put(path, b"<d>1</d>", Form_Definition_Version=1)
+    grave = provider.delete(path, Form_Definition_Version=1, **EXISTING)
+    assert provider.get(f"{path}?last-modified-time={modified(first)}").body == b"<d>1</d>"
+    assert provider.get(f"{path}?last-modified-time={modified(grave)}").status == 410
+    assert provider.head(f"{path}?last-modified-time={CREATED}").status == 404
+
+
+def test_what_is_read_is_what_is_stored(provider: Service, form: str) -> None:
+    """Spec crud 2: leaving out what is not relevant, and migration, are done by the proxy."""
+    body = b'<d xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><a fr:relevant="false"/></d>'
+    provider.put(f"{form}/data/D/data.xml", body, Form_Definition_Version=1)
+    for query in ("nonrelevant=remove", "nonrelevant=empty", "data-format-version=4.0.0", "data-format-version=raw"):
+        assert provider.get(f"{form}/data/D/data.xml?{query}").body == body
+    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=1)
+    got = provider.get(f"{form}/form/form.xhtml?form-definition-format-version=4.0.0", Form_Definition_Version=1)
+    assert got.body == OWNERS_ONLY
+
+
+def test_data_in_another_format_is_refused(provider: Service, form: str) -> None:
+    """Spec crud 3.1: proxy and service are told different formats, and searches would not find a thing."""
+    path = f"{form}/data/D/data.xml?data-format-version=2019.1.0"
+    assert provider.put(path, Form_Definition_Version=1).status == 400
+
+
+def test_of_a_singleton_there_is_one(provider: Service, form: str) -> None:
+    """Singleton: the header, without existing metadata, asks for the check; drafts are not counted (D17)."""
+    path, own = f"{form}/data/{{}}/data.xml", {"Form_Definition_Version": 1, "Singleton": "true"}
+    assert provider.put(f"{form}/draft/A/data.xml", **own).status == 201
+    assert provider.put(path.format("A"), **own).status == 201
+    assert provider.put(path.format("B"), **own).status == 409
+    assert provider.put(path.format("A"), **own, **EXISTING).status == 204
+    assert provider.put(f"{form}/draft/A/data.xml", **own).status == 201
+    assert provider.put(path.format("B"), Form_Definition_Version=1, Singleton="false").status == 201
+    assert provider.put(path.format("C"), Form_Definition_Version=1).status == 201
+
+
+def test_of_many_creations_of_a_singleton_one_succeeds(provider: Service, form: str) -> None:
+    """Singleton: check and creation are one step."""
+
+    def create(number: int) -> int:
+        own = {"Form_Definition_Version": 1, "Singleton": "true"}
+        return provider.put(f"{form}/data/D{number}/data.xml", **own).status
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(create, range(8))) == [201] + [409] * 7
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_an_unknown_path_is_a_bad_request(provider: Service, method: str) -> None:
+    """Unknown path or segment count: 400; so all data of a form is deleted by the proxy, one by one (spec crud 2)."""
+    headers = {"Orbeon-Form-Definition-Version": "1", "Content-Length": "0"}
+    for rest in ("", "/", "/x", "/x/f", "/x/f/data", "/x/f/data/", "/x/f/data/D", "/x/f/y/D/data.xml", "/x/f/form/a/b"):
+        answer = provider.raw(method, f"/crud{rest}", headers)
+        assert (rest, answer.status, answer.body.count(b"\n")) == (rest, 400, int(method != "HEAD"))
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "OPTIONS"])
+def test_an_unknown_method_is_not_allowed(provider: Service, method: str) -> None:
+    """Unknown method: 405."""
+    for path in ("x/f/data/D/data.xml", "x/f/form/form.xhtml", "x/f/data/", "x"):
+        assert provider.raw(method, f"/crud/{path}", {"Content-Length": "0"}).status == 405
+
+
+def test_form_metadata_has_permissions_and_versions(provider: Service, form: str) -> None:
+    """Must: the form metadata API, by which the proxy knows versions and permissions (spec crud 8.8)."""
+    for version in (1, 3):
+        provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=version)
+    provider.delete(f"{form}/form/form.xhtml", Form_Definition_Version=3)
+    provider.put(f"{form}/form/form.xhtml", OWNERS_ONLY, Form_Definition_Version=2)
+    listed = provider.raw("GET", f"/form/{form}?all-versions=true&all-forms=true").body.decode()
+    assert [number for number in "123" if f"<form-version>{number}</form-version>" in listed] == ["1", "2"]
+    assert listed.count("<permissions>") == 2
+
+
+@pytest.fixture(scope="module")
+def graves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("graves"), dialect="orbeon") as service:
+        yield replace(service, face=PROVIDER)
+
+
+def test_tombstones_of_nothing_are_no_damage(graves: Service) -> None:
+    """What DELETE leaves where nothing was ever stored is a tree that ``persistence check`` approves of."""
+    for resource in RESOURCES:
+        assert graves.delete(f"a/f/{resource}", Form_Definition_Version=1).status == 204
+    stray = graves.data / "a/f/data/E/data.xml"
+    stray.parent.mkdir()
+    stray.write_bytes(b"<by-hand/>")
+    assert graves.delete("a/f/data/E/data.xml", Form_Definition_Version=1).status == 204
+    assert [path.read_bytes() for path in (graves.data / ".quarantine").rglob("data.xml")] == [b"<by-hand/>"]
+    assert _checked(graves.data) == ""
+    search = graves.raw("POST", "/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
+    assert (search.status, b'search-total="0"' in search.body) == (200, True)
+
+
+def _checked(data: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=data.parent,
+        timeout=60,
+    )
+    return done.stdout if done.returncode else ""
