@@ -68,9 +68,10 @@ class Place:
         assert done.exit_code == status, (done.output, done.exception)
         return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
-    def instant(self, path: str) -> str:
-        """When a file's sidecar says that it was stored last."""
-        return str(self.client.get(PREFIX + quote(path)).headers["Svc-Last-Modified"])
+    def instant(self, path: str, version: int | None = None) -> str:
+        """When a file's sidecar says that it was stored last; of a definition, that of a version or of the latest."""
+        headers = {} if version is None else {"Svc-Form-Definition-Version": str(version)}
+        return str(self.client.get(PREFIX + quote(path), headers=headers).headers["Svc-Last-Modified"])
 
     def everything(self) -> Mapping[str, tuple[int, int, int]]:
         """All there is in the tree, directories too, with mode, time and inode: to see that nothing was changed.

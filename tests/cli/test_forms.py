@@ -25,9 +25,9 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "data")
 
 
-def second(place: Place, path: str) -> str:
-    """When a file was stored last, to the second."""
-    return f"{place.instant(path)[:19]}Z"
+def second(place: Place, path: str, version: int) -> str:
+    """When a file of a version was stored last, to the second."""
+    return f"{place.instant(path, version)[:19]}Z"
 
 
 def test_versions_are_sorted_by_application_form_and_number(place: Place) -> None:
@@ -52,11 +52,11 @@ def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> 
     place.put("hr/leave/form/form.xhtml", definition(said), Username="lea")
     place.put("hr/leave/form/form.xhtml", definition("<title>Congé</title>"), version="next", Username="bob")
     place.put("hr/leave/data/d1/data.xml", version=2)
-    when = second(place, "hr/leave/form/form.xhtml")
+    first, latest = (second(place, "hr/leave/form/form.xhtml", version) for version in (1, 2))
     assert place.lines("forms") == [
         HEADINGS,
-        f"hr/leave 1 Leave request {when} lea 1 not available; singleton; permissions: own",
-        f"hr/leave 2 Congé {when} bob permissions: open to all",
+        f"hr/leave 1 Leave request {first} lea 1 not available; singleton; permissions: own",
+        f"hr/leave 2 Congé {latest} bob permissions: open to all",
         "1 form, 2 versions, 1 document, 0 drafts",
     ]
 
