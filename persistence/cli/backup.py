@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from persistence.cli import descriptors
-from persistence.cli.options import settings_of, tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS
 from persistence.errors import one_line
@@ -35,9 +35,9 @@ def backup(*, destination: str, **options: str | None) -> None:
                  2  wrong usage
                  4  saved, but some files are damaged; the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
-    settings = settings_of(options)
+    choice = chosen(options)
     descriptors.allow_most()
-    tree = Tree(settings.data, lock_timeout=settings.lock_timeout)
+    tree = Tree(choice.root, lock_timeout=choice.settings.lock_timeout)
     run = Backup(tree, destination)
     started = time.monotonic()
     problems = _follow("saving", tree.count, run.run())
@@ -66,13 +66,13 @@ def restore(*, source: str, **options: str | None) -> None:
                  2  wrong usage
                  4  restored, but some files were damaged; the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
-    settings = settings_of(options)
-    run = Restore(source, settings.data)
+    choice = chosen(options)
+    run = Restore(source, choice.root)
     started = time.monotonic()
     problems = _follow("restoring", run.total, run.run())
     count = run.count
     click.echo(
-        f"{run.source} restored to {settings.data}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), "
+        f"{run.source} restored to {choice.root}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), "
         f"{count.known} were there already; {time.monotonic() - started:.1f} s",
         err=True,
     )

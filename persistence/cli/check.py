@@ -11,9 +11,8 @@ from functools import partial
 import click
 import msgspec
 
-from persistence import settings as configuration
 from persistence.app import open_index, open_store
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
@@ -45,10 +44,10 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
                  3  something was found, and all of it taken care of
                  4  damage or leftovers remain, or a remedy failed
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = configuration.load(flags.pop("file"), flags)
-    settings = effective.settings
-    noting = Noting(settings.data)
-    tree = Tree(settings.data, lock_timeout=settings.lock_timeout, observer=noting)
+    choice = chosen(flags)
+    settings, root = choice.settings, choice.root
+    noting = Noting(root)
+    tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
     if not os.path.isdir(tree.root):
         raise StartupError(f"there is no data directory {tree.root}")
     try:
@@ -56,9 +55,9 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index = open_index(settings, effective.properties, settings.data)
+    index = open_index(settings, choice.properties, root)
     inspectors = Inspectors.of(tree, index, deep=deep)
-    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings, settings.data), inspectors, remedies)
+    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings, root), inspectors, remedies)
     line = _json if as_json else _line
     started = time.monotonic()
     with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from persistence import settings
 from persistence.cli.columns import table
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe, say
 from persistence.errors import BadRequestError
 from persistence.upkeep.overview import FormSummary, VersionSummary, overview
-from persistence.upkeep.sight import Faulty, Sight
+from persistence.upkeep.sight import Faulty
 
 _HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "NOTES")
 _NUMBERS = (1, 5, 6)
@@ -27,7 +26,7 @@ _SECOND = 19
 @click.command()
 @click.argument("app", metavar="[APP]", required=False)
 @tree_options
-def forms(*, app: str | None, file: str | None, **flags: str | None) -> None:
+def forms(*, app: str | None, **options: str | None) -> None:
     """List the published versions of all forms, or of those of the application APP.
 
     Documents and drafts are counted once for each form, deleted documents too. Nothing is changed, and the service may
@@ -39,9 +38,9 @@ def forms(*, app: str | None, file: str | None, **flags: str | None) -> None:
                  2  wrong usage
                  4  a version is damaged, as its line says
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = settings.load(file, flags)
+    choice = chosen(options)
     try:
-        found = list(overview(Sight.of(effective.settings.data, effective.properties), app))
+        found = list(overview(choice.sight(), app))
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     rows = [row for summary in found for row in _rows(summary)]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from persistence import settings
+from persistence.places import elsewhere
+from persistence.properties.properties import Properties
 from persistence.settings import DEFAULT_FILE, Settings
+from persistence.upkeep.sight import Sight
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
 _DATA = click.option("--data", metavar="DIR", help="Directory of the tree of forms.")
+_DATASOURCE = click.option("--datasource", metavar="NAME", help="Work on the tree of this datasource of the settings.")
 _CONFIG = click.option("--config", "file", metavar="FILE", help=f"Settings file instead of {DEFAULT_FILE}.")
 _DIALECT = click.option("--dialect", type=click.Choice(["svc", "orbeon"]), help="Names on the wire.")
 _WORKERS = click.option("--workers", type=int, metavar="N", help="Worker processes.")
@@ -30,8 +35,8 @@ def settings_options(command: Command) -> Command:
 
 
 def tree_options(command: Command) -> Command:
-    """Add the options of what works on the tree; each overrides the setting of its name."""
-    return _with(command, _DATA, _CONFIG, _DIALECT)
+    """Add the options of what works on a tree: each overrides the setting of its name, but for ``--datasource``."""
+    return _with(command, _DATA, _DATASOURCE, _CONFIG, _DIALECT)
 
 
 def file_options(command: Command) -> Command:
@@ -44,8 +49,40 @@ def key_options(command: Command) -> Command:
     return _with(command, _DATA, _CONFIG)
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is in force, and the root of the tree that a command works on."""
+
+    settings: Settings
+    properties: Properties
+    root: str
+
+    def sight(self) -> Sight:
+        """A look at the tree. Raises what ``Sight.of`` does."""
+        return Sight.of(self.root, self.properties, elsewhere(self.root, self.properties, self.settings.roots))
+
+
+def chosen(options: Mapping[str, object]) -> Chosen:
+    """What the options of ``tree_options`` choose.
+
+    Raises:
+        StartupError: as ``settings.load``.
+        click.UsageError: there is no such datasource.
+    """
+    flags = {name: value for name, value in options.items() if name not in ("file", "datasource")}
+    file, datasource = options["file"], options["datasource"]
+    effective = settings.load(None if file is None else str(file), flags)
+    root = effective.settings.data
+    if datasource is not None:
+        named = effective.settings.datasource.get(str(datasource))
+        if named is None:
+            raise click.UsageError(f"the settings have no datasource {datasource!r}")
+        root = named.data
+    return Chosen(effective.settings, effective.properties, root)
+
+
 def settings_of(options: Mapping[str, str | None]) -> Settings:
-    """The settings in force with the options of ``tree_options`` or ``key_options``.
+    """The settings in force with the options of ``key_options``.
 
     Raises:
         StartupError: as ``settings.load``.

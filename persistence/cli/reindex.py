@@ -6,10 +6,9 @@ import time
 
 import click
 
-from persistence import settings
 from persistence.app import open_index
 from persistence.cli.forms_and_versions import form_and_version
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.texts import counted
 from persistence.errors import BadRequestError
@@ -21,7 +20,7 @@ from persistence.upkeep import indexes
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
 @click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
 @tree_options
-def reindex(*, path: str | None, verify: bool, file: str | None, **flags: str | None) -> None:
+def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
     """Make the search index of all forms anew, or that of one.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
@@ -35,15 +34,15 @@ def reindex(*, path: str | None, verify: bool, file: str | None, **flags: str | 
                  1  could not: no such form, no data directory, another user's
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = settings.load(file, flags)
+    choice = chosen(options)
     try:
         form, version = (None, None) if path is None else form_and_version(path)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
-    with indexes.tended(effective.settings.data) as view:
-        index = open_index(effective.settings, effective.properties, effective.settings.data)
+    with indexes.tended(choice.root) as view:
+        index = open_index(choice.settings, choice.properties, choice.root)
         try:
             work = indexes.work_on(view, index, Aim.VERIFIED if verify else Aim.ANEW, form, version)
         except BadRequestError as error:

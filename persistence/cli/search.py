@@ -11,12 +11,11 @@ from typing import Any
 import click
 import msgspec
 
-from persistence import settings
 from persistence.app import open_index
 from persistence.cli.columns import table
 from persistence.cli.forms_and_versions import form_and_version
 from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.texts import safe, say
 from persistence.dialect import DIALECTS
@@ -26,7 +25,6 @@ from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Ma
 from persistence.model.versions import Searched
 from persistence.upkeep import indexes
 from persistence.upkeep.searching import Search
-from persistence.upkeep.sight import Sight
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
 _VERSION = 2
@@ -69,13 +67,13 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
                  1  could not: no such form, no data directory, another user's
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = settings.load(given.pop("file"), {name: given.pop(name) for name in ("data", "dialect")})
+    choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = WhichDrafts(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    with indexes.tended(effective.settings.data) as view:
-        sight = Sight.of(view.root, effective.properties)
-        index = open_index(effective.settings, effective.properties, effective.settings.data)
-        dialect = DIALECTS[effective.settings.dialect]
+    with indexes.tended(choice.root):
+        sight = choice.sight()
+        index = open_index(choice.settings, choice.properties, choice.root)
+        dialect = DIALECTS[choice.settings.dialect]
         try:
             run = Search(sight, index, dialect, _form(path), _asked(version))
         except BadRequestError as error:

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 import click
 
-from persistence import settings
 from persistence.cli.edition import edition_lines
 from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
@@ -27,7 +26,7 @@ _COLLECTIONS = {collection.value: collection for collection in Collection}
 @click.command()
 @click.argument("path")
 @tree_options
-def show(*, path: str, file: str | None, **flags: str | None) -> None:
+def show(*, path: str, **options: str | None) -> None:
     """Say what is known of a form or a document, without its content.
 
     \b
@@ -44,9 +43,9 @@ def show(*, path: str, file: str | None, **flags: str | None) -> None:
                  2  wrong usage
                  4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = settings.load(file, flags)
+    choice = chosen(options)
     try:
-        lines, is_damaged = _shown(path.split("/"), Sight.of(effective.settings.data, effective.properties))
+        lines, is_damaged = _shown(path.split("/"), choice.sight())
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     for line in lines:

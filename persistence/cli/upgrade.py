@@ -6,7 +6,7 @@ import os
 
 import click
 
-from persistence.cli.options import settings_of, tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.upkeep import upgrade as upgrades
 
 
@@ -19,7 +19,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
     The service must not run. Each step is recorded in layout.json when it is done; an upgrade that was interrupted
     goes on when it is called again.
     """
-    root = os.path.abspath(settings_of(options).data)
+    root = os.path.abspath(chosen(options).root)
     steps = upgrades.pending(root) if dry_run else upgrades.upgrade(root)
     is_current = True
     for step in steps:

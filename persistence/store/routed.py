@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO, Generic, TypeVar
 
+from persistence.errors import ConfigurationError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -67,8 +68,9 @@ class RoutedView(Readable):
         """The forms whose definitions are asked for there where they are found: what lies elsewhere does not count."""
         for storage in self._where.defining(app):
             for form in storage.forms(app):
-                if self._where.definition(form) is storage:
-                    yield form
+                with suppress(ConfigurationError):  # it has no provider, as whoever asks for it by name is told
+                    if self._where.definition(form) is storage:
+                        yield form
 
     def versions(self, form: Form) -> Iterator[int]:
         """As ``Readable`` says."""

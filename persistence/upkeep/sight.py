@@ -9,12 +9,15 @@ from enum import Enum
 from typing import Self
 
 from persistence.errors import DamagedError, DiskError, disk_errors
-from persistence.model.addresses import Address
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
+from persistence.model.addresses import Address, Form
 from persistence.model.published import Published
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
 from persistence.service.singleton import is_singleton
 from persistence.store.layout import Layout, unescape
+from persistence.store.routed import RoutedView, Where
+from persistence.store.storage import Readable
 from persistence.store.view import View
 from persistence.upkeep import listing
 
@@ -55,15 +58,21 @@ class Sight:
     catalog: Catalog
 
     @classmethod
-    def of(cls, root: str, properties: Properties) -> Self:
-        """Look at the tree of a root.
+    def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
+        """Look at the tree of a root; of its forms tell also the definitions that are ``elsewhere``.
 
         Raises:
             StartupError: there is none, it has another format, or it is not whole.
             DiskError: it cannot be looked at.
         """
         store = View(root)
-        return cls(store, Layout(store.root), properties, Catalog(store))
+
+        def definition(form: Form) -> Readable:
+            there = elsewhere.root(form)
+            return View(there) if there else store
+
+        seen = RoutedView(Where(definition, lambda _: store, lambda _: (store,)))
+        return cls(store, Layout(store.root), properties, Catalog(seen))
 
     def attachments(self, main: Address) -> Iterator[Attachment | Faulty]:
         """The files that are stored beside a ``form.xhtml`` or ``data.xml``, by name; without deleted ones."""
@@ -79,7 +88,8 @@ class Sight:
             yield Faulty(address.name, str(error))
             return
         if found is not None and not found.sidecar.deleted:
-            yield Attachment(address.name, found.sidecar.content_type, found.size)
+            body = found.sidecar.body
+            yield Attachment(address.name, found.sidecar.content_type, found.size if body is None else body.size)
 
     def origin(self, published: Published) -> Origin:
         """Who defines the permissions of a version: its own count before those of the property."""

@@ -1,0 +1,75 @@
+"""The commands that look after a tree, on the tree of a datasource whose definitions are in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from persistence.app import create_app
+from persistence.settings import load
+from tests import orders
+from tests.cli.looking import PREFIX, Ended, ended
+
+CONFIG = """
+data = "{0}/data"
+"svc.persistence.provider.acme.*.data" = "orders"
+"svc.persistence.orders.datasource" = "disk2"
+[datasource.disk2]
+data = "{0}/disk2"
+"""
+_BODY = b"<form><customer><name>Ann</name></customer></form>"
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command on a tree that has the data of a form whose definition is in the default one."""
+    file = tmp_path / "own.toml"
+    file.write_text(CONFIG.format(tmp_path))
+    effective = load(str(file), environment={})
+    client = create_app(effective.settings, effective.properties).test_client()
+    for path, body in (("form/form.xhtml", orders.definition()), ("data/D/data.xml", _BODY)):
+        assert client.put(f"{PREFIX}acme/order/{path}", data=body).status_code == 201
+
+    def command(*arguments: str, datasource: str | None = "disk2") -> Ended:
+        chosen = () if datasource is None else ("--datasource", datasource)
+        return ended([*arguments, "--config", str(file), *chosen], monkeypatch, capsys)
+
+    return command
+
+
+def test_check_finds_nothing_to_say_of_either_tree(run: Run) -> None:
+    for datasource in (None, "disk2"):
+        done = run("check", "--deep", datasource=datasource)
+        assert (done.status, done.out) == (0, ""), done
+
+
+def test_searches_know_the_controls_of_the_other_tree(run: Run) -> None:
+    assert run("reindex").status == 0
+    done = run("search", "acme/order", "--path", "customer/name=Ann")
+    assert done.status == 0
+    assert "Ann" in done.out
+    assert not [line for line in done.errors if "no indexed control" in line]
+    assert run("reindex", "acme/order", "--verify").status == 0
+
+
+def test_show_and_forms_look_at_the_tree(run: Run, tmp_path: Path) -> None:
+    assert str(tmp_path / "disk2/acme/order/data/D/data.xml") in run("show", "acme/order/data/D").out
+    assert run("show", "acme/order/data/D", datasource=None).status == 1
+    assert "acme/order" in run("forms").out
+
+
+def test_a_backup_is_of_one_tree(run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    assert run("backup", str(copy)).status == 0
+    assert [path.read_bytes() for path in copy.rglob("data.xml") if ".history" not in path.parts] == [_BODY]
+    assert list(copy.rglob("form.xhtml")) == []
+
+
+def test_a_datasource_that_there_is_not_is_wrong_usage(run: Run) -> None:
+    done = run("check", datasource="disk3")
+    assert done.status == 2
+    assert "the settings have no datasource 'disk3'" in "\n".join(done.errors)
