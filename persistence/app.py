@@ -162,12 +162,12 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         for root, place in places.items()
     }
     public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), memory)
-    named = {name: own[root] for name, root in roots.named.items()}
     parser = RequestParser(dialect)
+    named = {name: own[root] for name, root in roots.named.items()}
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     faces: tuple[tuple[str, str, ServicesOf, RequestParser], ...] = (
         ("public", PUBLIC_PREFIX, lambda: public, parser),
-        ("provider", "", Datasources(dialect.header("Datasource"), own[roots.default], named), proxied),
+        ("provider", "", Datasources(parser, own[roots.default], named), proxied),
     )
     contents = Contents(trees[roots.default].store, settings.accel_redirect)
     headers = ResponseHeaders(header_names(dialect))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flask import request
 
 from persistence.errors import BadRequestError
+from persistence.http.parsing import RequestParser
 from persistence.service.services import Services
 
 ServicesOf = Callable[[], Services]
@@ -18,7 +19,7 @@ ServicesOf = Callable[[], Services]
 class Datasources:
     """Picks the services of the datasource that a header of the request names; without one, the default ones."""
 
-    header: str
+    parser: RequestParser
     default: Services
     named: Mapping[str, Services]
 
@@ -28,10 +29,10 @@ class Datasources:
         Raises:
             BadRequestError: there is no such datasource.
         """
-        name = request.headers.get(self.header, "").strip()
+        name = self.parser.datasource(request)
         if not name:
             return self.default
         found = self.named.get(name)
         if found is None:
-            raise BadRequestError(f"there is no datasource {name!r} here ({self.header})")
+            raise BadRequestError(f"there is no datasource {name!r} here")
         return found

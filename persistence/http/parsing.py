@@ -111,6 +111,10 @@ class RequestParser:
             self._own(environ, "USERNAME"), self._own(environ, "GROUP"), self._own(environ, "ROLES")
         )
 
+    def datasource(self, request: Request) -> str:
+        """The name of the tree that is asked for; empty where none is named (spec crud 10.2)."""
+        return (self._own(request.environ, "DATASOURCE") or "").strip()
+
     def flat_view(self, request: Request) -> bool:
         """Whether flat views are asked for (spec search 7.1)."""
         return (request.environ.get(self._prefix + "CREATE_FLAT_VIEW") or "").strip().lower() == "true"

@@ -144,7 +144,7 @@ def test_the_provider_face_takes_the_tree_that_the_header_names(public: Service)
     assert (beside(public, "disk2") / path).read_bytes() == b"<d>second</d>"
     assert by_provider(public, "GET", path, Datasource="definitions").status == 404
     refused = by_provider(public, "GET", path, Datasource="disk3")
-    assert (refused.status, refused.cause) == (400, "there is no datasource 'disk3' here (Svc-Datasource)")
+    assert (refused.status, refused.cause) == (400, "there is no datasource 'disk3' here")
     assert by_provider(public, "PUT", path, b"<d/>", Datasource="disk3").status == 400
     assert public.get(path, Datasource="disk2").body == b"<d>default</d>", "the public face goes by the properties"
     assert by_provider(public, "GET", path, Xmldb_Uri="/db/x").status == 200
