@@ -6,12 +6,11 @@ import os
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 
 import click
 import msgspec
 
-from persistence.app import open_index, open_store
+from persistence.app import open_index
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
@@ -57,7 +56,7 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
     index = open_index(settings, choice.properties, root)
     inspectors = Inspectors.of(tree, index, deep=deep)
-    run = Check(tree, DIALECTS[settings.dialect], partial(open_store, settings, root), inspectors, remedies)
+    run = Check(tree, DIALECTS[settings.dialect], lambda: choice.sight().seen, inspectors, remedies)
     line = _json if as_json else _line
     started = time.monotonic()
     with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:

@@ -24,7 +24,7 @@ from persistence.service.documents import version_of_new
 from persistence.service.receiving import check_for, metadata_of
 from persistence.store import digests, files, mending, reading, writing
 from persistence.store.layout import Place
-from persistence.store.store import Store
+from persistence.store.storage import Readable
 from persistence.upkeep import listing
 from persistence.upkeep.findings import Finding
 from persistence.upkeep.quarantine import Quarantine
@@ -47,8 +47,8 @@ class _Seen:
 class Adoption:
     """Adopts contents in one tree, under the lock of their folder."""
 
-    def __init__(self, open_store: Callable[[], Store], dialect: Dialect, quarantine: Quarantine) -> None:
-        self._open_store = open_store
+    def __init__(self, open_view: Callable[[], Readable], dialect: Dialect, quarantine: Quarantine) -> None:
+        self._open_view = open_view
         self._dialect = dialect
         self._quarantine = quarantine
 
@@ -98,15 +98,15 @@ class Adoption:
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
     @cached_property
-    def _store(self) -> Store:
-        return self._open_store()
+    def _view(self) -> Readable:
+        return self._open_view()
 
     def new(self, folder: Folder, place: Place) -> Sidecar:
         """Stands for the revision before the first of a new resource, with the version that a PUT would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
-        return self.nothing_known(version_of_new(self._store, self._dialect, address))
+        return self.nothing_known(version_of_new(self._view, self._dialect, address))
 
     @staticmethod
     def _sidecar(address: Address, seen: _Seen, over: Sidecar) -> Sidecar:

@@ -16,7 +16,7 @@ from persistence.index.index import Index
 from persistence.store import files, locks, owner, root
 from persistence.store.layout import SERVICE
 from persistence.store.observing import Change
-from persistence.store.store import Store
+from persistence.store.storage import Readable
 from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
@@ -64,14 +64,14 @@ class Inspectors:
 class Check:
     """One check of a tree; ``remedies`` say what is done about findings.
 
-    ``open_store`` opens the store of the tree, when something new is adopted.
+    ``open_view`` opens the tree with the definitions of its data, when something new is adopted.
     """
 
     def __init__(
         self,
         tree: Tree,
         dialect: Dialect,
-        open_store: Callable[[], Store],
+        open_view: Callable[[], Readable],
         inspectors: Inspectors,
         remedies: frozenset[Remedy],
     ) -> None:
@@ -81,7 +81,7 @@ class Check:
         self._indexes = inspectors.indexes
         self._remedies = remedies
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(open_store, dialect, quarantine)
+        self._adoption = Adoption(open_view, dialect, quarantine)
         self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in remedies)
 
     def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:

@@ -50,12 +50,16 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A tree, and what tells of its forms. Methods raise what those of ``Store`` do."""
+    """A tree, and what tells of its forms; ``seen`` is the tree with the definitions of its data, wherever they are.
+
+    Methods raise what those of ``Store`` do.
+    """
 
     store: View
     layout: Layout
     properties: Properties
     catalog: Catalog
+    seen: Readable
 
     @classmethod
     def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
@@ -66,13 +70,8 @@ class Sight:
             DiskError: it cannot be looked at.
         """
         store = View(root)
-
-        def definition(form: Form) -> Readable:
-            there = elsewhere.root(form)
-            return View(there) if there else store
-
-        seen = RoutedView(Where(definition, lambda _: store, lambda _: (store,)))
-        return cls(store, Layout(store.root), properties, Catalog(seen))
+        seen = _with_definitions(store, elsewhere)
+        return cls(store, Layout(store.root), properties, Catalog(seen), seen)
 
     def attachments(self, main: Address) -> Iterator[Attachment | Faulty]:
         """The files that are stored beside a ``form.xhtml`` or ``data.xml``, by name; without deleted ones."""
@@ -103,3 +102,13 @@ class Sight:
     def is_singleton(self, published: Published) -> bool:
         """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
         return is_singleton(published, self.properties.of(published.form))
+
+
+def _with_definitions(tree: View, elsewhere: Elsewhere) -> Readable:
+    """A tree with the definitions that others have of its data."""
+
+    def definition(form: Form) -> Readable:
+        there = elsewhere.root(form)
+        return View(there) if there else tree
+
+    return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def test_show_and_forms_look_at_the_tree(run: Run, tmp_path: Path) -> None:
     assert str(tmp_path / "disk2/acme/order/data/D/data.xml") in run("show", "acme/order/data/D").out
     assert run("show", "acme/order/data/D", datasource=None).status == 1
     assert "acme/order" in run("forms").out
+
+
+def test_what_is_put_there_by_hand_gets_the_version_that_the_other_tree_has_published(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "data/acme/order/form/1", tmp_path / "data/acme/order/form/2")
+    sidecar = tmp_path / "data/acme/order/form/2/form.xhtml.json"
+    sidecar.write_text(sidecar.read_text().replace('"version":1', '"version":2'))
+    folder = tmp_path / "disk2/acme/order/data/HAND"
+    folder.mkdir()
+    (folder / "data.xml").write_bytes(_BODY)
+    assert run("check", "--adopt").status == 3
+    assert '"version":2' in (folder / "data.xml.json").read_text()
 
 
 def test_a_backup_is_of_one_tree(run: Run, tmp_path: Path) -> None:
