@@ -7,28 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
 
-from persistence.errors import BadRequestError, ConflictError, DamagedError, NotFoundError, disk_errors
+from persistence.errors import BadRequestError, ConflictError, NotFoundError
 from persistence.model.instants import Instant, next_after
-from persistence.store import files, locks, owner
+from persistence.store.key_files import KeyFile
 
 TRUSTED = "trusted"
 """What the log calls a caller that needs no key; so no key may be called that."""
 
 _BITS = 256
-_MODE = 0o600
 _MOST = 1000
-_PATIENCE = 10.0
-_SETTLED = 2_000_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
@@ -73,21 +67,13 @@ class Keys:
     """
 
     def __init__(self, path: str, *, tree: str) -> None:
-        self._path = os.path.abspath(path)
-        self._tree = os.path.abspath(tree)
-        self._seen: tuple[object, tuple[Key, ...]] = (None, ())
+        self._file: KeyFile[tuple[Key, ...]] = KeyFile(
+            path, tree=tree, what="API keys", decode=lambda data, _: _decode(data).keys, nothing=()
+        )
 
     def read(self) -> tuple[Key, ...]:
         """The keys as they are now; none where there is no file. Costs one ``stat`` unless the file has changed."""
-        with disk_errors("reading the API keys"):
-            try:
-                version = _version(os.stat(self._path))
-            except FileNotFoundError:
-                if os.path.islink(self._path):
-                    raise DamagedError(f"the API keys {self._path} are a link that leads nowhere") from None
-                return ()
-            known, keys = self._seen
-            return keys if version == known else self._load()
+        return self._file.read()
 
     def add(self, name: str) -> str:
         """Make a key and keep its digest; the key itself is in the result only.
@@ -100,13 +86,13 @@ class Keys:
         """
         if not _NAME.fullmatch(name) or name == TRUSTED:
             raise BadRequestError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits or ._@-")
-        with self._changing() as keys:
+        with self._file.changing() as keys:
             if any(key.name == name for key in keys):
                 raise ConflictError(f"there is a key {name} already: remove it first, or choose another name")
             if len(keys) >= _MOST:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)
-            self._write((*keys, Key(name, _digest(secret), next_after(None))))
+            self._file.write(_File(1, (*keys, Key(name, _digest(secret), next_after(None)))))
         return secret
 
     def remove(self, name: str) -> None:
@@ -116,55 +102,12 @@ class Keys:
             NotFoundError: there is no key of that name.
             BusyError, StartupError: as ``add``.
         """
-        with self._changing() as keys:
+        with self._file.changing() as keys:
             left = tuple(key for key in keys if key.name != name)
             if len(left) == len(keys):
                 raise NotFoundError(f"there is no key {name}")
-            self._write(left)
-
-    @contextmanager
-    def _changing(self) -> Iterator[tuple[Key, ...]]:
-        """The keys as they are, with the right to replace them for a block."""
-        with disk_errors("changing the API keys"):
-            self._require_owner()
-            files.ensure_directory(os.path.dirname(self._path))
-            lock = f"{self._path}.lock"
-            files.ensure_file(lock)
-            with locks.alone(lock, "another command is changing the API keys", timeout=_PATIENCE):
-                yield self._load()
-
-    def _require_owner(self) -> None:
-        """A file that root makes would be closed to the service, and so would the one that replaces the service's."""
-        if files.exists(self._path):
-            owner.require_user(self._path, os.stat(self._path).st_uid)
-        elif files.exists(self._tree):
-            owner.require(self._tree)
-
-    def _load(self) -> tuple[Key, ...]:
-        try:
-            descriptor = files.open_to_read(self._path)
-        except FileNotFoundError:
-            return ()
-        try:
-            status = os.fstat(descriptor)
-            keys = _decode(files.read_small(descriptor)).keys
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise DamagedError(f"the API keys in {os.path.basename(self._path)} cannot be read: {error}") from error
-        finally:
-            os.close(descriptor)
-        # The clock of a file system ticks in milliseconds: a file that has just changed may change again unseen.
-        if time.time_ns() - status.st_ctime_ns > _SETTLED:
-            self._seen = (_version(status), keys)
-        return keys
-
-    def _write(self, keys: tuple[Key, ...]) -> None:
-        text = msgspec.json.format(msgspec.json.encode(_File(1, keys)), indent=2)
-        files.write_durably(self._path, text + b"\n", _MODE)
+            self._file.write(_File(1, left))
 
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _version(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -19,6 +19,7 @@ ALLOWED = {
     "forms": {"model", "errors"},
     "index": {"store", "forms", "model", "errors"},
     "keys": {"store", "model", "errors"},
+    "encryption": {"store", "model", "errors"},
     "service": {"index", "store", "forms", "properties", "model", "dialect", "errors"},
     "places": {"service", "index", "store", "properties", "model", "errors"},
     "services": {"places", "service", "index", "store", "properties", "model", "dialect"},
@@ -50,6 +51,7 @@ ONLY_IN = {
     "click": {"cli"},
     "structlog": {"http"},
     "sqlite3": {"index"},
+    "cryptography": {"encryption"},
 }
 """Which layers may import a library."""
 
