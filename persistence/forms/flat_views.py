@@ -10,6 +10,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.containers import default_iteration
+from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, is_template_use
 from persistence.forms.streaming import Streaming
@@ -210,7 +211,7 @@ class RowReader:
 
 
 class _Rows(Streaming):
-    """Fills rows while a document is parsed: a cell has the first text node where its path leads.
+    """Fills rows while a document is parsed: a cell has the first text node where its path leads, if not encrypted.
 
     ``columns`` are how many controls each view has, ``inside`` the views of the repeats directly in it.
     """
@@ -222,6 +223,7 @@ class _Rows(Streaming):
         self._inside = inside
         self._opened = [0] * len(columns)
         self._cells = 0
+        self._sealed_from = 0
         self._parts: list[str] = []
         self._places: list[Place[_Opens | _Fills]] = []
         self._place = outer
@@ -241,6 +243,8 @@ class _Rows(Streaming):
             self._place = self._place.chosen(name, attributes)
         else:
             self._place = following.get(name, self._nowhere)
+        if attributes and not self._sealed_from and is_value_marked(attributes):
+            self._sealed_from = self.depth
         for found in self._place.found:
             if isinstance(found, _Opens):
                 self._open(found)
@@ -249,6 +253,8 @@ class _Rows(Streaming):
         """The text so far belongs to the element that ends."""
         super().end(name)
         self._settle()
+        if self.depth < self._sealed_from:
+            self._sealed_from = 0
         self._place = self._places.pop()
 
     def _open(self, found: _Opens) -> None:
@@ -274,6 +280,8 @@ class _Rows(Streaming):
             return
         text = "".join(self._parts)
         self._parts.clear()
+        if self._sealed_from:
+            return
         for found in self._place.found:
             if isinstance(found, _Fills):
                 row = self.rows[found.view][-1]

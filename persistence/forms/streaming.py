@@ -56,7 +56,7 @@ class Streaming:
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
         parser.StartDoctypeDeclHandler = _refuse_doctype
-        parser.XmlDeclHandler = _check_version
+        parser.XmlDeclHandler = self.declaration
         parser.StartNamespaceDeclHandler = self.declare
         self.parser = parser
         self._fed = 0
@@ -99,6 +99,11 @@ class Streaming:
         if namespace is not None and len(namespace) > LONGEST_NAMESPACE:
             raise MalformedXmlError(f"the XML has a namespace of more than {LONGEST_NAMESPACE} characters")
 
+    def declaration(self, version: str, _encoding: str | None, _standalone: int) -> None:
+        """The XML declaration; refuse what is no version 1.x (XML 1.0, production 26), which expat lets pass."""
+        if not _VERSION.fullmatch(version):
+            raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
+
     def __enter__(self) -> Self:
         return self
 
@@ -109,6 +114,7 @@ class Streaming:
         parser.StartElementHandler = parser.EndElementHandler = parser.StartNamespaceDeclHandler = None
         parser.CharacterDataHandler = parser.DefaultHandler = None
         parser.CommentHandler = parser.ProcessingInstructionHandler = None
+        parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         try:
@@ -124,12 +130,6 @@ def past_limits(name: str, depth: int) -> MalformedXmlError:
     if depth > DEEPEST:
         return MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
     return MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
-
-
-def _check_version(version: str, _encoding: str | None, _standalone: int) -> None:
-    """Refuse what is no version 1.x (XML 1.0, production 26), which expat lets pass."""
-    if not _VERSION.fullmatch(version):
-        raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
 
 
 def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:

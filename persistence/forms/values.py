@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
 from persistence.model.index_keys import Key
@@ -34,7 +35,7 @@ class Extracted:
 
     ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
     empty ones. ``rest`` is the text outside of elements of keys, and inside of those that have elements inside: the
-    text nodes that are not blank, with ``NODE_END`` between.
+    text nodes that are not blank, with ``NODE_END`` between. Encrypted values are in neither.
     """
 
     values: Mapping[str, tuple[str, ...]]
@@ -85,10 +86,10 @@ class Extraction(Streaming):
         places: list[Place[str]] = []
         place: Place[str] = reader.outside
         lost: Place[str] = nowhere()
-        elements = 0
+        elements = sealed = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:
-            nonlocal place, elements
+            nonlocal place, elements, sealed
             places.append(place)
             elements += 1
             if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_NAME:
@@ -98,11 +99,17 @@ class Extraction(Streaming):
             parts.append(NODE_END)
             if place.found:
                 opened.append(len(parts))
+            if attributes and not sealed and is_value_marked(attributes):
+                sealed = len(places)
+                self.parser.CharacterDataHandler = None
 
         def end(_name: str) -> None:
-            nonlocal place
+            nonlocal place, sealed
             if place.found:
                 close(place.found)
+            if sealed == len(places):
+                sealed = 0
+                self.parser.CharacterDataHandler = self._text
             parts.append(NODE_END)
             place = places.pop()
 

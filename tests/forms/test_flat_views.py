@@ -281,3 +281,9 @@ def test_real_documents_have_one_row_and_values(corpus: Path) -> None:
             assert len(main) == 1
             values += sum(value is not None for value in main[0])
     assert values > 50
+
+
+def test_encrypted_values_have_empty_cells() -> None:
+    name = '<name encrypted="true">c1pher</name>'
+    document = f"<form><customer>{name}<email>a@b</email></customer></form>"
+    assert rows(FORM, document)[0] == [(None, "a@b", None, None, None)]

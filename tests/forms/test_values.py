@@ -244,3 +244,11 @@ def test_what_is_found_is_what_a_tree_holds(document: str, paths: list[str], siz
     data = document.encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert ValueReader(map(key, paths)).read(pieces) == naively(document, paths)
+
+
+@pytest.mark.parametrize(
+    "mark", ['xmlns:fr="http://orbeon.org/oxf/xml/form-runner" fr:value-encrypted="true"', 'encrypted="true"']
+)
+def test_encrypted_values_are_neither_found_nor_free_text(mark: str) -> None:
+    document = f"<f><a {mark}>c1pher</a><b {mark}>c1pher<x>c1pher</x></b><a>open</a><c>rest</c></f>"
+    assert read(document, "a", "b") == Extracted({"a": ("open",)}, "rest")

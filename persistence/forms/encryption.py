@@ -1,0 +1,193 @@
+"""Encrypted values in form data: put in, taken out, and looked for (spec forms 4.2, 4.3).
+
+What encrypts and decrypts is given, and gets the text and the names that lead to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
+from persistence.forms.editing import as_content
+from persistence.forms.holders import LONGEST_PATH
+from persistence.forms.leaves import Begun, Leaves
+from persistence.forms.markers import (
+    ATTACHMENT_ENCRYPTED,
+    ATTACHMENT_MARKER,
+    OLD_MARKER,
+    VALUE_ENCRYPTED,
+    VALUE_MARKER,
+    is_value_marked,
+)
+from persistence.model import holders
+from persistence.model.holders import Held
+
+LONGEST_VALUE = 4 << 20
+"""Characters in a value that is encrypted: it is in memory as a whole."""
+
+_LONGEST_SEALED = 6 * LONGEST_VALUE
+
+Cipher = Callable[[str, tuple[str, ...]], str]
+Paths = Iterable[tuple[str, ...]]
+
+
+class Sealing(Leaves):
+    """Encrypts what is at ``paths``, and marks it; ``count`` says how many values these are.
+
+    What a client says of encryption is dropped: its values are plain. A holder says that its attachment is encrypted if
+    ``is_encrypted`` says so. Text that is no holder's is encrypted in leaves at or below the paths.
+
+    Raises:
+        BadRequestError: beside elements at a path there is text, which could not be told to be encrypted.
+        BodyTooLargeError: a value is too long.
+    """
+
+    def __init__(self, paths: Paths, seal: Cipher, is_encrypted: Callable[[Held], bool]) -> None:
+        super().__init__(paths)
+        self.count = 0
+        self._seal = seal
+        self._is_encrypted = is_encrypted
+
+    def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
+        """Every element may be a holder."""
+        del attributes
+        return LONGEST_VALUE if is_wanted else LONGEST_PATH
+
+    def drops(self, attributes: Mapping[str, str]) -> bool:
+        """Whatever says that something is encrypted."""
+        return VALUE_MARKER in attributes or ATTACHMENT_MARKER in attributes or attributes.get(OLD_MARKER) == "true"
+
+    def is_dropped(self, prefix: str, local: str) -> bool:
+        """The attributes of ``drops``."""
+        if not prefix:
+            return local == OLD_MARKER
+        return local in (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED) and self.is_fitting(prefix)
+
+    def leaf(self, begun: Begun, text: str, end: int) -> None:
+        """A value, a holder, or anything else."""
+        held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+        if held is not None:
+            self._retag(begun, ATTACHMENT_ENCRYPTED if self._is_encrypted(held) else None)
+        elif text and begun.is_wanted:
+            sealed = self._seal(text, self.place)
+            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, as_content(sealed))
+            self.count += 1
+        else:
+            self._retag(begun, None)
+
+    def branch(self, begun: Begun, text: str) -> None:
+        """What is to be encrypted is in the elements inside."""
+        self._retag(begun, None)
+        if begun.is_wanted:
+            self.between(text)
+
+    def long(self, begun: Begun) -> None:
+        """No holder, and of a value more than can be encrypted."""
+        if begun.is_wanted:
+            raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_VALUE} characters")
+        self._retag(begun, None)
+
+    def between(self, text: str) -> None:
+        """Nothing of a value may stay plain."""
+        if text.strip():
+            raise BadRequestError("form data has text beside elements where a value is to be encrypted")
+
+    def _retag(self, begun: Begun, added: str | None) -> int:
+        """Write the start tag as it is to be; returns the byte after the old one."""
+        if begun.tag is None and added is None:
+            return begun.at
+        tag, after = begun.tag or self.tag_of(begun.at)
+        self.replace(begun.at, after, tag if added is None else self.with_attribute(tag, begun.prefix, added))
+        return after
+
+
+class Opening(Leaves):
+    """Decrypts the values that are marked, whatever the paths, and drops the marks (spec forms 4.3).
+
+    Raises:
+        DamagedError: a value is too long to have been written by this service.
+    """
+
+    def __init__(self, open_: Cipher) -> None:
+        super().__init__()
+        self._open = open_
+
+    def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
+        """Only what is marked."""
+        del is_wanted
+        return _LONGEST_SEALED if is_value_marked(attributes) else 0
+
+    def drops(self, attributes: Mapping[str, str]) -> bool:
+        """The marks of values."""
+        del attributes
+        return True
+
+    def is_dropped(self, prefix: str, local: str) -> bool:
+        """The marks of values."""
+        return local == OLD_MARKER if not prefix else local == VALUE_ENCRYPTED and self.is_fitting(prefix)
+
+    def leaf(self, begun: Begun, text: str, end: int) -> None:
+        """A value."""
+        if begun.tag is None:
+            return
+        tag, after = begun.tag
+        self.replace(begun.at, after, tag)
+        if text:
+            self.replace(after, end, as_content(self._open(text, self.place)))
+
+    def branch(self, begun: Begun, text: str) -> None:
+        """A mark where no value is: it stays as it is."""
+
+    def long(self, begun: Begun) -> None:
+        """Nobody wrote it."""
+        del begun
+        raise DamagedError("an encrypted value is longer than any")
+
+
+class Survey(Leaves):
+    """Looks what of encryption there is in stored data; nothing is changed.
+
+    ``values`` are how many encrypted values there are, ``stale`` how many of them are not encrypted with the key in
+    use (``is_current``), or not to be encrypted any more; ``plain`` how many values at ``paths`` are not encrypted.
+    ``wrong`` are how many holders do not say whether their attachment ``is_encrypted``.
+    """
+
+    def __init__(self, paths: Paths, is_current: Callable[[str], bool], is_encrypted: Callable[[Held], bool]) -> None:
+        super().__init__(paths)
+        self.values = self.stale = self.plain = self.wrong = 0
+        self._is_current = is_current
+        self._is_encrypted = is_encrypted
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is as it would be written now."""
+        return not (self.stale or self.plain or self.wrong)
+
+    def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
+        """Every element may be a holder."""
+        return _LONGEST_SEALED if is_wanted or is_value_marked(attributes) else LONGEST_PATH
+
+    def drops(self, attributes: Mapping[str, str]) -> bool:
+        """Nothing is."""
+        del attributes
+        return False
+
+    def leaf(self, begun: Begun, text: str, end: int) -> None:
+        """A value, a holder, or anything else."""
+        del end
+        held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+        if is_value_marked(begun.attributes):
+            self.values += 1
+            self.stale += not (begun.is_wanted and self._is_current(text))
+        elif held is not None:
+            is_said = begun.attributes.get(ATTACHMENT_MARKER) == "true"
+            self.wrong += is_said is not self._is_encrypted(held)
+        elif text and begun.is_wanted:
+            self.plain += 1
+
+    def branch(self, begun: Begun, text: str) -> None:
+        """Nothing to count."""
+
+    def long(self, begun: Begun) -> None:
+        """Whatever it is, it would not be written now."""
+        self.stale += begun.is_wanted
