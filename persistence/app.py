@@ -10,6 +10,7 @@ from flask import Flask
 
 from persistence import settings as configuration
 from persistence.dialect import DIALECTS
+from persistence.encryption.keys import EncryptionKeys
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
 from persistence.http import callers, failures, health, logs
 from persistence.http.attachments import AttachmentLists
@@ -37,6 +38,9 @@ from persistence.model.holders import PUBLIC_PREFIX
 from persistence.places import Place, base_of, check, elsewhere, root_of
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider, Route
+from persistence.service.controls import Controls
+from persistence.service.encrypting import Encrypting
+from persistence.service.vault import Vault
 from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
 from persistence.store.attached import Attached
@@ -105,6 +109,20 @@ def open_keys(settings: Settings) -> Keys:
     return Keys(settings.keys, tree=settings.data)
 
 
+def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
+    """The keys of encryption at rest of the settings, and the real system's passwords of the properties.
+
+    Raises:
+        StartupError: they lie in a data directory, or those of the environment are none.
+    """
+    return EncryptionKeys(
+        settings.encryption_keys,
+        trees=settings.roots,
+        given=settings.encryption_key,
+        passwords=properties.passwords,
+    )
+
+
 def policy_of(settings: Settings) -> Policy:
     """Who may call, by the settings and whether there are keys now.
 
@@ -161,7 +179,12 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         root: wiring.of_provider(place, place_of, FORGETFUL if roots.named else memory)
         for root, place in places.items()
     }
-    public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), memory)
+    keys = open_encryption_keys(settings, properties)
+
+    def vault_of(stored: Storage) -> Vault:
+        return Encrypting(stored, dialect, properties, Controls(stored), keys)
+
+    public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), vault_of, memory)
     parser = RequestParser(dialect)
     named = {name: own[root] for name, root in roots.named.items()}
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from persistence.dialect import Dialect
 from persistence.index.flat.views import FlatViews
@@ -34,6 +34,7 @@ from persistence.service.routed import RoutedIndex, RoutedReindexing, RoutedTabl
 from persistence.service.searching import Searching
 from persistence.service.services import Services
 from persistence.service.singleton import Singletons
+from persistence.service.vault import Vault
 from persistence.store.layout import FORMS, PENDING, Layout
 from persistence.store.routed import RoutedStorage, apart
 from persistence.store.storage import Storage
@@ -92,8 +93,17 @@ class Wiring:
     properties: Properties
     admins: Iterable[Admin] = ()
 
-    def of_all(self, place_of: PlaceOf, data_of: Callable[[Form], Storage], memory: Memory = FORGETFUL) -> Services:
-        """The services of all places, each form being where the properties say; ``data_of`` has that of its data."""
+    def of_all(
+        self,
+        place_of: PlaceOf,
+        data_of: Callable[[Form], Storage],
+        vault_of: Callable[[Storage], Vault],
+        memory: Memory = FORGETFUL,
+    ) -> Services:
+        """The services of all places, each form being where the properties say; ``data_of`` has that of its data.
+
+        ``vault_of`` is put before the documents that requests read and write.
+        """
 
         def of_data(form: Form) -> Place:
             return place_of(self.properties.of(form).route.data)
@@ -105,7 +115,11 @@ class Wiring:
             RoutedTables(lambda form: of_data(form).flat),
             RoutedReindexing(lambda form: of_data(form).reindexing, lambda: reindexed(self.properties, place_of)),
         )
-        return self._wired(place, storage, Catalog(storage, memory), _as_they_are)
+
+        def behind(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
+            return definitions, replace(documents, vault=vault_of(storage))
+
+        return self._wired(place, storage, Catalog(storage, memory), behind)
 
     def of_tree(self, place: Place, place_of: PlaceOf, memory: Memory = FORGETFUL) -> Services:
         """The services of one place, wherever the properties say that forms are."""

@@ -29,6 +29,10 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
 _FILE_ONLY = ("admin", "datasource")
+_ENVIRONMENT_ONLY = ("encryption_key",)
+SECRET = frozenset({"encryption_key"})
+"""Settings whose values are not shown."""
+
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
@@ -57,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     keys: str = "var/keys.json"
     insecure: bool = False
     admin: tuple[Admin, ...] = ()
+    encryption_keys: str = "var/encryption-keys.json"
+    encryption_key: tuple[str, ...] = ()
     datasource: dict[_Name, Datasource] = {}
 
     @property
@@ -82,6 +88,9 @@ MEANINGS: Mapping[str, str] = {
     "insecure": "whether everybody who reaches the service may call",
     "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
     "datasource": "tables [datasource.NAME] of data, a directory: more trees of forms; only in the file",
+    "encryption_keys": "file with the keys of encryption at rest; persistence key new writes it",
+    "encryption_key": "keys of encryption at rest instead of the file's, the one that encrypts first: ids, each with a"
+    " colon and 64 hex digits, and commas between; only in the environment",
 }
 
 
@@ -151,6 +160,8 @@ def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Setting
                 continue
             if name in _FILE_ONLY and origin == "environment":
                 raise StartupError(f"{origin}: {name} can only be set in the settings file")
+            if name in _ENVIRONMENT_ONLY and origin != "environment":
+                raise StartupError(f"{origin}: {name} can only be set in the environment")
             values[name] = _converted(name, value, origin)
             origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type

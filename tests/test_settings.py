@@ -151,7 +151,8 @@ def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeyp
 def test_every_setting_has_a_meaning_and_the_example_names_them_all() -> None:
     assert set(MEANINGS) == set(Settings.__struct_fields__)
     example = load(str(PROJECT / "config/persistence.toml"), environment={})
-    assert [name for name, origin in example.origins.items() if origin == "default"] == ["admin", "datasource"]
+    defaults = [name for name, origin in example.origins.items() if origin == "default"]
+    assert defaults == ["admin", "encryption_key", "datasource"]
     assert example.settings == Settings()
 
 

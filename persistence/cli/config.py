@@ -6,7 +6,7 @@ import click
 
 from persistence import settings
 from persistence.cli.options import settings_options
-from persistence.cli.property import property_, shown
+from persistence.cli.property import property_, shown, shown_of
 from persistence.cli.route import route
 
 
@@ -21,10 +21,11 @@ def config(context: click.Context, /, file: str | None, **flags: object) -> None
     effective = settings.load(file, flags)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
-        click.echo(f"{name} = {value!r}  # {origin}: {settings.MEANINGS[name]}")
+        said = "(not shown)" if value and name in settings.SECRET else repr(value)
+        click.echo(f"{name} = {said}  # {origin}: {settings.MEANINGS[name]}")
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
-        click.echo(f"{shown(str(entry))} = {shown(entry.value)}  # {entry.origin}: {meaning}")
+        click.echo(f"{shown(str(entry))} = {shown_of(entry.known, entry.value)}  # {entry.origin}: {meaning}")
 
 
 config.add_command(property_)

@@ -9,7 +9,7 @@ import msgspec
 
 from persistence import settings
 from persistence.cli.options import file_options
-from persistence.properties.known import Value
+from persistence.properties.known import Kind, Known, Value
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import Answer, Properties
 
@@ -37,9 +37,15 @@ def shown(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def shown_of(known: Known, value: Value) -> str:
+    """A value of a property, unless it is a secret."""
+    return "(not shown)" if known.kind is Kind.SECRET and value else shown(value)
+
+
 def explained(answer: Answer, properties: Properties) -> Iterator[str]:
     """The lines that say what a property is, which entry wins, and why the others do not."""
-    yield f"{'.'.join(answer.name)} {'is not configured' if answer.value is None else f'= {shown(answer.value)}'}"
+    said = "is not configured" if answer.value is None else f"= {shown_of(answer.known, answer.value)}"
+    yield f"{'.'.join(answer.name)} {said}"
     yield f"  {answer.known.meaning}; {answer.known.effect.value}"
     winner = answer.explanation.winner
     if winner is not None:
@@ -55,4 +61,4 @@ def explained(answer: Answer, properties: Properties) -> Iterator[str]:
 def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> Iterator[str]:
     for reason in reasons:
         entry = properties.entry(reason.name)
-        yield f"  {word} {entry} = {shown(entry.value)} ({entry.origin}): {reason.text}"
+        yield f"  {word} {entry} = {shown_of(entry.known, entry.value)} ({entry.origin}): {reason.text}"

@@ -12,7 +12,7 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app, policy_of, probe, warn_of, warn_of_properties
+from persistence.app import create_app, open_encryption_keys, policy_of, probe, warn_of, warn_of_properties
 from persistence.cli import descriptors
 from persistence.cli.options import settings_options
 from persistence.settings import Settings
@@ -62,6 +62,7 @@ def serve(file: str | None, **flags: object) -> None:
     effective = configuration.load(file, flags)
     settings = effective.settings
     policy = policy_of(settings)  # now, for a worker that starts anew must not decide otherwise
+    open_encryption_keys(settings, effective.properties)  # what they are refused for is said once
     warn_of_properties(effective.properties)
     warn_of(probe(settings, effective.properties))  # once, not by every worker
     Server(settings, partial(create_app, settings, effective.properties, policy)).run()

@@ -38,6 +38,10 @@ LONGEST_HEADER = len(MAGIC) + 1 + 255 + 32 + 2 + 65535
 _FRAME = 1 << 16
 _TAG = 16
 _SEALED = _FRAME + _TAG
+
+LONGEST_BEGINNING = LONGEST_HEADER + _SEALED
+"""Bytes of a file in which its header and its first frame are."""
+
 _SALT = 32
 _LENGTH = 2
 
@@ -118,10 +122,32 @@ def opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[b
         yield frames.open(number, content, is_last=is_last)
 
 
+def may_begin(head: bytes | bytearray) -> bool:
+    """Whether a file of which this is the beginning, however short, may be an encrypted one."""
+    return bytes(head[: len(MAGIC)]) == MAGIC[: len(head)]
+
+
+def authentic(head: bytes, ring: KeyRing) -> Header | None:
+    """The header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
+
+    ``head`` are more bytes than ``LONGEST_BEGINNING`` from the beginning of the file, or all that it has.
+    """
+    header = Header.parse(head)
+    if header is None or header.key_id not in ring.keys:
+        return None
+    body = head[len(header.raw) :]
+    try:
+        _Frames(header, ring).open(0, body[:_SEALED], is_last=len(body) <= _SEALED)
+    except DamagedError:
+        return None
+    return header
+
+
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
     """The plain content of an open file of ``size`` bytes, which must be that of a resource.
 
-    The last frame is decrypted at once: it tells that nothing is missing.
+    The last frame and the first are decrypted at once: they tell that nothing is missing, and what is to be read first
+    is as it was written.
 
     Raises:
         DamagedError: it is not as it was written, or another resource's.
@@ -155,6 +181,7 @@ class _FramedFile(PlainFile):
         self._kept = (-1, b"")
         self._file_at = -1
         self._frame(self._last)
+        self._frame(0)
 
     def _read_at(self, position: int, most: int) -> bytes:
         number, offset = divmod(position, _FRAME)

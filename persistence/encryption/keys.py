@@ -47,21 +47,24 @@ _decode = msgspec.json.Decoder(KeyList).decode
 class EncryptionKeys:
     """The keys of a file, or instead of it those ``given``, of which the first encrypts.
 
-    ``given`` are ids with a colon and 64 hex digits; ``passwords`` are the real system's, the main one first. ``tree``
-    is the data directory, outside of which the file must be: a copy of the tree must not hold the keys to it.
+    ``given`` are ids with a colon and 64 hex digits; ``passwords`` are the real system's, the main one first. ``trees``
+    are the data directories, outside of which the file must be: a copy of a tree must not hold the keys to it. The user
+    of the first one must be able to read it.
 
     Raises:
-        StartupError: the file is inside the tree, or what is given are no keys.
+        StartupError: the file is inside a tree, or what is given are no keys.
     """
 
-    def __init__(self, path: str, *, tree: str, given: Iterable[str] = (), passwords: Iterable[str] = ()) -> None:
-        own, root = os.path.realpath(path), os.path.realpath(tree)
-        if os.path.commonpath((own, root)) == root:
-            raise StartupError(f"the encryption keys {path} must not lie in the data directory, which they protect")
+    def __init__(
+        self, path: str, *, trees: Iterable[str], given: Iterable[str] = (), passwords: Iterable[str] = ()
+    ) -> None:
+        own, roots = os.path.realpath(path), [os.path.realpath(tree) for tree in trees]
+        if any(os.path.commonpath((own, root)) == root for root in roots):
+            raise StartupError(f"the encryption keys {path} must not lie in a data directory, which they protect")
         self._legacy = legacy_keys(passwords)
         self._given = self._ring_of(_given(given))
         self._file: KeyFile[tuple[KeyList, KeyRing]] = KeyFile(
-            path, tree=tree, what="encryption keys", decode=self._read, nothing=(KeyList(1, ()), self._ring_of(()))
+            path, tree=roots[0], what="encryption keys", decode=self._read, nothing=(KeyList(1, ()), self._ring_of(()))
         )
 
     def ring(self) -> KeyRing:

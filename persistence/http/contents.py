@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from dataclasses import dataclass
+from io import FileIO
 from typing import BinaryIO, cast
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.service.relevance import RelevantPart
+from persistence.service.parts import Part
 from persistence.service.results import Read
 from persistence.store.reading import Found
 from persistence.store.store import Store
@@ -45,21 +46,23 @@ class Contents:
             file.seek(part.first)
             headers.append(("Content-Range", str(part)))
             return _send(request, file, part.length, 206, headers)
-        link = self._link(found) if self._is_for_nginx(request, found) else None
+        link = self._link(found) if self._is_for_nginx(request, read) else None
         if link is None:
             return _send(request, file, found.size, 200, headers)
         file.close()
         redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))
         return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
 
-    def _is_for_nginx(self, request: Request, found: Found) -> bool:
-        """Whether nginx can send this as the service would.
+    def _is_for_nginx(self, request: Request, read: Read) -> bool:
+        """Whether nginx can send this as the service would, which cannot be where it must be decrypted.
 
         It would judge some conditions by its own lights, and cannot hand on a header that comes several times.
         """
         conditions = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE")
+        found = read.found
         return (
             bool(self.accel)
+            and not read.is_decrypted
             and found.size > _AT_ONCE
             and len(found.sidecar.organization) < 2  # noqa: PLR2004 - a header each
             and not any(name in request.environ for name in conditions)
@@ -72,7 +75,7 @@ class Contents:
         except DiskError:
             return None
 
-    def send_part(self, part: RelevantPart, headers: Headers) -> Response:
+    def send_part(self, part: Part, headers: Headers) -> Response:
         """What is left of a content: at once, so that an error is still an answer, or in pieces if it is large."""
         headers = [*headers, ("Content-Length", str(part.size))]
         if part.size <= _AT_ONCE:
@@ -110,11 +113,19 @@ class _Measured:
         self._file = file
         self._at = file.tell()
         self._end = self._at + size
-        self.fileno = file.fileno
+        if isinstance(file, FileIO):  # what is decrypted on the way has no descriptor to send from
+            self.fileno = file.fileno
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        data = self._file.read(size)
+        """The next bytes.
+
+        Raises:
+            OSError: they cannot be read, or not be decrypted; the connection must break.
+        """
+        try:
+            data = self._file.read(size)
+        except DamagedError as error:
+            raise OSError(errno.EIO, str(error)) from error
         self._at += len(data)
         return data
 

@@ -18,6 +18,8 @@ from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.service.migrating import migrated
+from persistence.service.parts import opened
+from persistence.service.parts import whole as whole_part
 from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
 
@@ -98,12 +100,13 @@ class Crud:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
         if found.file is None:  # how long it is then, only the transform would know
-            is_changed = only_relevant or data_format is not None
+            is_changed = only_relevant or data_format is not None or read.opening is not None
             return head(headers if is_changed else [*headers, ("Content-Length", str(found.size))])
         if data_format is not None:
             return whole(migrated(read, data_format), headers)
-        if only_relevant:
-            return self.contents.send_part(relevant_part(found.file, found.size), headers)
+        if only_relevant or read.opening is not None:  # in this order (spec forms 3.2)
+            part = relevant_part(found.file, found.size) if only_relevant else whole_part(found.file, found.size)
+            return self.contents.send_part(part if read.opening is None else opened(part, read.opening), headers)
         return self.contents.send(request, read, headers)
 
     def _written(self, written: Written) -> Response:

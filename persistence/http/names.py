@@ -13,6 +13,7 @@ class HeaderNames:
 
     app: str
     created: str
+    did_encrypt: str
     document: str
     form: str
     group: str
@@ -33,6 +34,7 @@ def header_names(dialect: Dialect) -> HeaderNames:
     return HeaderNames(
         app=dialect.header("Form-Definition-App"),
         created=dialect.header("Created"),
+        did_encrypt=dialect.header("Did-Encrypt"),
         document=dialect.header("Document"),
         form=dialect.header("Form-Definition-Form"),
         group=dialect.header("Group"),

@@ -32,8 +32,9 @@ class RequestParser:
     def get(self, request: Request) -> Get:
         """A GET or HEAD."""
         is_get, environ = request.method == "GET", request.environ
+        decrypt = environ.get(self._prefix + "DECRYPT") == "true"
         if not request.query_string:
-            return Get(version=self._version(environ), content=is_get, user=self.user(request))
+            return Get(version=self._version(environ), content=is_get, user=self.user(request), decrypt=decrypt)
         self._refuse_purge(request)
         return Get(
             version=self._version(environ),
@@ -41,6 +42,7 @@ class RequestParser:
             content=is_get,
             user=self.user(request),
             data_format=request.args.get("data-format-version"),
+            decrypt=decrypt,
         )
 
     def put(self, request: Request) -> Put:
@@ -58,6 +60,7 @@ class RequestParser:
             source=short(request.args.get("document"), "document parameter"),
             client_hash=_client_hash(algorithm, value),
             flat_view=self.flat_view(request),
+            holder=self._own(environ, "PATH_TO_HOLDER"),
         )
 
     def delete(self, request: Request) -> Delete:

@@ -120,7 +120,7 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
         return False
     found = read.found
     # A content replaced by hand is newer than its sidecar's instant says: its date vouches for nothing.
-    is_genuine = found.etag == found.sidecar.id
+    is_genuine = not found.is_edited
     try:
         return not is_resource_modified(
             http_if_modified_since=modified_since,
@@ -167,6 +167,8 @@ class ResponseHeaders:
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
             headers.append((self._names.operations, str(written.operations)))
+        if written.sidecar.encrypted and not written.address.is_main:
+            headers.append((self._names.did_encrypt, "true"))
         return headers
 
     def of_removal(self, removed: Removed) -> Headers:
@@ -180,7 +182,7 @@ class ResponseHeaders:
         headers = [(self._names.version, str(version))]
         if sidecar is not None:
             headers += [
-                ("ETag", sidecar.id),
+                ("ETag", sidecar.etag),
                 ("Last-Modified", rfc1123(sidecar.modified)),
                 (self._names.last_modified, sidecar.modified),
             ]

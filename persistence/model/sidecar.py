@@ -41,7 +41,9 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``deleted`` set, size 0 and no digest. ``metadata`` is what a definition says of its form.
     ``body`` is that of an attachment whose content here is empty, because another provider keeps it.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
-    definition's version has flat views.
+    definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
+    has encrypted values; ``sealed_hash`` is then the client's hash of an attachment, which is of the plain content.
+    ``tag`` is the entity tag of a revision that was encrypted anew, and so has another ``id``.
     """
 
     schema: int
@@ -65,6 +67,14 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     adopted: bool = False
     flat_view: bool = False
     body: Body | None = None
+    encrypted: bool = False
+    sealed_hash: str | None = None
+    tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of the revision: that with which it was stored."""
+        return self.tag or self.id
 
 
 def fresh_id() -> str:

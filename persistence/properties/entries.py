@@ -88,7 +88,7 @@ def _checked(property_: Known, value: object) -> Value:
     kind = property_.kind
     # Types are compared as they are: true is no integer here.
     if type(value) is not _TYPES.get(kind, str):
-        raise BadRequestError(f"must be {kind.value}, not {value!r}")
+        raise BadRequestError(f"must be {kind.value}" + ("" if kind is Kind.SECRET else f", not {value!r}"))
     if isinstance(value, str) and not value.strip():
         return value
     if not _is_acceptable(kind, value):

@@ -37,6 +37,7 @@ class Kind(Enum):
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
     URI = "file:, or the address of a service that begins with http://"
+    SECRET = "a string, which is not shown"  # noqa: S105 - no password
 
 
 class Effect(Enum):
@@ -124,6 +125,8 @@ KNOWN: tuple[Known, ...] = (
         "characters in the names of flat views and columns",
         default=256,
     ),
+    _acts("field-encryption.password", Kind.SECRET, "password of what the real system has encrypted, for reading it"),
+    _acts("field-encryption.password.read-fallback", Kind.SECRET, "the password before that one, for reading"),
     _acts(
         "persistence.provider.<app>.<form>.<form|data>.attachments",
         Kind.PROVIDER,

@@ -123,6 +123,12 @@ class Properties:
             and entry.name[-len(entry.known.places) :][1] not in {ANY, *providers}
         )
 
+    @property
+    def passwords(self) -> tuple[str, ...]:
+        """The passwords of what the real system has encrypted, the main one first (spec forms 4.4)."""
+        names = (("field-encryption", "password"), ("field-encryption", "password", "read-fallback"))
+        return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
+
     def of(self, form: Form) -> FormProperties:
         """What the properties say of a form.
 

@@ -221,7 +221,7 @@ def _remembered(form: Form, known: Mapping[int, tuple[Mark, Published | None]]) 
 
 def _must_be_parsed(found: Found) -> bool:
     """Whether the sidecar does not tell: edited by hand, or published by a version of the service that kept nothing."""
-    return not found.sidecar.deleted and (found.sidecar.metadata is None or found.etag != found.sidecar.id)
+    return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
 
 
 def _parsed(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:

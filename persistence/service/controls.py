@@ -2,39 +2,86 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import BinaryIO
 
 from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
+from persistence.forms.mentions import may_mention
 from persistence.forms.trees import LARGEST
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.data_formats import DATA_FORMATS
 from persistence.store.reading import Mark
 from persistence.store.storage import Readable
 
 _MOST_KEPT = 256
+_CHUNK = 1 << 18
+_ENCRYPT = b"encrypt"
+"""What is in the mark of a control whose value is encrypted (spec forms 4.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The controls of a version whose values are encrypted: their ``paths`` by data format.
+
+    ``holders`` are the same as the header of an attachment names them, in whatever format (spec forms 4.2).
+    """
+
+    paths: Mapping[str, frozenset[tuple[str, ...]]]
+    holders: frozenset[str]
+
+    @classmethod
+    def of(cls, controls: Iterable[Control]) -> Marked:
+        """Those of some controls."""
+        marked = [control for control in controls if control.is_encrypted]
+        paths = {each: frozenset(control.paths[each] for control in marked) for each in DATA_FORMATS}
+        return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each))
 
 
 class Controls:
-    """Reads definitions. As in the catalog, a mark tells whether what was read is still what is there."""
+    """Reads definitions. As in the catalog, a mark tells whether what was read is still what is there.
+
+    Methods raise ``DamagedError`` for a definition that cannot be read, and ``BadRequestError`` for one that is too
+    large or has more controls than anyone's.
+    """
 
     def __init__(self, store: Readable) -> None:
         self._store = store
         self._kept = lru_cache(_MOST_KEPT)(self._read)
+        self._kept_marked = lru_cache(_MOST_KEPT)(self._read_marked)
 
     def of(self, form: Form, version: int) -> tuple[Control, ...] | None:
-        """The controls of a version of a form; ``None`` where it is not published.
-
-        Raises:
-            DamagedError: it cannot be read.
-            BadRequestError: it is too large, or has more controls than anyone's.
-        """
+        """The controls of a version of a form; ``None`` where it is not published."""
         address = DefinitionAddress(form, version, FORM_XHTML)
         return self._kept(address, self._store.mark(address))
 
+    def marked(self, form: Form, version: int) -> Marked | None:
+        """The controls that are encrypted; ``None`` where the version is not published."""
+        address = DefinitionAddress(form, version, FORM_XHTML)
+        return self._kept_marked(address, self._store.mark(address))
+
     def _read(self, address: DefinitionAddress, _mark: Mark) -> tuple[Control, ...] | None:
-        found = self._store.read(address, content=True)
-        if found is None or found.file is None:
+        file = self._open(address)
+        if file is None:
             return None
-        with found.file as file, disk_errors(f"reading {address}"):
+        with file, disk_errors(f"reading {address}"):
             data = file.read(LARGEST + 1)
         return read_controls(data)
+
+    def _read_marked(self, address: DefinitionAddress, _mark: Mark) -> Marked | None:
+        """A definition that does not mention encryption, which is most of them, needs no tree."""
+        file = self._open(address)
+        if file is None:
+            return None
+        with file, disk_errors(f"reading {address}"):
+            if not may_mention(iter(partial(file.read, _CHUNK), b""), _ENCRYPT):
+                return Marked.of(())
+            file.seek(0)
+            data = file.read(LARGEST + 1)
+        return Marked.of(read_controls(data))
+
+    def _open(self, address: DefinitionAddress) -> BinaryIO | None:
+        found = self._store.read(address, content=True)
+        return None if found is None else found.file

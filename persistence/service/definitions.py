@@ -203,5 +203,5 @@ def _commit(
 
 def _may_stay(there: Found, part: Part) -> bool:
     if part.replaces is Replaces.OTHER_CONTENT:
-        return there.etag == there.sidecar.id and there.sidecar.digest == part.received.digest
+        return not there.is_edited and there.sidecar.digest == part.received.digest
     return part.replaces is Replaces.NOTHING

@@ -7,7 +7,8 @@ before its body is read, so that a client is refused early, and under the lock, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from persistence.dialect import Dialect
@@ -17,6 +18,7 @@ from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
+from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.access import Access
@@ -33,6 +35,7 @@ from persistence.service.rules import (
     next_revision,
 )
 from persistence.service.singleton import Singletons
+from persistence.service.vault import AS_STORED, Intake, Vault
 from persistence.store.reading import Found
 from persistence.store.storage import Readable, Storage, Writing
 
@@ -65,11 +68,12 @@ class Documents:
     access: Access
     singletons: Singletons
     checks: Checks
+    vault: Vault = AS_STORED
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
-        """A revision with its headers, and its content open if asked for."""
+        """A revision with its headers, and its content open if asked for, as the vault shows it."""
         number = self.admitted(address, get.version, get.data_format if get.content else None)
-        found = self.revision(address, get)
+        found = self.revision(address, get, content=get.content or self.vault.looks_inside(address, get))
         try:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
@@ -81,13 +85,13 @@ class Documents:
             if found.file is not None:
                 found.file.close()
             raise
-        return Read(address, found, operations)
+        return _asked(get, self.vault.show(Read(address, found, operations), address, get))
 
-    def revision(self, address: DocumentAddress, get: Get) -> Found:
-        """The living revision that a GET selects, its content open if asked for."""
+    def revision(self, address: DocumentAddress, get: Get, *, content: bool) -> Found:
+        """The living revision that a GET selects, its content open if that is wanted."""
         if get.instant is None:
-            return must_live(self.store.read(address, content=get.content), address)
-        found = self.store.read_revision(address, get.instant, content=get.content)
+            return must_live(self.store.read(address, content=content), address)
+        found = self.store.read_revision(address, get.instant, content=content)
         if found is None:
             raise NotFoundError(f"{address} has no revision of {get.instant}")
         return must_live(found, address)
@@ -95,13 +99,18 @@ class Documents:
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         number = self.admitted_to_write(address, put)
-        version, _ = self._check(address, put, number, self._see(address, self.store.read(address, content=False)))
+        seen = self._see(address, self.store.read(address, content=False))
+        version, _ = self._check(address, put, number, seen)
+        incoming = self.vault.receive(
+            Intake(address, version, seen.own, put.holder, partial(self._may_read, put.user)), chunks
+        )
         checking = self.checks.checking(address.form, version) if address.is_main else None
-        receipt = receiving(self.store, address, put.content_type, chunks, checking)
+        receipt = receiving(self.store, address, put.content_type, incoming.chunks, checking)
         with receipt as (upload, received), self.store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
             version, operations = self._check(address, put, number, seen)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
+            sidecar = incoming.noted(sidecar, seen.own)
             creates = living(seen.own) is None
             with self.singletons.only_one(address, version, put.user, creates=creates):
                 stored = writer.commit(address, sidecar, upload, over=seen.own)
@@ -188,6 +197,17 @@ class Documents:
             writer.discard_draft(address.form, address.document)
         return buried
 
+    def _may_read(self, user: User, address: DocumentAddress) -> bool:
+        """Whether a user may read a resource of a document that is there."""
+        main = self.store.sidecar(address.main)
+        if main is None or main.deleted:
+            return False
+        try:
+            self.access.to_read(address, main, user)
+        except ForbiddenError:
+            return False
+        return True
+
     def _see(self, address: DocumentAddress, own: Found | None) -> _Seen:
         main = None if address.is_main else living(self.store.read(address.main, content=False))
         return _Seen(own, main)
@@ -232,6 +252,14 @@ class Documents:
         """The version where a PUT names none: the stored one, else its document's, else that of a new document."""
         known = seen.own or seen.main
         return known.sidecar.version if known is not None else version_of_new(self.store, self.dialect, address)
+
+
+def _asked(get: Get, read: Read) -> Read:
+    """What a vault shows, without the content where only the headers were asked for."""
+    if get.content or read.found.file is None:
+        return read
+    read.found.file.close()
+    return replace(read, found=replace(read.found, file=None))
 
 
 def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int | None:

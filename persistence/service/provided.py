@@ -62,7 +62,7 @@ class ProvidedDocuments:
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision, of whatever version; an attachment also without its ``data.xml``, which the proxy looks for."""
         self.documents.admitted(address, ABSENT, get.data_format if get.content else None)
-        return Read(address, self.documents.revision(address, get), None)
+        return Read(address, self.documents.revision(address, get, content=get.content), None)
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision, as a creation unless the proxy has found what it replaces.

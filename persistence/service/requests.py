@@ -24,21 +24,25 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8)."""
+    """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8).
+
+    ``decrypt`` asks for the plain content of an attachment (spec forms 4.3).
+    """
 
     version: VersionRequest = ABSENT
     instant: Instant | None = None
     content: bool = True
     user: User = ANONYMOUS
     data_format: str | None = None
+    decrypt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
     """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
 
-    ``flat_view`` asks for flat views of a definition (spec search 7.1). Only a proxy says the ``origin``, and that the
-    form ``is_singleton``.
+    ``flat_view`` asks for flat views of a definition (spec search 7.1). ``holder`` is the path of the element that
+    holds an attachment (spec forms 4.2). Only a proxy says the ``origin``, and that the form ``is_singleton``.
     """
 
     version: VersionRequest = ABSENT
@@ -51,6 +55,7 @@ class Put:
     source: str | None = None
     client_hash: ClientHash | None = None
     flat_view: bool = False
+    holder: str | None = None
     origin: Origin | None = None
     is_singleton: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from persistence.model.addresses import Address
@@ -9,14 +10,23 @@ from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.store.reading import Found
 
+Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
+"""Turns stored form data into what a client gets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2)."""
+    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
+
+    ``opening`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that what is found is
+    the plain content of an encrypted file.
+    """
 
     address: Address
     found: Found
     operations: Operations | None
+    opening: Opening | None = None
+    is_decrypted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

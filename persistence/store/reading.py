@@ -41,6 +41,11 @@ class Found:
     file: BinaryIO | None = None
 
     @property
+    def is_edited(self) -> bool:
+        """Whether the content is not the one that the sidecar tells of, but was replaced by hand."""
+        return self.etag != self.sidecar.etag
+
+    @property
     def opened(self) -> BinaryIO:
         """The open content, where it was asked for; ``ValueError`` where it was not."""
         if self.file is None:
@@ -84,7 +89,7 @@ def read(place: Place, *, content: bool) -> Found | None:
     if sidecar is None:
         return None
     if sidecar.deleted:
-        return Found(sidecar, sidecar.id, 0)
+        return Found(sidecar, sidecar.etag, 0)
     return _stamped(place, sidecar, content=content) or _read_guarded(place, content=content)
 
 
@@ -94,7 +99,7 @@ def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
     except FileNotFoundError:
         return None
     if status.st_mtime_ns == stamp(sidecar) and status.st_size == sidecar.size:
-        return Found(sidecar, sidecar.id, sidecar.size, file)
+        return Found(sidecar, sidecar.etag, sidecar.size, file)
     if file is not None:
         file.close()
     return None
@@ -109,7 +114,7 @@ def _read_guarded(place: Place, *, content: bool) -> Found | None:
         try:
             sidecar = _decoded(descriptor, place)
             if sidecar.deleted:
-                return Found(sidecar, sidecar.id, 0)
+                return Found(sidecar, sidecar.etag, 0)
             found = beside(place, sidecar, content=content)
             if _still_at(descriptor, place.sidecar):
                 if found is None:
@@ -160,7 +165,7 @@ def facts(place: Place, sidecar: Sidecar) -> Found:
         DamagedError: its content is missing.
         OSError: it cannot be looked at.
     """
-    found = Found(sidecar, sidecar.id, 0) if sidecar.deleted else beside(place, sidecar, content=False)
+    found = Found(sidecar, sidecar.etag, 0) if sidecar.deleted else beside(place, sidecar, content=False)
     if found is None:
         raise _missing(place)
     return found
@@ -201,7 +206,7 @@ def _of_file(status: os.stat_result) -> os.stat_result:
 
 def _found(sidecar: Sidecar, status: os.stat_result, file: FileIO | None) -> Found:
     if status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar):
-        return Found(sidecar, sidecar.id, sidecar.size, file)
+        return Found(sidecar, sidecar.etag, sidecar.size, file)
     # Replaced by hand, or copied without its times: served as it is, under a tag that says so, because a client that
     # knows the acknowledged content must not overwrite or trust its copy of this one.
     edited = f"{sidecar.id}:{status.st_size}:{status.st_mtime_ns}"

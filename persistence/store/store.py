@@ -79,7 +79,7 @@ class Store(View):
     def serving_link(self, found: Found) -> str:
         """A path below the root under which another process may read exactly this open content for an hour."""
         with disk_errors("linking a content for the web server"):
-            return serving.link(self.root, found.opened, found.etag)
+            return serving.link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:

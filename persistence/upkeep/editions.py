@@ -65,7 +65,7 @@ def edition(sight: Sight, form: Form, version: int | None = None) -> Edition:
         published,
         source=found.sidecar.source,
         size=found.size,
-        is_edited=found.etag != found.sidecar.id,
+        is_edited=found.is_edited,
         is_singleton=sight.is_singleton(published),
         permissions=Rights(sight.catalog, sight.properties).of_version(published),
         permissions_from=sight.origin(published),

@@ -60,7 +60,7 @@ def record(sight: Sight, address: DocumentAddress) -> Record:
         address,
         sidecar=None if found is None else found.sidecar,
         size=0 if found is None else found.size,
-        is_edited=found is not None and found.etag != found.sidecar.id,
+        is_edited=found is not None and found.is_edited,
         other=_other(sight, address),
         attachments=attachments,
         named=named,

@@ -17,7 +17,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def keys_in(file: Path, *given: str) -> EncryptionKeys:
-    return EncryptionKeys(str(file), tree=str(file.parent / "data"), given=given)
+    return EncryptionKeys(str(file), trees=[str(file.parent / "data")], given=given)
 
 
 def test_without_a_file_there_is_no_key(file: Path) -> None:
@@ -49,9 +49,9 @@ def test_only_its_user_may_read_the_file(file: Path) -> None:
 
 def test_keys_do_not_lie_beside_what_they_protect(tmp_path: Path) -> None:
     for path in ("data/keys.json", "data/a/b/keys.json", "other/../data/keys.json"):
-        with pytest.raises(StartupError, match="must not lie in the data directory"):
-            EncryptionKeys(str(tmp_path / path), tree=str(tmp_path / "data"))
-    EncryptionKeys(str(tmp_path / "data-keys.json"), tree=str(tmp_path / "data"))
+        with pytest.raises(StartupError, match="must not lie in a data directory"):
+            EncryptionKeys(str(tmp_path / path), trees=[str(tmp_path / "data")])
+    EncryptionKeys(str(tmp_path / "data-keys.json"), trees=[str(tmp_path / "data")])
 
 
 @pytest.mark.parametrize(

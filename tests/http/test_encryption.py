@@ -1,0 +1,443 @@
+"""Encryption at rest over HTTP: plain in, plain out, and nothing plain on disk (spec forms 4)."""
+
+import base64
+import hashlib
+import json
+import random
+import re
+from collections.abc import Iterator
+from http.client import IncompleteRead
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from lxml import etree
+
+from persistence.encryption.frames import MAGIC
+from persistence.encryption.keyring import legacy_keys
+from persistence.encryption.keys import EncryptionKeys
+from persistence.model.data_formats import DATA_FORMATS
+from tests.sealed import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
+from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+
+FR = "{http://orbeon.org/oxf/xml/form-runner}"
+CONTENT = random.Random(7).randbytes(200_000)
+PASSWORD = "Vault-Key-2024!blue"  # noqa: S105 - that of the vector
+VECTOR = "AAECAwQFBgcICQoLQjvWaENLAOs4UvOAykhr1KQMWA70bPksVtJjEmKq"
+APPS = {data_format: f"app-{number}" for number, data_format in enumerate(DATA_FORMATS)}
+CONFIG = "".join(
+    f'"svc.persistence.provider.{app}.*.*" = "p{app}"\n"svc.persistence.p{app}.data-format-version" = "{data_format}"\n'
+    for data_format, app in APPS.items()
+)
+
+
+def keys_of(directory: Path) -> EncryptionKeys:
+    return EncryptionKeys(str(directory / "var/encryption-keys.json"), trees=[str(directory / "data")])
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a key, a provider of each data format and the password of the vector, through its public face."""
+    directory = tmp_path_factory.mktemp("vault")
+    keys_of(directory).new()
+    config = directory / "settings.toml"
+    passwords = {"password": "other", "password.read-fallback": PASSWORD}
+    lines = [f'"svc.field-encryption.{name}" = "{password}"\n' for name, password in passwords.items()]
+    config.write_text(CONFIG + "".join(lines))
+    with running(directory, options=("--config", str(config))) as service:
+        service.face = PUBLIC
+        yield service
+
+
+@pytest.fixture
+def form(vault: Service, form: str) -> str:
+    """A published form with marked controls."""
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    return form
+
+
+def raw(service: Service, path: str) -> Answer:
+    """What a proxy in front would get: the bytes as they are stored."""
+    service.face = PROVIDER
+    try:
+        return service.get(path)
+    finally:
+        service.face = PUBLIC
+
+
+def save(
+    service: Service, form: str, document: str = "1", body: bytes | None = None, collection: str = "data"
+) -> Answer:
+    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), Form_Definition_Version=1)
+    assert answer.status in (201, 204), answer.cause
+    return answer
+
+
+def attach(
+    service: Service, name: str, holder: str | None = "person/scan", body: bytes = CONTENT, **own: object
+) -> Answer:
+    more = {} if holder is None else {"Path_To_Holder": holder}
+    kind = {"Content-Type": "application/octet-stream"}
+    answer = service.put(name, body, kind, Form_Definition_Version=1, **more, **own)
+    assert answer.status in (201, 204), answer.cause
+    return answer
+
+
+def texts(document: bytes) -> list[str]:
+    return [element.text or "" for element in etree.fromstring(document).iter("ssn", "name", "note")]
+
+
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+def test_marked_values_are_encrypted_at_rest_and_come_back_plain(vault: Service, data_format: str) -> None:
+    form = f"{APPS[data_format]}/values"
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    sent = data(data_format)
+    save(vault, form, body=sent)
+    stored = (vault.data / form / "data/1/data.xml").read_bytes()
+    assert not [text for text in SECRETS if text.encode() in stored]
+    assert OPEN.encode() in stored
+    marked = [
+        element.tag for element in etree.fromstring(stored).iter() if element.get(f"{FR}value-encrypted") == "true"
+    ]
+    assert marked == ["ssn", "note", "note"]
+    got = vault.get(f"{form}/data/1/data.xml")
+    assert got["Content-Length"] == str(len(got.body))
+    assert texts(got.body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    assert b"value-encrypted" not in got.body
+    assert raw(vault, f"{form}/data/1/data.xml").body == stored
+    head = vault.head(f"{form}/data/1/data.xml")
+    assert head["Content-Length"] in (None, str(len(got.body)))
+    assert head["ETag"] == got["ETag"]
+
+
+@pytest.mark.parametrize("data_format", DATA_FORMATS)
+@pytest.mark.parametrize("named", DATA_FORMATS)
+def test_a_holder_is_told_by_its_path_in_any_format(vault: Service, data_format: str, named: str) -> None:
+    form = f"{APPS[data_format]}/holders"
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status in (201, 204)
+    for number, holder in enumerate(HOLDERS[named]):
+        put = attach(vault, f"{form}/data/{named}/{number}.bin", holder)
+        assert put["Svc-Did-Encrypt"] == "true", holder
+    assert attach(vault, f"{form}/data/{named}/item.bin", f"{HOLDERS[named][2]}/_")["Svc-Did-Encrypt"] == "true"
+    for holder in (None, "", "person", "person/photo", "ssn", "scan", "person/top", "Person/Scan"):
+        put = attach(vault, f"{form}/data/{named}/plain.bin", holder)
+        assert put["Svc-Did-Encrypt"] is None, holder
+    assert (vault.data / form / f"data/{named}/plain.bin").read_bytes() == CONTENT
+
+
+def test_an_attachment_is_decrypted_only_for_those_who_ask(vault: Service, form: str) -> None:
+    name = f"{form}/data/1/a.bin"
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    attach(vault, name, Hash_Algorithm="SHA-256", Hash_Value=digest)
+    save(vault, form)
+    stored = (vault.data / name).read_bytes()
+    assert stored.startswith(MAGIC)
+    sidecar = (vault.data / f"{name}.json").read_text()
+    assert digest not in sidecar
+    assert json.loads(sidecar)["encrypted"] is True
+    plain = vault.get(name, Decrypt="true")
+    assert (plain.body, plain["Content-Length"]) == (CONTENT, str(len(CONTENT)))
+    assert (plain["Svc-Hash-Algorithm"], plain["Svc-Hash-Value"]) == ("SHA-256", digest)
+    assert vault.head(name, Decrypt="true")["Content-Length"] == str(len(CONTENT))
+    for word in (None, "True", "1", "false", " "):
+        own = {} if word is None else {"Decrypt": word}
+        got = vault.get(name, **own)
+        assert (got.status, got.body) == (200, stored)
+        assert vault.head(name, **own)["Content-Length"] == str(len(stored))
+    assert raw(vault, name).body == stored
+    assert raw(vault, name)["Svc-Hash-Value"] is None
+
+
+def test_asking_to_decrypt_what_is_plain_gives_it_as_it_is(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/data/1/plain.bin", "person/photo")
+    attach(vault, f"{form}/data/1/empty.bin", "person/photo", b"")
+    save(vault, form)
+    assert vault.get(f"{form}/data/1/plain.bin", Decrypt="true").body == CONTENT
+    assert vault.get(f"{form}/data/1/empty.bin", Decrypt="true").body == b""
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_072])
+def test_sizes_at_the_edges_of_frames_come_back(vault: Service, form: str, size: int) -> None:
+    attach(vault, f"{form}/data/1/a.bin", body=CONTENT[:size])
+    save(vault, form)
+    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT[:size]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first", "last"),
+    [
+        ("bytes=0-1", 0, 1),
+        ("bytes=128-", 128, 199_999),
+        ("bytes=65535-65536", 65_535, 65_536),
+        ("bytes=199999-9999999", 199_999, 199_999),
+    ],
+)
+def test_ranges_are_of_the_plain_content(vault: Service, form: str, wanted: str, first: int, last: int) -> None:
+    attach(vault, f"{form}/data/1/a.bin")
+    save(vault, form)
+    got = vault.get(f"{form}/data/1/a.bin", {"Range": wanted}, Decrypt="true")
+    assert got.status == 206
+    assert got["Content-Range"] == f"bytes {first}-{last}/{len(CONTENT)}"
+    assert got.body == CONTENT[first : last + 1]
+
+
+def test_a_range_past_the_plain_end_is_refused_though_the_file_is_longer(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/data/1/a.bin")
+    save(vault, form)
+    got = vault.get(f"{form}/data/1/a.bin", {"Range": "bytes=200000-"}, Decrypt="true")
+    assert (got.status, got["Content-Range"]) == (416, "bytes */200000")
+
+
+def test_holders_say_whether_their_file_is_encrypted_whatever_the_client_says(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/data/1/scan.bin")
+    attach(vault, f"{form}/data/1/item.bin", "person/files")
+    attach(vault, f"{form}/data/1/photo.bin", "person/photo")
+    holders = [path(form, "1", f"{name}.bin") for name in ("scan", "photo", "item")]
+    body = data(scan=holders[0], photo=holders[1], files=(holders[2], holders[1]))
+    for sent in (
+        body,
+        body.replace(b"<photo>", f'<photo xmlns:f="{FR[1:-1]}" f:attachment-encrypted="true">'.encode()),
+    ):
+        save(vault, form, body=sent)
+        root = etree.fromstring(vault.get(f"{form}/data/1/data.xml").body)
+        said = {element.text: element.get(f"{FR}attachment-encrypted") for element in root.iter("scan", "photo", "_")}
+        assert said == {holders[0]: "true", holders[1]: None, holders[2]: "true"}
+    listed = vault.raw("GET", f"/fr/service/{form}/attachments?document=1")
+    assert [each.text for each in etree.fromstring(listed.body)] == [holders[0], holders[1], holders[2], holders[1]]
+    assert etree.fromstring(listed.body)[0].get(f"{FR}attachment-encrypted") == "true"
+
+
+def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/draft/1/a.bin", Hash_Algorithm="x", Hash_Value="y")
+    save(vault, form, collection="draft")
+    stored = vault.get(f"{form}/draft/1/a.bin").body
+    for holder in (None, "person/scan"):
+        put = attach(vault, f"{form}/data/1/a.bin", holder, stored)
+        assert put["Svc-Did-Encrypt"] == "true"
+    copied = (vault.data / form / "data/1/a.bin").read_bytes()
+    assert copied != stored
+    save(vault, form)
+    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+    cut = vault.put(f"{form}/data/1/b.bin", vault.get(f"{form}/data/1/a.bin").body[:-1], Form_Definition_Version=1)
+    assert (cut.status, "not as it was written" in cut.cause) == (400, True)
+
+
+def test_a_raw_file_of_what_one_may_not_read_is_not_taken_in(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/data/1/a.bin")
+    stored = (vault.data / form / "data/1/a.bin").read_bytes()
+    put = vault.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1)
+    assert put.status == 403
+    save(vault, form)
+    assert vault.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1).status == 201
+    other = MAGIC + stored[len(MAGIC) + 3 :]
+    assert vault.put(f"{form}/data/2/b.bin", other, Form_Definition_Version=1)["Svc-Did-Encrypt"] is None
+
+
+def test_drafts_and_older_revisions_are_encrypted_like_data(vault: Service, form: str) -> None:
+    save(vault, form, collection="draft")
+    assert not traces(vault.data / form / "draft", *SECRETS)
+    assert texts(vault.get(f"{form}/draft/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    attach(vault, f"{form}/data/1/a.bin")
+    first = save(vault, form)
+    at = vault.get(f"{form}/data/1/data.xml")["Svc-Last-Modified"]
+    attached_at = vault.head(f"{form}/data/1/a.bin")["Svc-Last-Modified"]
+    attach(vault, f"{form}/data/1/a.bin", body=b"newer")
+    save(vault, form, body=b"<form><person><ssn/></person></form>")
+    old = vault.get(f"{form}/data/1/data.xml?last-modified-time={at}")
+    assert (old["ETag"], texts(old.body)) == (first["ETag"], [SECRETS[0], OPEN, *SECRETS[1:]])
+    assert vault.get(f"{form}/data/1/a.bin?last-modified-time={attached_at}", Decrypt="true").body == CONTENT
+    assert not traces(vault.data / form / "data", *SECRETS)
+
+
+def test_nonrelevant_values_are_removed_before_the_rest_is_decrypted(vault: Service, form: str) -> None:
+    body = data().replace(b"<ssn>", f'<ssn xmlns:fr="{FR[1:-1]}" fr:relevant="false">'.encode())
+    save(vault, form, body=body)
+    got = vault.get(f"{form}/data/1/data.xml?nonrelevant=remove")
+    assert texts(got.body) == [OPEN, *SECRETS[1:]]
+    assert got["Content-Length"] == str(len(got.body))
+    assert texts(vault.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
+
+
+def test_long_data_is_decrypted_piece_by_piece(vault: Service, form: str) -> None:
+    rows = "".join(f"<kids><note>{SECRETS[1]} {number}</note></kids>" for number in range(5000))
+    save(vault, form, body=f"<form><person>{rows}</person></form>".encode())
+    got = vault.get(f"{form}/data/1/data.xml")
+    assert got["Content-Length"] == str(len(got.body))
+    assert texts(got.body) == [f"{SECRETS[1]} {number}" for number in range(5000)]
+
+
+def test_definitions_and_the_designer_s_data_are_never_encrypted(vault: Service, form: str) -> None:
+    assert (vault.data / form / "form/1/form.xhtml").read_bytes() == DEFINITION
+    assert vault.put(f"{form}/form/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
+    assert vault.put("svc/builder/form/form.xhtml", DEFINITION).status in (201, 204)
+    assert vault.put("svc/builder/data/d/data.xml", data()).status in (201, 204)
+    assert vault.put("svc/builder/data/d/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
+    assert (vault.data / "svc/builder/data/d/data.xml").read_bytes() == data()
+
+
+def test_a_form_that_marks_nothing_keeps_data_as_it_is(vault: Service, form: str) -> None:
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED, Form_Definition_Version=2).status == 201
+    body = b"<?xml version='1.0'?><!-- as it is --><form  a = '1'><ssn>x</ssn></form>\n"
+    assert vault.put(f"{form}/data/2/data.xml", body, Form_Definition_Version=2).status == 201
+    assert (vault.data / form / "data/2/data.xml").read_bytes() == body
+    assert vault.get(f"{form}/data/2/data.xml").body == body
+    assert vault.head(f"{form}/data/2/data.xml")["Content-Length"] == str(len(body))
+
+
+def test_data_stays_readable_when_controls_are_not_marked_any_more(vault: Service, form: str) -> None:
+    attach(vault, f"{form}/data/1/a.bin")
+    save(vault, form, body=data(scan=path(form, "1", "a.bin")))
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    got = vault.get(f"{form}/data/1/data.xml").body
+    assert texts(got) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    save(vault, form, body=got)
+    stored = (vault.data / form / "data/1/data.xml").read_bytes()
+    assert SECRETS[0].encode() in stored
+    assert b"attachment-encrypted" in stored
+    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+
+
+def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(vault: Service, form: str) -> None:
+    save(vault, form)
+    assert vault.delete(f"{form}/form/form.xhtml").status == 204
+    put = vault.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=1)
+    assert (put.status, "is gone" in put.cause) == (500, True)
+    assert not traces(vault.data / form / "data", *SECRETS)
+
+
+def test_searches_know_nothing_of_encrypted_values(vault: Service, form: str) -> None:
+    save(vault, form)
+    for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc1:", 0)):
+        query = f"<search><query>{text}</query><page-size>10</page-size><page-number>1</page-number></search>".encode()
+        found = vault.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
+        assert (found.status, etree.fromstring(found.body).get("search-total")) == (200, str(hits)), text
+
+
+def test_nothing_marked_is_found_on_disk_in_the_index_or_in_the_log(vault: Service, form: str) -> None:
+    """The hex look: with views for reports, an index and a log that were all made of it."""
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION, Create_Flat_View="true").status == 204
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    attach(vault, f"{form}/data/1/a.bin", Hash_Algorithm="SHA-256", Hash_Value=digest)
+    for collection in ("draft", "data", "data"):
+        save(vault, form, collection=collection)
+    assert vault.raw("POST", f"{PUBLIC}/reindex").status == 200
+    for body in (b"<form><person><ssn>" + SECRETS[0].encode(), data() + b"<"):
+        assert vault.put(f"{form}/data/1/data.xml", body).status == 400
+    found = traces(vault.data.parent, *SECRETS, digest, digest.upper(), CONTENT[1000:1040], CONTENT[-40:])
+    others = re.compile(f"(?!.*{form}).*(app-|svc/builder)")  # other tests store plain data on purpose
+    assert [each for each in found if not others.match(each[0])] == []
+    assert vault.log in list(vault.data.parent.rglob("*"))
+    assert list(vault.data.glob(f".index/{form}/*"))
+
+
+def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answer(vault: Service, form: str) -> None:
+    save(vault, form, "1")
+    save(vault, form, "2", body=b"<form><person><ssn>other</ssn></person></form>")
+    own, other = ((vault.data / form / f"data/{document}/data.xml") for document in ("1", "2"))
+    values = [etree.fromstring(file.read_bytes()).findtext("person/ssn") for file in (own, other)]
+    whole = own.read_bytes()
+    assert all(values)
+    for value in (values[1], values[0][:-8] + "AAAAAAA=", values[0].replace("enc1:", "enc9:"), "plain"):
+        own.write_bytes(whole.replace(values[0].encode(), value.encode()))
+        got = vault.get(f"{form}/data/1/data.xml")
+        assert got.status == 500, value
+        assert got.body.count(b"\n") == 1
+        assert b"other" not in got.body
+        assert vault.head(f"{form}/data/1/data.xml").status in (200, 500)
+    own.write_bytes(whole)
+    assert vault.get(f"{form}/data/1/data.xml").status == 200
+
+
+def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(vault: Service, form: str) -> None:
+    name = f"{form}/data/1/a.bin"
+    attach(vault, name)
+    attach(vault, f"{form}/data/1/b.bin", body=CONTENT[::-1])
+    save(vault, form)
+    file, other = vault.data / name, vault.data / form / "data/1/b.bin"
+    whole = file.read_bytes()
+    wrong = {
+        "another file": other.read_bytes(),
+        "cut": whole[:-70_000],
+        "cut by a byte": whole[:-1],
+        "without header": whole[100:],
+        "first frame": whole[:300] + bytes([whole[300] ^ 1]) + whole[301:],
+    }
+    for what, content in wrong.items():
+        file.write_bytes(content)
+        got = vault.get(name, Decrypt="true")
+        assert (got.status, got.body.count(b"\n")) == (500, 1), what
+    file.write_bytes(whole[:100_000] + bytes([whole[100_000] ^ 1]) + whole[100_001:])  # the second frame
+    with pytest.raises(IncompleteRead) as raised:
+        vault.get(name, Decrypt="true")
+    assert raised.value.partial == CONTENT[: 1 << 16]
+    assert raised.value.expected == len(CONTENT) - (1 << 16)
+    file.write_bytes(whole)
+    assert vault.get(name, Decrypt="true").body == CONTENT
+
+
+def test_what_the_real_system_has_encrypted_is_read(vault: Service, form: str) -> None:
+    vault.face = PROVIDER
+    (key,) = legacy_keys([PASSWORD])
+    body = (
+        f'<form xmlns:fr="{FR[1:-1]}"><a fr:value-encrypted="true">{VECTOR}</a><b encrypted="true">{VECTOR}</b></form>'
+    )
+    save(vault, form, body=body.encode())
+    attach(vault, f"{form}/data/1/a.bin", None, bytes(12) + AESGCM(key).encrypt(bytes(12), CONTENT, None))
+    vault.face = PUBLIC
+    got = etree.fromstring(vault.get(f"{form}/data/1/data.xml").body)
+    assert [got.findtext("a"), got.findtext("b")] == ["078-05-1120 \u00e9"] * 2
+    assert not got[0].attrib
+    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+    part = vault.get(f"{form}/data/1/a.bin", {"Range": "bytes=70001-70009"}, Decrypt="true")
+    assert (part.status, part.body) == (206, CONTENT[70_001:70_010])
+    assert base64.b64decode(VECTOR)[:3] == b"\0\1\2"
+
+
+def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        for name, holder in (("data.xml", ""), ("a.bin", "person/scan")):
+            put = service.put(f"a/b/data/1/{name}", data(), Form_Definition_Version=1, Path_To_Holder=holder)
+            assert (put.status, put.body.count(b"\n"), "persistence key new" in put.cause) == (500, 1, True)
+        assert not traces(service.data, *SECRETS)
+        assert not service.leftovers()
+        assert service.get("a/b/data/1/data.xml").status == 404
+        save(service, "a/b", body=f"<form><person><ssn/><name>{OPEN}</name></person></form>".encode())
+        attach(service, "a/b/data/1/photo.bin", "person/photo")
+        keys_of(tmp_path).new()
+        save(service, "a/b")
+        attach(service, "a/b/data/1/a.bin")
+        (tmp_path / "var/encryption-keys.json").rename(tmp_path / "gone")
+        got = service.get("a/b/data/1/data.xml")
+        assert (got.status, got.body.count(b"\n"), "is not among" in got.cause) == (500, 1, True)
+        assert service.get("a/b/data/1/a.bin", Decrypt="true").status == 500
+        assert service.get("a/b/data/1/a.bin").body.startswith(MAGIC)
+        assert service.get("a/b/data/1/photo.bin").body == CONTENT
+
+
+def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path)
+    first = keys.new()
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        save(service, "a/b", "old")
+        second = keys.new()
+        save(service, "a/b", "new")
+        stored = [(service.data / f"a/b/data/{document}/data.xml").read_bytes() for document in ("old", "new")]
+        assert [f"enc1:{first}:".encode() in stored[0], f"enc1:{second}:".encode() in stored[1]] == [True, True]
+        for document in ("old", "new"):
+            assert texts(service.get(f"a/b/data/{document}/data.xml").body)[0] == SECRETS[0]
+
+
+def test_nginx_is_not_sent_to_what_must_be_decrypted(tmp_path: Path) -> None:
+    keys_of(tmp_path).new()
+    with running(tmp_path, env={"PERSISTENCE_ACCEL_REDIRECT": "/protected"}) as service:
+        service.face = PUBLIC
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        attach(service, "a/b/data/1/a.bin")
+        save(service, "a/b")
+        assert service.get("a/b/data/1/a.bin")["X-Accel-Redirect"] is not None
+        got = service.get("a/b/data/1/a.bin", Decrypt="true")
+        assert (got["X-Accel-Redirect"], got.body) == (None, CONTENT)
