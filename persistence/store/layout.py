@@ -63,6 +63,7 @@ LONGEST_FILE = 200
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
+_REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
@@ -132,6 +133,15 @@ def _file(segment: str) -> str:
 def file_name(instant: Instant) -> str:
     """An instant in a file name: colons would keep the tree from being copied to other systems."""
     return instant.replace(":", "-")
+
+
+def revision_of(name: str) -> tuple[Instant, str] | None:
+    """The instant and the file name of an older revision that a file is of; ``None`` where it is of none."""
+    match = _REVISION.fullmatch(name)
+    if match is None or not is_file_name(match[2]):
+        return None
+    day, _, clock = match[1].partition("T")
+    return Instant(f"{day}T{clock.replace('-', ':')}"), match[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,20 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from persistence.errors import StartupError, disk_errors
-from persistence.model.addresses import FORM_XHTML, Address, Collection, Form
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import formats, reading
-from persistence.store.layout import LAYOUT, OTHERS, Layout, is_escaped, unescape
+from persistence.store.layout import (
+    LAYOUT,
+    OTHERS,
+    SIDECAR_SUFFIX,
+    Layout,
+    is_escaped,
+    is_file_name,
+    revision_of,
+    unescape,
+)
 from persistence.store.reading import Found, Mark
 
 
@@ -100,6 +109,30 @@ class View:
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
         with disk_errors(f"listing the documents of {form}"):
             yield from _names(self._layout.documents(form, collection))
+
+    def names(self, main: DocumentAddress) -> list[str]:
+        """The file names that were ever stored of a document in a collection, in order."""
+        directory = self._layout.place(main).directory
+        with disk_errors("listing", main):
+            found = _with_sidecar(directory)
+        return sorted(unescape(name) for name in found if is_file_name(name))
+
+    def revisions(self, address: Address) -> list[Instant]:
+        """The instants of the older revisions of a resource, newest first."""
+        place = self._layout.place(address)
+        with disk_errors("listing the older revisions of", address):
+            found = _with_sidecar(place.history)
+        revisions = (revision_of(name) for name in found)
+        return sorted((each[0] for each in revisions if each is not None and each[1] == place.name), reverse=True)
+
+
+def _with_sidecar(directory: str) -> list[str]:
+    """The names of the files in a directory that have a sidecar; none where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)]
 
 
 def _numbers(directory: str) -> list[int]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.instants import next_after
+from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, reading, sidecars
 from persistence.store.directories import Directories
@@ -49,12 +49,7 @@ class Writer:
             if over is None or over.sidecar.deleted:
                 self._set_aside(place)
             kept = address.keeps_history and over is not None and keep(place, over.sidecar)
-            # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
-            with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
-                files.begin_writeback(prepared)
-                upload.place_at(pending, stamp(sidecar))
-                files.sync(prepared)
-                upload.sync()
+            _prepare(place, sidecar, upload)
             self._settle(place, kept=kept, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
@@ -66,6 +61,33 @@ class Writer:
         with suppress(OSError):
             files.rename(pending, place.content)
         return sidecar
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
+
+        ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
+        ``False`` where the revision is not there any more, or not as it was.
+        """
+        place = self._layout.place(address)
+        if instant is not None:
+            place = place.revision(instant)
+        committed = recover(place)
+        if committed is None or committed.id != over.id:
+            return False
+        if instant is None:
+            self._tell(address)
+        try:
+            _prepare(place, rewritten, upload)
+            files.sync_directory(place.directory)
+            files.rename(place.prepared, place.sidecar)  # committed
+        except OSError:
+            self._discard(place)
+            raise
+        files.sync_directory(place.directory)  # before the old content goes, as in ``commit``
+        files.rename(place.pending(rewritten.id), place.content)
+        return True
 
     def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
@@ -145,6 +167,16 @@ class Writer:
         with suppress(OSError, DamagedError):
             recover(place)
         files.remove_if_empty(place.directory)
+
+
+def _prepare(place: Place, sidecar: Sidecar, upload: Upload) -> None:
+    """Write the next sidecar and the next content beside the present ones, durably but for their names."""
+    # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
+    with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
+        files.begin_writeback(prepared)
+        upload.place_at(place.pending(sidecar.id), stamp(sidecar))
+        files.sync(prepared)
+        upload.sync()
 
 
 def keep(place: Place, sidecar: Sidecar) -> bool:

@@ -154,12 +154,12 @@ class Backup:
             self._inside(revision.place.directory, revision.place.name),
             self._inside(folder, revision.name),
         )
-        with opening.opened(revision.place.sidecar) as file:
-            if file is None:
+        with ExitStack() as stack:
+            opened = opening.revision(revision.place, stack)
+            if opened is None:
                 return
-            data = file.read()
-            copies.add_bytes(place.sidecar, data, os.fstat(file.fileno()).st_mtime_ns, earlier.sidecar)
-        with opening.opened(revision.place.content) as content:
+            (data, nanoseconds), content = opened
+            copies.add_bytes(place.sidecar, data, nanoseconds, earlier.sidecar)
             if content is not None:
                 copies.add(place.content, content, opening.decoded(data), earlier.content)
 

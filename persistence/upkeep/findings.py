@@ -62,6 +62,7 @@ class Kind(Enum):
     NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "corrects its permissions")
     UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
+    UNFINISHED_REWRITE = ("unfinished-rewrite", Severity.LEFTOVER, Remedy.REPAIR, "finishes or discards it")
     UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")

@@ -8,11 +8,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from persistence.model.instants import Instant
-from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name
+from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name, revision_of
 
 _PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
 _PREPARED = re.compile(r"\.(.+)\.json")
-_REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 
 
 @dataclass(slots=True)
@@ -97,9 +96,11 @@ class Revision:
 class History:
     """The older revisions of a folder, oldest first, by what is there of each.
 
-    ``strangers`` and ``obstacles`` are as in ``Listing``.
+    ``strangers`` and ``obstacles`` are as in ``Listing``. ``rewritten`` are the revisions, by the names of their files,
+    whose rewriting was interrupted: what was to take their place is still there.
     """
 
+    rewritten: dict[str, Place] = field(default_factory=dict)
     revisions: list[Revision] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     strangers: list[tuple[str, str]] = field(default_factory=list)
@@ -108,7 +109,7 @@ class History:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing at all, not even something strange."""
-        return not (self.revisions or self.strays or self.strangers or self.obstacles)
+        return not (self.rewritten or self.revisions or self.strays or self.strangers or self.obstacles)
 
     def of(self, name: str) -> list[Revision]:
         """Those of one resource, newest first."""
@@ -130,15 +131,22 @@ def history(path: str) -> History:
     names = sorted(are_files)
     sidecars = {name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)}
     for name in names:
-        match = _REVISION.fullmatch(name.removesuffix(SIDECAR_SUFFIX))
-        if match is None or not is_file_name(match[2]):
+        revision = revision_of(name.removesuffix(SIDECAR_SUFFIX))
+        if (rewritten := _rewritten(f"{path}/{HISTORY}", name)) is not None and are_files[name]:
+            found.rewritten[rewritten.name] = rewritten
+        elif revision is None:
             found.strangers.append((f"{path}/{HISTORY}/{name}", "a name that the service does not give"))
         elif not are_files[name]:
             found.obstacles.append(f"{path}/{HISTORY}/{name}")
         elif name.endswith(SIDECAR_SUFFIX):
-            day, _, clock = match[1].partition("T")
-            instant = Instant(f"{day}T{clock.replace('-', ':')}")
-            found.revisions.append(Revision(match[2], instant, Place(f"{path}/{HISTORY}", f"{match[1]}.{match[2]}")))
+            place = Place(f"{path}/{HISTORY}", name.removesuffix(SIDECAR_SUFFIX))
+            found.revisions.append(Revision(revision[1], revision[0], place))
         elif name not in sidecars:
             found.strays.append(f"{path}/{HISTORY}/{name}")
     return found
+
+
+def _rewritten(directory: str, name: str) -> Place | None:
+    """The older revision that a file belongs to which was to take its place; ``None`` where it is no such file."""
+    match = _PENDING.fullmatch(name) or _PREPARED.fullmatch(name)
+    return Place(directory, match[1]) if match is not None and revision_of(match[1]) is not None else None

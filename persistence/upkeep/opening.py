@@ -62,6 +62,37 @@ def open_all(path: str, stack: ExitStack) -> Opened:
     return all_there
 
 
+def revision(place: Place, stack: ExitStack) -> tuple[tuple[bytes, int], BinaryIO | None] | None:
+    """The sidecar of an older revision, as in ``Opened``, and its content, open until the stack ends.
+
+    No lock is held, so it may be rewritten meanwhile: then it is opened again. ``None`` where it has gone.
+
+    Raises:
+        DamagedError: it cannot be opened.
+    """
+    while True:
+        with opened(place.sidecar) as file:
+            if file is None:
+                return None
+            said = file.read(), os.fstat(file.fileno()).st_mtime_ns
+            sidecar = decoded(said[0])
+            content = None
+            if sidecar is not None:
+                content = stack.enter_context(opened(place.pending(sidecar.id)))
+            if content is None:
+                content = stack.enter_context(opened(place.content))
+            if _is_at(place.sidecar, file):
+                return said, content
+
+
+def _is_at(path: str, file: BinaryIO) -> bool:
+    """Whether a path still leads to an open file, or to nothing."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return True
+
+
 @contextmanager
 def _noting(path: str, opened: Opened) -> Iterator[None]:
     """Note that a file cannot be opened, and go on with the others."""

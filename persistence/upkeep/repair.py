@@ -47,6 +47,7 @@ class Repair:
             Kind.REVISION_DAMAGED: self._quarantine_both,
             Kind.UNFINISHED_COMMIT: self._recover,
             Kind.UNFINISHED_WRITE: self._recover,
+            Kind.UNFINISHED_REWRITE: self._recover,
             Kind.UNFINISHED_REMOVAL: self._unfinished_removal,
             Kind.STRAY_FILE: self._quarantine_path,
             Kind.KEPT_TWICE: self._kept_twice,
@@ -82,7 +83,9 @@ class Repair:
 
     def _recover(self, folder: Folder, finding: Finding, place: Place) -> None:
         committed = reading.read_sidecar(place)
-        if committed is not None and not committed.deleted and files.exists(place.pending(committed.id)):
+        # With a tag it is the same revision encrypted anew: what it takes the place of must not be kept.
+        is_other = committed is not None and not committed.deleted and committed.tag is None
+        if committed is not None and is_other and files.exists(place.pending(committed.id)):
             self._save_from_overwriting(folder, finding, place, committed)
         writing.recover(place)
         files.sync_directory(place.directory)

@@ -37,8 +37,12 @@ def revisions(history: History, sidecars: Mapping[str, Sidecar], found: Listing,
     yield from (Finding(Kind.FOREIGN, path, what) for path, what in history.strangers)
     for path in history.strays:
         yield Finding(Kind.STRAY_FILE, path, "an older content without a sidecar")
+    for place in history.rewritten.values():
+        yield Finding(Kind.UNFINISHED_REWRITE, place.content, "encrypting it anew was interrupted", place)
     orphans = set[str]()
     for revision in history.revisions:
+        if revision.place.name in history.rewritten:
+            continue
         yield from _revision(revision, sidecars.get(revision.name), deep=deep)
         if revision.name not in found.sidecars and revision.name not in found.contents:
             orphans.add(revision.name)
