@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cache
 
 from flask import Flask
 
@@ -35,15 +34,14 @@ from persistence.keys import Keys
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
-from persistence.places import Place, base_of, check, elsewhere, root_of
+from persistence.places import Place, base_of, check, elsewhere, root_of, with_attachments
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider, Route
+from persistence.properties.providers import Provider
 from persistence.service.controls import Controls
 from persistence.service.encrypting import Encrypting
 from persistence.service.vault import Vault
 from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
-from persistence.store.attached import Attached
 from persistence.store.bodies import FileBodies
 from persistence.store.observing import NOBODY, Observer
 from persistence.store.storage import Storage
@@ -168,12 +166,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         return places[root_of(provider, roots)]
 
     bodies = {base: FileBodies(base) for base in map(base_of, properties.attachment_providers)}
-
-    @cache
-    def data_of(route: Route) -> Storage:
-        main = place_of(route.data).storage
-        return main if route.attachments is None else Attached(main, bodies[base_of(route.attachments)])
-
+    data_of = with_attachments(properties, place_of, lambda provider: bodies[base_of(provider)])
     memory = memory_of(roots.default)
     own = {
         root: wiring.of_provider(place, place_of, FORGETFUL if roots.named else memory)
@@ -184,7 +177,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     def vault_of(stored: Storage) -> Vault:
         return Encrypting(stored, dialect, properties, Controls(stored), keys)
 
-    public = wiring.of_all(place_of, lambda form: data_of(properties.of(form).route), vault_of, memory)
+    public = wiring.of_all(place_of, data_of, vault_of, memory)
     parser = RequestParser(dialect)
     named = {name: own[root] for name, root in roots.named.items()}
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser

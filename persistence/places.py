@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from persistence.errors import StartupError
@@ -18,8 +19,9 @@ from persistence.properties.providers import Provider
 from persistence.service.definitions import Tables
 from persistence.service.reindexing import Reindexes
 from persistence.service.routed import Indexed
+from persistence.store.attached import Attached
 from persistence.store.routed import Where
-from persistence.store.storage import Readable, Storage
+from persistence.store.storage import Bodies, Readable, Storage
 from persistence.store.view import View
 
 R = TypeVar("R", bound=Readable)
@@ -84,6 +86,24 @@ def check(properties: Properties, roots: Roots) -> None:
         if provider.is_remote:
             raise StartupError(f"provider {provider.name!r}: this version calls no other service ({provider.uri})")
         root_of(provider, roots)
+
+
+def with_attachments(
+    properties: Properties, place_of: PlaceOf, bodies_of: Callable[[Provider], Bodies]
+) -> Callable[[Form], Storage]:
+    """What has the data of a form with its attachments, whoever keeps the bodies of these."""
+
+    @cache
+    def attached(main: str, attachments: str) -> Storage:
+        return Attached(place_of(properties.provider(main)).storage, bodies_of(properties.provider(attachments)))
+
+    def data_of(form: Form) -> Storage:
+        route = properties.of(form).route
+        if route.attachments is None:
+            return place_of(route.data).storage
+        return attached(route.data.name, route.attachments.name)
+
+    return data_of
 
 
 def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data_of: Callable[[Form], R]) -> Where[R]:

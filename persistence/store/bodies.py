@@ -100,7 +100,8 @@ class FileBodies:
         yield
         with suppress(OSError):
             files.remove(place.content)
-            files.remove_if_empty(place.directory)
+            for directory in (place.directory, os.path.dirname(place.directory)):
+                files.remove_if_empty(directory)
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the bodies of all attachments of a draft."""

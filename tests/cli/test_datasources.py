@@ -66,12 +66,12 @@ def test_show_and_forms_look_at_the_tree(run: Run, tmp_path: Path) -> None:
 def test_what_is_put_there_by_hand_gets_the_version_that_the_other_tree_has_published(run: Run, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "data/acme/order/form/1", tmp_path / "data/acme/order/form/2")
     sidecar = tmp_path / "data/acme/order/form/2/form.xhtml.json"
-    sidecar.write_text(sidecar.read_text().replace('"version":1', '"version":2'))
+    sidecar.write_text(sidecar.read_text().replace('"version": 1', '"version": 2'))
     folder = tmp_path / "disk2/acme/order/data/HAND"
     folder.mkdir()
     (folder / "data.xml").write_bytes(_BODY)
     assert run("check", "--adopt").status == 3
-    assert '"version":2' in (folder / "data.xml.json").read_text()
+    assert '"version": 2' in (folder / "data.xml.json").read_text()
 
 
 def test_a_backup_is_of_one_tree(run: Run, tmp_path: Path) -> None:
@@ -85,3 +85,14 @@ def test_a_datasource_that_there_is_not_is_wrong_usage(run: Run) -> None:
     done = run("check", datasource="disk3")
     assert done.status == 2
     assert "the settings have no datasource 'disk3'" in "\n".join(done.errors)
+
+
+def test_a_service_does_not_start_where_a_provider_has_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f'data = "{tmp_path}/data"\n"svc.persistence.files.datasource" = "disk3"\n')
+    done = ended(["serve", "--config", str(file)], monkeypatch, capsys)
+    cause = "persistence: provider 'files' has the datasource 'disk3'; the settings have none"
+    assert (done.status, done.errors) == (1, [cause])
+    assert not (tmp_path / "data").exists()
