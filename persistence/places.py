@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from persistence.errors import StartupError
@@ -14,7 +14,7 @@ from persistence.model.addresses import Form
 from persistence.model.roots import Roots
 from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import Properties
+from persistence.properties.properties import FORMS_KEPT, Properties
 from persistence.properties.providers import Provider
 from persistence.service.definitions import Tables
 from persistence.service.reindexing import Reindexes
@@ -109,8 +109,8 @@ def with_attachments(
 def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data_of: Callable[[Form], R]) -> Where[R]:
     """Where the properties say that forms are."""
     return Where(
-        definition=lambda form: storage_of(properties.of(form).route.definition),
-        data=data_of,
+        definition=_kept(lambda form: storage_of(properties.of(form).route.definition)),
+        data=_kept(data_of),
         defining=lambda app: _distinct(map(storage_of, properties.providers(FORM, app or ANY))),
     )
 
@@ -127,10 +127,15 @@ def beside(tree: R, properties: Properties, storage_of: Callable[[Provider], R])
         return storage_of(route.definition) if is_here else tree
 
     return Where(
-        definition=definition,
+        definition=_kept(definition),
         data=lambda _: tree,
         defining=lambda app: _distinct((tree, *map(storage_of, properties.providers(FORM, app or ANY)))),
     )
+
+
+def _kept(of: Callable[[Form], R]) -> Callable[[Form], R]:
+    """The same, asked once for each form: every look at a revision asks."""
+    return lru_cache(FORMS_KEPT)(of)
 
 
 def elsewhere(root: str, properties: Properties, roots: Roots) -> Elsewhere:

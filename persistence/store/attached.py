@@ -73,7 +73,7 @@ class Attached(RoutedStorage):
             if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
                 return record if found is None else _of_record(record, found)
             _close(record)
-            if found is not None and found.etag == record.sidecar.id:
+            if found is not None and not found.is_edited:
                 return found
             again = read()
             _close(again)

@@ -57,7 +57,7 @@ class FileBodies:
         """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
         place = self._place(address, sidecar.version)
         found = reading.beside(place, sidecar, content=content)
-        if found is not None and found.etag == sidecar.id:
+        if found is not None and not found.is_edited:
             return found
         older = reading.beside(place.revision(sidecar.modified), sidecar, content=content)
         if older is not None and found is not None and found.file is not None:

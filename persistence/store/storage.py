@@ -116,7 +116,7 @@ class Bodies(Protocol):
     def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
         """The body of the revision that a sidecar describes, open if asked for; ``None`` where there is none.
 
-        Its entity tag is the sidecar's id if it is sure to be of that revision.
+        Unless it is sure to be of that revision, it counts as edited.
         """
 
     def placing(
