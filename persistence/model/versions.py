@@ -116,7 +116,7 @@ def must_be_sent(number: int | None, what: object) -> int:
         VersionError: none was sent.
     """
     if number is None:
-        raise VersionError(f"the form definition version of {what} must be sent")
+        raise VersionError(f"the form definition version of {what} must be sent, as a number")
     return number
 
 

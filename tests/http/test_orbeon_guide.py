@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,7 +16,8 @@ import pytest
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from tests.service import running
+from tests.orders import found
+from tests.service import PROVIDER, running
 from tests.test_readme import statuses
 
 GUIDE = (Path(__file__).parents[2] / "docs/orbeon.md").read_text()
@@ -58,6 +60,28 @@ def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "dialect = 'orbeon'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [("", [["D"]] * 4), (examples("toml")[-1], [["D"], [], ["D"], []])],
+    ids=["nothing said", "permissions said"],
+)
+def test_data_without_definitions_is_searched_by_the_permissions_of_the_settings(
+    tmp_path: Path, settings: str, expected: list[list[str]]
+) -> None:
+    file = tmp_path / "persistence.toml"
+    file.write_text(settings)
+    with running(tmp_path, dialect="orbeon", env={"PERSISTENCE_CONFIG": str(file)}) as service:
+        provider = replace(service, face=PROVIDER)
+        put = provider.put("hr/leave/data/D/data.xml", b"<d>Monday</d>", Form_Definition_Version=1, Username="lea")
+        assert put.status == 201
+        query = b"<search><query>monday</query></search>"
+        shown = []
+        for who in ({"Username": "lea"}, {"Username": "bob"}, {"Username": "eve", "Roles": "hr-admin"}, {}):
+            headers = {f"Orbeon-{name}": value for name, value in who.items()} | {"Orbeon-Form-Definition-Version": "1"}
+            shown.append(found(service.raw("POST", "/search/hr/leave", headers, query).body))
+    assert shown == expected
 
 
 def test_the_properties_choose_as_the_text_says() -> None:
