@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 DOCUMENTS = ("A", "B", "C")
 
@@ -38,13 +39,13 @@ def check(document: str, response: http.client.HTTPResponse, body: bytes, outcom
     return int(count)
 
 
-def hammer(port: int, number: int, seconds: float) -> Outcome:
-    """Increment counters for some seconds: read, then PUT with ``If-Match`` and the version."""
+def hammer(port: int, number: int, seconds: float, over: Path) -> Outcome:
+    """Increment counters for some seconds or until a file is there: GET, then PUT with ``If-Match`` and the version."""
     rng = random.Random(number)
     outcome = Outcome()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     stop = time.monotonic() + seconds
-    while time.monotonic() < stop:
+    while time.monotonic() < stop and not over.exists():
         document = rng.choice(DOCUMENTS)
         path = f"/crud/app/form/data/{document}/data.xml"
         connection.request("GET", path)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.load.hammer import DOCUMENTS, body_of, hammer
-from tests.service import running
+from tests.service import Service, running
 from tests.upkeep.workshop import Workshop
 
 WRITERS = 3
+_LONGEST = 60.0
+_ENOUGH = 20
+"""Writes that a tree must have had meanwhile, at least."""
+_ROUNDS = 8
+_BACKUPS = 3
 _PAUSE = 0.2
 """Seconds between one copy and the next, while others are written."""
 
@@ -39,8 +44,8 @@ def findings(data: Path, *flags: str) -> tuple[int, list[str]]:
 
 
 @contextmanager
-def under_load(directory: Path, seconds: float) -> Iterator[Callable[[], bool]]:
-    """A service being hammered; yields whether it still is, and where. At the end nothing must have gone wrong."""
+def under_load(directory: Path) -> Iterator[None]:
+    """A service being hammered for the block, and until enough was written. At the end nothing must have gone wrong."""
     with (
         running(directory, workers=2, threads=4) as service,
         ProcessPoolExecutor(WRITERS, mp_context=multiprocessing.get_context("spawn")) as pool,
@@ -50,11 +55,25 @@ def under_load(directory: Path, seconds: float) -> Iterator[Callable[[], bool]]:
                 path(document), body_of(0, "start"), Form_Definition_Version=1, Workflow_Stage="0 start"
             )
             assert stored.status == 201
-        hammers = [pool.submit(hammer, service.port, number, seconds) for number in range(WRITERS)]
-        yield lambda: not all(each.done() for each in hammers)
+        over = directory / "over"
+        hammers = [pool.submit(hammer, service.port, number, _LONGEST, over) for number in range(WRITERS)]
+        await_writes(service, 1)
+        try:
+            yield
+            await_writes(service, _ENOUGH + 1)
+        finally:
+            over.touch()
         outcomes = [each.result() for each in hammers]
         assert [violation for outcome in outcomes for violation in outcome.violations] == []
-        assert sum(outcome.increments.total() for outcome in outcomes) > 20
+        assert sum(outcome.increments.total() for outcome in outcomes) > _ENOUGH
+
+
+def await_writes(service: Service, number: int) -> None:
+    """Wait until there were so many, which the counters tell."""
+    deadline = time.monotonic() + _LONGEST
+    while sum(int(str(service.head(path(each))["Svc-Workflow-Stage"]).split()[0]) for each in DOCUMENTS) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def path(document: str) -> str:
@@ -79,23 +98,20 @@ def documents_of(kind: str, found: list[str]) -> set[str]:
 
 def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> None:
     """A writer at work looks like a crash to whoever does not wait for it."""
-    with under_load(tmp_path, 3.0) as is_loaded:
-        rounds = 0
-        while is_loaded():
+    with under_load(tmp_path):
+        for _ in range(_ROUNDS):
             assert findings(tmp_path / "data", "--repair", "--adopt", "--deep") == (0, [])
-            rounds += 1
-        assert rounds > 2
     assert findings(tmp_path / "data", "--deep") == (0, [])
 
 
 def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
-    with under_load(tmp_path / "busy", 3.0) as is_loaded:
-        while is_loaded():
+    with under_load(tmp_path / "busy"):
+        for _ in range(_BACKUPS):
             done = persistence("backup", str(backups), data=tmp_path / "busy/data")
             assert (done.returncode, done.stdout) == (0, ""), done.stderr
     made = sorted(backups.glob("2*"))
-    assert len(made) > 1
+    assert len(made) == _BACKUPS
     for number, backup in enumerate((made[0], made[-1])):
         restored = tmp_path / f"restored-{number}" / "data"
         restored.parent.mkdir()
@@ -123,9 +139,9 @@ def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
     if shutil.which(command) is None:
         pytest.skip(f"{command} is not installed")
     copies = []
-    with under_load(tmp_path / "busy", _PAUSE * 2 * number) as is_loaded:
-        while is_loaded() and len(copies) < number:
-            copy = tmp_path / f"copy-{len(copies)}" / "data"
+    with under_load(tmp_path / "busy"):
+        for each in range(number):
+            copy = tmp_path / f"copy-{each}" / "data"
             copy.parent.mkdir()
             # What goes while it is being copied is said, and no obstacle: status 24 and 1.
             done = subprocess.run(
