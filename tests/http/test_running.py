@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from persistence.store.locks import stripe
-from tests.service import Service, running
+from tests.service import PUBLIC, Service, running
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -35,7 +35,7 @@ def test_one_line_of_json_per_request(tmp_path: Path) -> None:
         log = service.log.read_text()
     lines = {line["id"]: line for line in map(json.loads, filter(lambda text: text.startswith("{"), log.splitlines()))}
     assert (lines["put-1"]["method"], lines["put-1"]["status"]) == ("PUT", 201)
-    assert lines["put-1"]["path"] == "/crud/a/b/data/D/data.xml"
+    assert lines["put-1"]["path"] == f"{PUBLIC}/crud/a/b/data/D/data.xml"
     assert (lines["get-1"]["status"], lines["get-1"]["cause"]) == (404, "a/b/data/none/data.xml does not exist")
     assert lines["odd-1"]["status"] == 400
     assert "private" not in log
