@@ -34,7 +34,7 @@ from persistence.keys import Keys
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
-from persistence.places import Place, base_of, check, elsewhere, root_of, with_attachments
+from persistence.places import Place, base_of, bases_of, check, elsewhere, root_of, with_attachments
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
 from persistence.service.controls import Controls
@@ -96,8 +96,8 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         DiskError: one cannot be prepared.
     """
     check(properties, settings.roots)
-    for provider in properties.attachment_providers:
-        FileBodies(base_of(provider))
+    for base in bases_of(properties):
+        FileBodies(base)
     found = [open_store(settings, root).probe() for root in settings.roots]
     return next((cause for cause in found if cause is not None), None)
 
@@ -115,7 +115,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     """
     return EncryptionKeys(
         settings.encryption_keys,
-        trees=settings.roots,
+        trees=(*settings.roots, *bases_of(properties)),
         given=settings.encryption_key,
         passwords=properties.passwords,
     )
@@ -165,7 +165,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     def place_of(provider: Provider) -> Place:
         return places[root_of(provider, roots)]
 
-    bodies = {base: FileBodies(base) for base in map(base_of, properties.attachment_providers)}
+    bodies = {base: FileBodies(base) for base in bases_of(properties)}
     data_of = with_attachments(properties, place_of, lambda provider: bodies[base_of(provider)])
     memory = memory_of(roots.default)
     own = {

@@ -70,14 +70,18 @@ def base_of(provider: Provider) -> str:
     return os.path.abspath(provider.base_path)
 
 
+def bases_of(properties: Properties) -> list[str]:
+    """The directories of all providers of attachments. Raises as ``base_of``."""
+    return [base_of(provider) for provider in properties.attachment_providers if not provider.is_remote]
+
+
 def check(properties: Properties, roots: Roots) -> None:
     """Make sure that every provider of a form has its place, and that none lies in another's.
 
     Raises:
         StartupError: it has not, or one does.
     """
-    bases = [base_of(provider) for provider in properties.attachment_providers]
-    every = dict.fromkeys((*roots, *bases))
+    every = dict.fromkeys((*roots, *bases_of(properties)))
     for place in every:
         for other in every:
             if other != place and os.path.commonpath((place, other)) == place:

@@ -43,7 +43,12 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
     lines = [f'"svc.field-encryption.{name}" = "{password}"\n' for name, password in passwords.items()]
-    config.write_text(CONFIG + "".join(lines))
+    apart = (
+        '"svc.persistence.provider.apart.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "{directory}/big"\n'
+    )
+    (directory / "big").mkdir()
+    config.write_text(CONFIG + "".join(lines) + apart)
     with running(directory, options=("--config", str(config))) as service:
         service.face = PUBLIC
         yield service
@@ -146,6 +151,21 @@ def test_an_attachment_is_decrypted_only_for_those_who_ask(vault: Service, form:
         assert vault.head(name, **own)["Content-Length"] == str(len(stored))
     assert raw(vault, name).body == stored
     assert raw(vault, name)["Svc-Hash-Value"] is None
+
+
+def test_attachments_with_a_provider_of_their_own_are_encrypted_there(vault: Service) -> None:
+    name, digest = "apart/form/data/1/a.bin", hashlib.sha256(CONTENT).hexdigest()
+    assert vault.put("apart/form/form/form.xhtml", DEFINITION).status == 201
+    assert attach(vault, name)["Svc-Did-Encrypt"] == "true"
+    save(vault, "apart/form")
+    stored = (vault.data.parent / "big/apart/form/data/1/1/a.bin").read_bytes()
+    assert stored.startswith(MAGIC)
+    assert (vault.data / name).read_bytes() == b""
+    assert digest not in (vault.data / f"{name}.json").read_text()
+    assert vault.get(name).body == stored
+    assert vault.get(name, Decrypt="true").body == CONTENT
+    part = vault.get(name, {"Range": "bytes=65535-65536"}, Decrypt="true")
+    assert (part.status, part.body) == (206, CONTENT[65_535:65_537])
 
 
 def test_asking_to_decrypt_what_is_plain_gives_it_as_it_is(vault: Service, form: str) -> None:
