@@ -24,6 +24,7 @@ from persistence.http.parsing import RequestParser
 from persistence.http.paths import CleanPaths
 from persistence.http.proxied import ProxiedParser, unknown_paths
 from persistence.http.publish import Publish
+from persistence.http.reencrypt import Reencrypt
 from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
 from persistence.http.search import Search
@@ -34,17 +35,27 @@ from persistence.keys import Keys
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
-from persistence.places import Place, base_of, bases_of, check, elsewhere, root_of, with_attachments
+from persistence.places import (
+    Place,
+    base_of,
+    bases_of,
+    check,
+    elsewhere,
+    everywhere,
+    root_of,
+    with_attachments,
+)
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
 from persistence.service.controls import Controls
 from persistence.service.encrypting import Encrypting
-from persistence.service.vault import Vault
+from persistence.service.reencrypting import Reencryption
+from persistence.service.reencryption_jobs import Job, Reencrypts
 from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
 from persistence.store.bodies import FileBodies
 from persistence.store.observing import NOBODY, Observer
-from persistence.store.storage import Storage
+from persistence.store.routed import RoutedStorage
 from persistence.store.store import Store
 
 _GUNICORN_GIVES_UP = 4
@@ -173,11 +184,19 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         for root, place in places.items()
     }
     keys = open_encryption_keys(settings, properties)
+    stored = RoutedStorage(everywhere(properties, lambda provider: place_of(provider).storage, data_of))
+    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
+    public = wiring.of_all(place_of, stored, vault, memory)
 
-    def vault_of(stored: Storage) -> Vault:
-        return Encrypting(stored, dialect, properties, Controls(stored), keys)
+    def job_of(form: Form, version: int | None) -> Job:
+        root = root_of(properties.of(form).route.data, roots)
 
-    public = wiring.of_all(place_of, data_of, vault_of, memory)
+        def reindex(form: Form) -> None:
+            for number in stored.versions(form):
+                trees[root].place.reindexing.version(form, number)
+
+        return Job(Reencryption(trees[root].store, vault), root, form, version, reindex)
+
     parser = RequestParser(dialect)
     named = {name: own[root] for name, root in roots.named.items()}
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
@@ -196,6 +215,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
         app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
         app.register_blueprint(Reindex(services, parser).blueprint(f"{name}-reindex", prefix))
+    reencrypts = Reencrypts(tuple(roots), job_of, _log_not_reencrypted)
+    app.register_blueprint(Reencrypt(reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
     if dialect.has_proxy:
         app.register_blueprint(unknown_paths())
     app.register_blueprint(Publish(public.publishing, dialect, parser).blueprint())
@@ -220,6 +241,24 @@ def _open_tree(settings: Settings, properties: Properties, root: str) -> _Tree:
     store = open_store(settings, root, indexer)
     indexer.start()
     return _Tree(store, place_of_tree(store, index, dialect, properties))
+
+
+def open_reencryption(settings: Settings, properties: Properties, observer: Observer) -> Reencryption:
+    """What encrypts the default tree anew; ``observer`` hears of it. Definitions may be in any tree."""
+    dialect, roots = DIALECTS[settings.dialect], settings.roots
+    check(properties, roots)
+    stores = {root: open_store(settings, root, observer) for root in roots}
+
+    def store_of(provider: Provider) -> Store:
+        return stores[root_of(provider, roots)]
+
+    stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
+    keys = open_encryption_keys(settings, properties)
+    return Reencryption(stores[roots.default], Encrypting(stored, dialect, properties, Controls(stored), keys))
+
+
+def _log_not_reencrypted(form: Form, cause: str) -> None:
+    logs.write("not-reencrypted", is_error=True, form=str(form), cause=cause)
 
 
 def _log_given_up(form: Form | None, error: Exception) -> None:

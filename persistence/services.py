@@ -16,7 +16,7 @@ from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.model.addresses import Form
 from persistence.model.admins import Admin
 from persistence.model.flat_names import Naming
-from persistence.places import Place, PlaceOf, beside, everywhere, reindexed
+from persistence.places import Place, PlaceOf, beside, reindexed
 from persistence.properties.properties import Properties
 from persistence.service.access import Access
 from persistence.service.attachments import Attachments
@@ -93,33 +93,25 @@ class Wiring:
     properties: Properties
     admins: Iterable[Admin] = ()
 
-    def of_all(
-        self,
-        place_of: PlaceOf,
-        data_of: Callable[[Form], Storage],
-        vault_of: Callable[[Storage], Vault],
-        memory: Memory = FORGETFUL,
-    ) -> Services:
-        """The services of all places, each form being where the properties say; ``data_of`` has that of its data.
+    def of_all(self, place_of: PlaceOf, stored: Storage, vault: Vault, memory: Memory = FORGETFUL) -> Services:
+        """The services of all places, each form being where the properties say; ``stored`` is all that is in them.
 
-        ``vault_of`` is put before the documents that requests read and write.
+        The ``vault`` is before the documents that requests read and write.
         """
 
         def of_data(form: Form) -> Place:
             return place_of(self.properties.of(form).route.data)
 
-        storage = RoutedStorage(everywhere(self.properties, lambda provider: place_of(provider).storage, data_of))
+        def behind(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
+            return definitions, replace(documents, vault=vault)
+
         place = Place(
-            storage,
+            stored,
             RoutedIndex(lambda form: of_data(form).index),
             RoutedTables(lambda form: of_data(form).flat),
             RoutedReindexing(lambda form: of_data(form).reindexing, lambda: reindexed(self.properties, place_of)),
         )
-
-        def behind(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
-            return definitions, replace(documents, vault=vault_of(storage))
-
-        return self._wired(place, storage, Catalog(storage, memory), behind)
+        return self._wired(place, stored, Catalog(stored, memory), behind)
 
     def of_tree(self, place: Place, place_of: PlaceOf, memory: Memory = FORGETFUL) -> Services:
         """The services of one place, wherever the properties say that forms are."""

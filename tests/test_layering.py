@@ -40,7 +40,19 @@ ALLOWED = {
         "settings",
         "errors",
     },
-    "cli": {"app", "places", "upkeep", "index", "properties", "model", "dialect", "settings", "errors"},
+    "cli": {
+        "app",
+        "service",
+        "places",
+        "store",
+        "upkeep",
+        "index",
+        "properties",
+        "model",
+        "dialect",
+        "settings",
+        "errors",
+    },
 }
 """Which layers of the package a layer may import besides itself."""
 

@@ -11,6 +11,7 @@ from persistence.cli.check import check
 from persistence.cli.config import config
 from persistence.cli.forms import forms
 from persistence.cli.key import key
+from persistence.cli.reencrypt import reencrypt
 from persistence.cli.reindex import reindex
 from persistence.cli.search import search
 from persistence.cli.serve import serve
@@ -25,7 +26,7 @@ def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 
 
-for command in (serve, config, key, forms, show, search, check, reindex, backup, restore, upgrade):
+for command in (serve, config, key, forms, show, search, check, reindex, reencrypt, backup, restore, upgrade):
     commands.add_command(command)
 
 

@@ -1,19 +1,21 @@
-"""``persistence key``: make, list and remove the API keys with which programs call the service."""
+"""``persistence key``: the API keys with which programs call the service, and the keys of encryption at rest."""
 
 from __future__ import annotations
 
 import click
 
-from persistence.app import open_keys
-from persistence.cli.options import key_options, settings_of
+from persistence import settings
+from persistence.app import open_encryption_keys, open_keys
+from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
 
 
 @click.group()
 def key() -> None:
-    """Make, list and remove API keys.
+    """API keys: add, list and remove. Encryption keys: new and ring.
 
-    What is changed counts at once, also for a service that runs.
+    An API key lets a program call the service. An encryption key encrypts what is stored. One has nothing to do with
+    the other. What is changed counts at once, also for a service that runs.
     """
 
 
@@ -21,18 +23,18 @@ def key() -> None:
 @click.argument("name", metavar="NAME")
 @key_options
 def add(*, name: str, **options: str | None) -> None:
-    """Make a key for the caller NAME and print it, this once.
+    """Make an API key for the caller NAME and print it, this once.
 
     NAME is what the log calls the caller. Only a digest of the key is kept.
     """
-    settings = settings_of(options)
+    effective = settings_of(options)
     try:
-        secret = open_keys(settings).add(name)
+        secret = open_keys(effective).add(name)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     click.echo(secret)
     click.echo(
-        f"a digest of the key is in {settings.keys}, the key itself nowhere else; a caller sends it as "
+        f"a digest of the key is in {effective.keys}, the key itself nowhere else; a caller sends it as "
         "'Authorization: Bearer KEY', or as the password beside any user name. From now on whoever is not trusted "
         "needs a key",
         err=True,
@@ -42,7 +44,7 @@ def add(*, name: str, **options: str | None) -> None:
 @key.command("list")
 @key_options
 def list_keys(**options: str | None) -> None:
-    """Print the name of each key and when it was made."""
+    """Print the name of each API key and when it was made."""
     keys = open_keys(settings_of(options)).read()
     for known in keys:
         click.echo(f"{known.name}  {known.created}")
@@ -54,5 +56,35 @@ def list_keys(**options: str | None) -> None:
 @click.argument("name", metavar="NAME")
 @key_options
 def remove(*, name: str, **options: str | None) -> None:
-    """Remove the key NAME: it opens nothing from now on."""
+    """Remove the API key NAME: it opens nothing from now on."""
     open_keys(settings_of(options)).remove(name)
+
+
+@key.command()
+@tree_options
+def new(*, file: str | None, **flags: str | None) -> None:
+    """Make an encryption key, which encrypts from now on.
+
+    The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
+    the keys must be backed up, and apart from the data: without it, what is encrypted is lost.
+    """
+    effective = settings.load(file, flags)
+    keys = open_encryption_keys(effective.settings, effective.properties)
+    click.echo(keys.new())
+    click.echo(
+        f"the key is in {effective.settings.encryption_keys}: make a copy, and keep it apart from the data", err=True
+    )
+
+
+@key.command()
+@tree_options
+def ring(*, file: str | None, **flags: str | None) -> None:
+    """Print the id of each encryption key and what it does."""
+    effective = settings.load(file, flags)
+    keys = open_encryption_keys(effective.settings, effective.properties)
+    in_use, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    for key_id in in_use.keys:
+        does = "encrypts" if key_id == in_use.writing else "only decrypts"
+        click.echo(f"{key_id}  {'from the environment' if keys.are_given else made[key_id]}  {does}")
+    if not in_use.keys:
+        click.echo("there are no encryption keys", err=True)

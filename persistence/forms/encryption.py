@@ -147,14 +147,16 @@ class Opening(Leaves):
 class Survey(Leaves):
     """Looks what of encryption there is in stored data; nothing is changed.
 
-    ``values`` are how many encrypted values there are, ``stale`` how many of them are not encrypted with the key in
-    use (``is_current``), or not to be encrypted any more; ``plain`` how many values at ``paths`` are not encrypted.
-    ``wrong`` are how many holders do not say whether their attachment ``is_encrypted``.
+    ``values`` are how many encrypted values there are, ``wanted`` how many of them at ``paths``, and ``places`` lead to
+    all of them. ``stale`` are how many are not encrypted with the key in use (``is_current``), or not to be encrypted
+    any more; ``plain`` how many values at ``paths`` are not encrypted. ``wrong`` are how many holders do not say
+    whether their attachment ``is_encrypted``.
     """
 
     def __init__(self, paths: Paths, is_current: Callable[[str], bool], is_encrypted: Callable[[Held], bool]) -> None:
         super().__init__(paths)
-        self.values = self.stale = self.plain = self.wrong = 0
+        self.values = self.wanted = self.stale = self.plain = self.wrong = 0
+        self.places: set[tuple[str, ...]] = set()
         self._is_current = is_current
         self._is_encrypted = is_encrypted
 
@@ -178,6 +180,8 @@ class Survey(Leaves):
         held = holders.parse(text) if len(text) <= LONGEST_PATH else None
         if is_value_marked(begun.attributes):
             self.values += 1
+            self.wanted += begun.is_wanted
+            self.places.add(self.place)
             self.stale += not (begun.is_wanted and self._is_current(text))
         elif held is not None:
             is_said = begun.attributes.get(ATTACHMENT_MARKER) == "true"

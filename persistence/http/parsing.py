@@ -104,6 +104,10 @@ class RequestParser:
         """The version that is indexed anew (spec search 5)."""
         return versions.parse_reindexed(request.environ.get(self._prefix + "FORM_DEFINITION_VERSION"))
 
+    def version_to_reencrypt(self, request: Request) -> int | None:
+        """The version whose data is encrypted anew; ``None`` for all (spec forms 4.5)."""
+        return versions.number_only(self._version(request.environ), "encrypting anew")
+
     def user(self, request: Request) -> User:
         """Who is calling, as the caller says (spec crud 6.1)."""
         environ = request.environ

@@ -159,6 +159,19 @@ class Encrypting:
             file.seek(0)
         return plain
 
+    def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """The sidecar of an encrypted attachment; the client's hash is encrypted too: it is of the plain content."""
+        sealed = None
+        if sidecar.client_hash is not None:
+            text = msgspec.json.encode(sidecar.client_hash).decode()
+            sealed = self.cipher(address).seal(text, _hash_place(address))
+        return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed)
+
+    def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """The sidecar of the same attachment if it is not encrypted."""
+        plain = sidecar if sidecar.sealed_hash is None else self._with_hash(sidecar, address)
+        return msgspec.structs.replace(plain, encrypted=False, sealed_hash=None)
+
     def _data(self, read: Read, address: DocumentAddress) -> Read:
         file = read.found.file
         if file is None:
@@ -181,7 +194,7 @@ class Encrypting:
     def _with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The sidecar with the client's hash; without it where that cannot be read, for it is only a hint."""
         try:
-            text = self.cipher(address).open(sidecar.sealed_hash or "", hash_place(address))
+            text = self.cipher(address).open(sidecar.sealed_hash or "", _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
@@ -274,16 +287,10 @@ class _Attachment:
         address = self.intake.address
         if _is_marked(self.intake.holder, self.vault.marked(address, sidecar.version, over)) is not self.is_marked:
             raise _published_anew(address)
-        if not self.is_encrypted:
-            return sidecar
-        sealed_hash = None
-        if sidecar.client_hash is not None:
-            text = msgspec.json.encode(sidecar.client_hash).decode()
-            sealed_hash = self.vault.cipher(address).seal(text, hash_place(address))
-        return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed_hash)
+        return self.vault.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
 
 
-def hash_place(address: DocumentAddress) -> tuple[str, ...]:
+def _hash_place(address: DocumentAddress) -> tuple[str, ...]:
     """Where the client's hash of an attachment belongs; no element has such a path."""
     return "", address.collection.value, address.name
 

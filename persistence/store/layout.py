@@ -48,6 +48,8 @@ QUARANTINE = ".quarantine"
 INDEX = ".index"
 PENDING = ".index/.pending"
 REINDEXING = ".index/.reindexing"
+REENCRYPTING = ".index/.reencrypting"
+REENCRYPTED = ".index/.reencrypted"
 FORMS = ".index/.forms"
 FLAT = ".index/.flat"
 HISTORY = ".history"
@@ -64,6 +66,7 @@ LONGEST_FILE = 200
 _PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
 _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
+_UNFINISHED = re.compile(r"\.(.+)\.(?:json|[0-9a-f]{40})")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
@@ -142,6 +145,12 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
         return None
     day, _, clock = match[1].partition("T")
     return Instant(f"{day}T{clock.replace('-', ':')}"), match[2]
+
+
+def unfinished_of(name: str) -> str | None:
+    """The name of the content to which a file belongs that only a write in progress, or a crash, has left."""
+    match = _UNFINISHED.fullmatch(name)
+    return match[1] if match is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.store import formats, reading
+from persistence.store import formats, leftovers, reading
 from persistence.store.layout import (
     LAYOUT,
     OTHERS,
@@ -116,6 +116,18 @@ class View:
         with disk_errors("listing", main):
             found = _with_sidecar(directory)
         return sorted(unescape(name) for name in found if is_file_name(name))
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Whether writes of a document are under way, or a crash has left something of one."""
+        place = self._layout.place(main)
+        with disk_errors("listing", main):
+            return next(leftovers.beside(place), None) is not None
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
+        place = self._layout.place(address).revision(instant)
+        with disk_errors("reading", address):
+            return reading.read(place, content=content)
 
     def revisions(self, address: Address) -> list[Instant]:
         """The instants of the older revisions of a resource, newest first."""

@@ -13,7 +13,7 @@ from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.store import files, reading, sidecars
+from persistence.store import files, leftovers, reading, sidecars
 from persistence.store.directories import Directories
 from persistence.store.layout import QUARANTINE, TRASH, Layout, Place, file_name
 from persistence.store.observing import Change
@@ -61,6 +61,12 @@ class Writer:
         with suppress(OSError):
             files.rename(pending, place.content)
         return sidecar
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
+        self._tell(main)
+        for place in list(leftovers.beside(self._layout.place(main))):
+            recover(place)
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload

@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from persistence.model.instants import Instant
-from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name, revision_of
+from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name, revision_of, unfinished_of
 
 _PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
 _PREPARED = re.compile(r"\.(.+)\.json")
@@ -148,5 +148,5 @@ def history(path: str) -> History:
 
 def _rewritten(directory: str, name: str) -> Place | None:
     """The older revision that a file belongs to which was to take its place; ``None`` where it is no such file."""
-    match = _PENDING.fullmatch(name) or _PREPARED.fullmatch(name)
-    return Place(directory, match[1]) if match is not None and revision_of(match[1]) is not None else None
+    content = unfinished_of(name)
+    return Place(directory, content) if content is not None and revision_of(content) is not None else None

@@ -1,0 +1,110 @@
+"""``persistence reencrypt``: encrypt stored data by what forms mark now, with the key that encrypts now."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from persistence import settings
+from persistence.app import open_index, open_reencryption
+from persistence.cli.forms_and_versions import form_and_version
+from persistence.cli.options import tree_options
+from persistence.cli.progress import Progress, progress
+from persistence.cli.status import REMAINS
+from persistence.cli.texts import counted, safe
+from persistence.errors import BadRequestError, NotFoundError
+from persistence.index.noting import Noting
+from persistence.index.work import Aim
+from persistence.model.addresses import Form
+from persistence.service.reencryption_jobs import Job
+from persistence.store.view import View
+from persistence.upkeep import indexes
+
+
+@click.command()
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
+@tree_options
+def reencrypt(*, path: str | None, dry_run: bool, file: str | None, **flags: str | None) -> None:
+    """Encrypt the data of all forms anew, or that of one.
+
+    Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
+    revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
+    What is as it should be is not touched, so a run that was stopped goes on where it was.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no key, no such form, no data directory, another user's
+                 2  wrong usage
+                 4  something could not be rewritten, and is as it was
+    """  # noqa: D301 - click's mark for lines that stay apart
+    effective = settings.load(file, flags)
+    try:
+        form, version = (None, None) if path is None else form_and_version(path)
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    root = effective.settings.data
+    noting = Noting(root)
+    reencryption = open_reencryption(effective.settings, effective.properties, noting)
+    view = View(root)
+
+    def reindex(changed: Form) -> None:
+        index = open_index(effective.settings, effective.properties, view.root)
+        indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
+
+    jobs = [Job(reencryption, view.root, each, version, reindex) for each in _forms(reencryption.forms(), form)]
+    started = time.monotonic()
+    count, problems = _tried(jobs) if dry_run else _done(jobs)
+    seconds = time.monotonic() - started
+    noting.leave()
+    did = "would be encrypted anew" if dry_run else "encrypted anew"
+    click.echo(f"{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
+    if problems:
+        sys.exit(REMAINS)
+
+
+def _forms(there: list[Form], wanted: Form | None) -> list[Form]:
+    if wanted is None:
+        return there
+    if wanted not in there:
+        raise NotFoundError(f"{wanted} does not exist")
+    return [wanted]
+
+
+def _tried(jobs: list[Job]) -> tuple[int, int]:
+    """How many revisions would be rewritten, and how many problems there are."""
+    count = problems = 0
+    with progress("looking", lambda: _documents(jobs)) as bar:
+        for job in jobs:
+            for document in job.reencryption.documents(job.form):
+                plan = job.reencryption.plan(job.form, document, job.version)
+                count += len(plan.rewritings)
+                problems += _say(bar, list(plan.problems))
+    return count, problems
+
+
+def _done(jobs: list[Job]) -> tuple[int, int]:
+    """How many revisions were rewritten, and how many problems there were."""
+    count = problems = 0
+    with progress("encrypting", lambda: _documents(jobs)) as bar:
+
+        def step(said: list[str]) -> None:
+            nonlocal problems
+            problems += _say(bar, said)
+
+        for job in jobs:
+            count += job.run(step)
+    return count, problems
+
+
+def _say(bar: Progress, problems: list[str]) -> int:
+    for problem in problems:
+        bar.say(safe(problem))
+    bar.step()
+    return len(problems)
+
+
+def _documents(jobs: list[Job]) -> int:
+    return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))

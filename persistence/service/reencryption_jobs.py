@@ -1,0 +1,176 @@
+"""Encrypting forms anew on request, one after the other, and how far that is (spec forms 4.5)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+
+import msgspec
+
+from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.forms.writing import element, text
+from persistence.model.addresses import Form
+from persistence.service.reencrypting import Reencryption
+from persistence.store import files, locks
+from persistence.store.layout import REENCRYPTED, REENCRYPTING
+
+_MOST_WAITING = 100
+_RETRY_AFTER = 30
+_PAUSE = 0.5
+_LONGEST_WAIT = 24 * 3600.0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a form is: how many of its documents are done. ``version`` is ``None`` where all versions are meant."""
+
+    app: str
+    name: str
+    version: int | None
+    current: int
+    total: int
+
+    def as_xml(self) -> str:
+        """The element of the form in the status."""
+        said = {
+            "application-name": text(self.app),
+            "form-name": text(self.name),
+            "form-version": str(self.version or ""),
+            "current": str(self.current),
+            "total": str(self.total),
+        }
+        return element("form", content="".join(element(name, content=each) for name, each in said.items()))
+
+
+Step = Callable[[list[str]], None]
+"""Hears that a document is done, and what could not be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All data of a form, or of one version of it, in the tree of ``root``.
+
+    ``reindex`` makes anew what searches and reports ask: in a database, what is deleted stays on the disk for a while.
+    """
+
+    reencryption: Reencryption
+    root: str
+    form: Form
+    version: int | None
+    reindex: Callable[[Form], None]
+
+    @contextmanager
+    def begun(self) -> Iterator[int]:
+        """Wait until no other is being encrypted, and keep others waiting for a block; how many documents there are.
+
+        Raises:
+            BusyError: another one took very long.
+        """
+        with disk_errors("waiting for another form that is encrypted anew"):
+            path = f"{self.root}/{REENCRYPTING}"
+            files.ensure_file(path)
+            with locks.alone(path, "another form is being encrypted anew", timeout=_LONGEST_WAIT):
+                yield sum(1 for _ in self.reencryption.documents(self.form))
+
+    def run(self, step: Step) -> int:
+        """Encrypt every document anew, and say how far that is; returns how many revisions were rewritten.
+
+        Raises:
+            ConfigurationError: there is no key that encrypts.
+            DiskError: the disk refuses.
+        """
+        count = 0
+        with self.begun() as total:
+            known = [each for each in progress_in(self.root) if Form(each.app, each.name) == self.form]
+            was_stopped = any(each.current < each.total for each in known)
+            report = _Report(self, total)
+            for done, document in enumerate(self.reencryption.documents(self.form), 1):
+                rewritten, problems = self.reencryption.encrypt(self.form, document, self.version)
+                count += rewritten
+                step(problems)
+                report.say(min(done, total - 1))
+            if count or was_stopped:
+                self.reindex(self.form)
+            report.say(total, is_last=True)
+        return count
+
+
+class _Report:
+    """Leaves for everybody how far a job is, beside what is known of jobs before."""
+
+    def __init__(self, job: Job, total: int) -> None:
+        self._job = job
+        self._total = total
+        self._others = [each for each in progress_in(job.root) if Form(each.app, each.name) != job.form]
+        self._written = 0.0
+        self.say(0, is_last=True)
+
+    def say(self, current: int, *, is_last: bool = False) -> None:
+        if not is_last and monotonic() < self._written + _PAUSE:
+            return
+        self._written = monotonic()
+        form = self._job.form
+        own = Progress(form.app, form.name, self._job.version, current, self._total)
+        with suppress(OSError):  # nobody's data
+            files.write_durably(f"{self._job.root}/{REENCRYPTED}", msgspec.json.encode([*self._others, own]))
+
+
+def progress_in(root: str) -> list[Progress]:
+    """How far the forms of a tree are, those that are done too. Raises ``DiskError``."""
+    with disk_errors("looking how far encrypting anew is"):
+        try:
+            descriptor = files.open_to_read(f"{root}/{REENCRYPTED}")
+        except FileNotFoundError:
+            return []
+        try:
+            return msgspec.json.decode(files.read_small(descriptor), type=list[Progress])
+        except msgspec.DecodeError:
+            return []
+        finally:
+            os.close(descriptor)
+
+
+class Reencrypts:
+    """Begins jobs, and tells how far they are. ``job_of`` makes one; ``log`` hears what could not be done."""
+
+    def __init__(
+        self, roots: tuple[str, ...], job_of: Callable[[Form, int | None], Job], log: Callable[[Form, str], None]
+    ) -> None:
+        self._roots = roots
+        self._job_of = job_of
+        self._log = log
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+
+    def begin(self, form: Form, version: int | None) -> None:
+        """Begin to encrypt a form anew; it goes on when this returns.
+
+        Raises:
+            BusyError: too many wait already.
+            ConfigurationError: there is no key that encrypts.
+        """
+        job = self._job_of(form, version)
+        job.reencryption.require_key()
+        if not self._waiting.acquire(blocking=False):
+            raise BusyError("too many forms wait to be encrypted anew", _RETRY_AFTER)
+        threading.Thread(target=self._run, args=(job,), name="reencryption", daemon=True).start()
+
+    def status(self) -> bytes:
+        """How far forms are: the XML of the answer."""
+        forms = (progress for root in self._roots for progress in progress_in(root))
+        return element("forms", content="".join(each.as_xml() for each in forms)).encode()
+
+    def _tell(self, form: Form, problems: list[str]) -> None:
+        for problem in problems:
+            self._log(form, problem)
+
+    def _run(self, job: Job) -> None:
+        try:
+            job.run(partial(self._tell, job.form))
+        except PersistenceError as error:
+            self._log(job.form, str(error))
+        finally:
+            self._waiting.release()

@@ -1,0 +1,258 @@
+"""Encrypting anew what is stored: by other marks, with another key, under load, and after a kill (spec forms 4.5)."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from persistence.encryption.frames import MAGIC
+from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
+from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
+from tests.service import PROVIDER, PUBLIC, Service, running
+
+REENCRYPT = f"{PUBLIC}/reencrypt"
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a key, through its public face."""
+    directory = tmp_path_factory.mktemp("anew")
+    keys_of(directory).new()
+    with running(directory) as service:
+        service.face = PUBLIC
+        yield service
+
+
+def plain_form(service: Service, form: str) -> dict[str, str]:
+    """A form that marks nothing, with a document of two revisions, its draft, and attachments; the tags by path."""
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status in (201, 204)
+    attach(service, f"{form}/data/1/scan.bin", Hash_Algorithm="A", Hash_Value="hash-of-plain")
+    attach(service, f"{form}/data/1/scan.bin", body=CONTENT[::-1])
+    attach(service, f"{form}/data/1/photo.bin", "person/photo")
+    holders = {name: path(form, "1", f"{name}.bin") for name in ("scan", "photo")}
+    save(service, form, body=data(scan=holders["scan"]))
+    save(service, form, body=data(scan=holders["scan"], photo=holders["photo"]))
+    save(service, form, body=data(scan=holders["scan"]), collection="draft")
+    return {name: service.head(f"{form}/{name}")["ETag"] or "" for name in NAMES}
+
+
+NAMES = ("data/1/data.xml", "draft/1/data.xml", "data/1/scan.bin", "data/1/photo.bin")
+
+
+def encrypted_anew(service: Service, form: str) -> None:
+    """Encrypt a form anew over HTTP, and wait."""
+    report = service.data / ".index/.reencrypted"
+    before = report.stat().st_mtime_ns if report.exists() else 0
+    started = service.raw("POST", f"{REENCRYPT}/{form}")
+    assert (started.status, started.body) == (200, b"")
+    deadline = time.monotonic() + 60
+    wanted = dict(zip(("application-name", "form-name"), form.split("/"), strict=True))
+    while time.monotonic() < deadline:
+        has_begun = report.exists() and report.stat().st_mtime_ns != before
+        status = etree.fromstring(service.raw("GET", REENCRYPT).body)
+        for each in status.iterfind("form") if has_begun else ():
+            is_it = all(each.findtext(name) == text for name, text in wanted.items())
+            if is_it and each.findtext("current") == each.findtext("total"):
+                return
+        time.sleep(0.05)
+    pytest.fail("it does not end")
+
+
+def persistence(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "persistence.cli", "reencrypt", "--data", str(service.data), *arguments]
+    return subprocess.run(command, cwd=service.data.parent, capture_output=True, text=True, check=False)
+
+
+def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Service, form: str) -> None:
+    tags = plain_form(vault, form)
+    instants = {name: vault.head(f"{form}/{name}")["Svc-Last-Modified"] for name in NAMES}
+    first = vault.raw("GET", f"{PUBLIC}/crud/{form}/data/1/data.xml").headers["Svc-Created"]
+    assert len(traces(vault.data / form, SECRETS[0])) == 3
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(vault, form)
+    assert traces(vault.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain") == [
+        (f"data/1/{name}", CONTENT[:50]) for name in ("photo.bin",)
+    ]
+    for name in NAMES:
+        head = vault.head(f"{form}/{name}")
+        assert (head["ETag"], head["Svc-Last-Modified"]) == (tags[name], instants[name])
+    for collection in ("data", "draft"):
+        got = etree.fromstring(vault.get(f"{form}/{collection}/1/data.xml").body)
+        assert texts(etree.tostring(got)) == [SECRETS[0], OPEN, *SECRETS[1:]]
+        assert [each.get(f"{FR}attachment-encrypted") for each in got.iter("scan", "photo")] == ["true", None]
+    assert texts(vault.get(f"{form}/data/1/data.xml?last-modified-time={first}").body)[0] == SECRETS[0]
+    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert vault.get(f"{form}/data/1/scan.bin").body.startswith(MAGIC)
+    put = vault.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
+    assert put.status == 204
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    encrypted_anew(vault, form)
+    assert vault.get(f"{form}/data/1/scan.bin").body == CONTENT[::-1]
+    oldest = min((vault.data / form / "data/1/.history").glob("2*scan.bin"))
+    assert oldest.read_bytes() == CONTENT
+    assert "hash-of-plain" in oldest.with_name(f"{oldest.name}.json").read_text()
+    assert not traces(vault.data / form, "enc1:", MAGIC)
+
+
+def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path)
+    old = keys.new()
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        plain_form(service, "a/b")
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
+        encrypted_anew(service, "a/b")
+        new = keys.new()
+        assert traces(service.data, old)
+        tried = persistence(service, "--dry-run", "a/b")
+        assert (tried.returncode, "5 revisions of 1 form would be encrypted anew" in tried.stderr) == (0, True), tried
+        assert traces(service.data, old)
+        done = persistence(service)
+        assert (done.returncode, "5 revisions of 1 form encrypted anew" in done.stderr) == (0, True), done
+        assert not traces(service.data / "a", old)
+        assert traces(service.data / "a", new)
+        again = persistence(service, "a/b")
+        assert "0 revisions" in again.stderr
+        assert service.get("a/b/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+        assert texts(service.get("a/b/data/1/data.xml").body)[0] == SECRETS[0]
+        check = subprocess.run(
+            [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(service.data)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert check.returncode == 0, check.stdout
+
+
+def test_the_index_forgets_what_is_encrypted_now(vault: Service, form: str) -> None:
+    plain_form(vault, form)
+    query = f"<search><query>{SECRETS[0]}</query><page-size>9</page-size><page-number>1</page-number></search>".encode()
+
+    def hits() -> str | None:
+        found = vault.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
+        return etree.fromstring(found.body).get("search-total")
+
+    assert hits() == "1"
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(vault, form)
+    assert hits() == "0"
+
+
+def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readable(vault: Service, form: str) -> None:
+    """Without a definition nothing says what to encrypt: what is encrypted stays so, and plain data plain."""
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    save(vault, form)
+    stored = raw(vault, f"{form}/data/1/data.xml").body
+    assert vault.delete(f"{form}/form/form.xhtml").status == 204
+    encrypted_anew(vault, form)
+    assert raw(vault, f"{form}/data/1/data.xml").body == stored
+    keys_of(vault.data.parent).new()
+    encrypted_anew(vault, form)
+    assert raw(vault, f"{form}/data/1/data.xml").body != stored
+    assert texts(vault.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
+    assert not traces(vault.data / form / "data", *SECRETS)
+
+
+def test_documents_are_read_and_saved_while_they_are_encrypted_anew(vault: Service, form: str) -> None:
+    plain_form(vault, form)
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    wrong: list[object] = []
+    over = threading.Event()
+
+    def use(document: str) -> None:
+        while not over.is_set():
+            got = vault.get(f"{form}/data/{document}/data.xml")
+            if got.status != 200 or texts(got.body)[0] != SECRETS[0]:
+                wrong.append((got.status, got.body))
+            put = vault.put(f"{form}/data/{document}/data.xml", got.body)
+            if put.status != 204:
+                wrong.append(put.cause)
+            file = vault.get(f"{form}/data/1/photo.bin", Decrypt="true")
+            if file.body != CONTENT:
+                wrong.append(file.status)
+
+    for document in range(2, 6):
+        save(vault, form, str(document))
+    threads = [threading.Thread(target=use, args=(str(document),)) for document in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        keys_of(vault.data.parent).new()
+        encrypted_anew(vault, form)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    encrypted_anew(vault, form)
+    assert not traces(vault.data / form / "data", *SECRETS)
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 9, 14, 20])
+def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
+    """The run is killed at its n-th rename: each is a step of a commit."""
+    keys_of(tmp_path).new()
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        tags = plain_form(service, "a/b")
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
+        killed = subprocess.run(
+            [sys.executable, "-c", _KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert killed.returncode in (-signal.SIGKILL, 0), killed
+        for _ in range(2):
+            for name in NAMES:
+                got = service.get(f"a/b/{name}", Decrypt="true")
+                assert (got.status, got["ETag"]) == (200, tags[name]), name
+                wanted = {"scan.bin": CONTENT[::-1], "photo.bin": CONTENT}.get(name.split("/")[-1])
+                assert got.body == wanted if wanted else texts(got.body)[0] == SECRETS[0]
+            for older in (service.data / "a/b/data/1/.history").glob("2*.bin.json"):
+                instant = re.sub(r"T(\d\d)-(\d\d)-", r"T\1:\2:", older.name[:24])
+                got = service.get(f"a/b/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
+                assert got.body == CONTENT, got.cause
+            assert persistence(service, "a/b").returncode == 0
+        assert not traces(service.data, *SECRETS)
+        assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
+
+
+_KILLED = """
+import os, sys
+from persistence.store import files
+from persistence.cli import commands
+left, rename = int(sys.argv.pop(1)), files.rename
+def counted(source, target):
+    global left
+    if ".reencrypt" not in target:
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), 9)
+    rename(source, target)
+files.rename = counted
+commands()
+"""
+
+
+def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        answer = service.raw("POST", f"{REENCRYPT}/a/b")
+        assert (answer.status, "persistence key new" in answer.cause) == (500, True)
+        assert service.raw("GET", REENCRYPT).body == b"<forms/>"
+        assert service.raw("POST", f"{REENCRYPT}/a/b", {"Svc-Form-Definition-Version": "next"}).status == 400
+        assert service.raw("GET", f"{REENCRYPT}/a/b").status == 405
+        assert service.raw("GET", f"{PROVIDER}/reencrypt").status == 404
+        done = persistence(service, "a/b")
+        assert (done.returncode, done.stderr.strip()) == (1, "persistence: a/b does not exist")
+        assert os.listdir(service.data.parent)
