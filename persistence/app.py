@@ -221,7 +221,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         app.register_blueprint(unknown_paths())
     app.register_blueprint(Publish(public.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(public.attachments, parser).blueprint())
-    app.register_blueprint(health.blueprint([tree.store for tree in trees.values()], min_free=settings.min_free))
+    written: list[health.Stored] = [*(tree.store for tree in trees.values()), *bodies.values()]
+    app.register_blueprint(health.blueprint(written, min_free=settings.min_free))
     admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from typing import Protocol
 
 from flask import Blueprint, Response
 
 from persistence.errors import DiskError
 from persistence.http.responses import text
-from persistence.store.store import Store
 
 PATHS = ("/healthz", "/readyz")
 """Where a supervisor asks; it has no key."""
 
 
-def blueprint(stores: Iterable[Store], *, min_free: int) -> Blueprint:
-    """``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each tree is to have as many."""
+class Stored(Protocol):
+    """A directory that the service writes into."""
+
+    @property
+    def root(self) -> str:
+        """Its path."""
+
+    def free_bytes(self) -> int:
+        """Space that the service may still use there; raises ``DiskError`` where it cannot write."""
+
+
+def blueprint(places: Iterable[Stored], *, min_free: int) -> Blueprint:
+    """``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many."""
     health = Blueprint("health", __name__)
 
     @health.get("/healthz", provide_automatic_options=False)
@@ -25,13 +36,13 @@ def blueprint(stores: Iterable[Store], *, min_free: int) -> Blueprint:
 
     @health.get("/readyz", provide_automatic_options=False)
     def readyz() -> Response:
-        for store in stores:
+        for place in places:
             try:
-                free = store.free_bytes()
+                free = place.free_bytes()
             except DiskError as error:
                 return text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             if free < min_free:
-                cause = f"{free} bytes are free in {store.root}; the floor is {min_free}"
+                cause = f"{free} bytes are free in {place.root}; the floor is {min_free}"
                 return text(HTTPStatus.SERVICE_UNAVAILABLE, cause)
         return text(HTTPStatus.OK, "ready")
 

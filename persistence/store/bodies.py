@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.store import files, reading
+from persistence.store import files, reading, root
 from persistence.store.directories import Directories
 from persistence.store.layout import SPOOL, TRASH, Layout, Place
 from persistence.store.reading import Found
@@ -38,20 +38,29 @@ class FileBodies:
             StartupError: it is not.
             DiskError: it cannot be prepared.
         """
-        self._base = os.path.abspath(base)
-        if not os.path.isdir(self._base):
-            raise StartupError(f"there is no directory {self._base} for attachments")
-        with disk_errors(f"directory of attachments {self._base}"):
+        self.root = os.path.abspath(base)
+        if not os.path.isdir(self.root):
+            raise StartupError(f"there is no directory {self.root} for attachments")
+        with disk_errors(f"directory of attachments {self.root}"):
             for name in (SPOOL, TRASH):
-                files.make_directory(f"{self._base}/{name}")
-            sweep(f"{self._base}/{SPOOL}")
-            files.empty(f"{self._base}/{TRASH}")
-        self._layout = Layout(self._base)
-        self._directories = Directories(self._base)
+                files.make_directory(f"{self.root}/{name}")
+            sweep(f"{self.root}/{SPOOL}")
+            files.empty(f"{self.root}/{TRASH}")
+        self._layout = Layout(self.root)
+        self._directories = Directories(self.root)
+
+    def free_bytes(self) -> int:
+        """Space that the service may still use there.
+
+        Raises:
+            DiskError: the directory is gone or not writable.
+        """
+        with disk_errors(f"directory of attachments {self.root}"):
+            return root.room_in(self.root)
 
     def upload(self) -> Upload:
         """Begin to receive a body."""
-        return Upload(self._base, f"{self._base}/{SPOOL}")
+        return Upload(self.root, f"{self.root}/{SPOOL}")
 
     def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
         """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
@@ -107,8 +116,8 @@ class FileBodies:
         """Remove the bodies of all attachments of a draft."""
         draft = self._layout.document(form, Collection.DRAFT, document)
         with suppress(FileNotFoundError):
-            files.rename(draft, f"{self._base}/{TRASH}/{fresh_id()}")
-            files.empty(f"{self._base}/{TRASH}")
+            files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
+            files.empty(f"{self.root}/{TRASH}")
 
     def _place(self, address: DocumentAddress, version: int) -> Place:
         place = self._layout.place(address)

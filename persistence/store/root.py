@@ -54,11 +54,18 @@ def make_own(root: str) -> None:
 
 
 def free_bytes(root: str) -> int:
-    """Bytes that an ordinary user may still write; raises ``OSError`` where it cannot make files."""
-    status = os.statvfs(root)
+    """Bytes that an ordinary user may still write into a tree; raises ``OSError`` where it cannot make files."""
+    if not os.access(f"{root}/{SERVICE}", os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return room_in(root)
+
+
+def room_in(directory: str) -> int:
+    """Bytes that an ordinary user may still write there; raises ``OSError`` where it cannot make files."""
+    status = os.statvfs(directory)
     if status.f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-    if not os.access(root, os.W_OK | os.X_OK) or not os.access(f"{root}/{SERVICE}", os.R_OK):
+    if not os.access(directory, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if status.f_files and status.f_favail < _LEAST_INODES:  # some file systems do not count them, and say 0 of 0
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -259,6 +259,13 @@ def test_a_body_that_is_lost_is_damage(public: Service) -> None:
 
 def test_readiness_is_that_of_every_tree(public: Service) -> None:
     assert public.raw("GET", "/readyz").status == 200
+    attachments = beside(public, "attachments")
+    attachments.rename(attachments.with_name("gone"))
+    try:
+        answer = public.raw("GET", "/readyz")
+        assert (answer.status, str(attachments) in answer.cause) == (503, True)
+    finally:
+        attachments.with_name("gone").rename(attachments)
     lock = beside(public, "definitions") / ".locks/service"
     aside = lock.with_name("aside")
     lock.rename(aside)
