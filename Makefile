@@ -60,8 +60,9 @@ check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py
 
-bench: install ## print the speed of the service beside the least a server could do
+bench: install ## print the speed of the service beside the least a server could do, and encrypted beside plain
 	$(BIN)/python bench/bench.py
+	$(BIN)/python bench/encryption.py
 
 bench-upkeep: install ## print how fast 100,000 documents are checked, backed up and restored, beside cp (3 min)
 	$(BIN)/python bench/upkeep.py
