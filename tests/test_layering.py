@@ -24,7 +24,7 @@ ALLOWED = {
     "places": {"service", "index", "store", "properties", "model", "errors"},
     "services": {"places", "service", "index", "store", "properties", "model", "dialect"},
     "http": {"service", "keys", "store", "properties", "model", "dialect", "errors"},
-    "upkeep": {"service", "index", "store", "forms", "properties", "model", "dialect", "errors"},
+    "upkeep": {"encryption", "service", "index", "store", "forms", "properties", "model", "dialect", "errors"},
     "app": {
         "http",
         "services",

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
 from persistence.model.addresses import Address, DefinitionAddress
@@ -26,6 +28,7 @@ from persistence.store import digests, files, mending, reading, writing
 from persistence.store.layout import Place
 from persistence.store.storage import Readable
 from persistence.upkeep import listing
+from persistence.upkeep.encrypted import is_encrypted_for
 from persistence.upkeep.findings import Finding
 from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.revisions import newest_whole, readable
@@ -89,7 +92,8 @@ class Adoption:
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
         first()
-        mending.adopt(place, self._sidecar(address, seen, over))
+        sidecar = self._sidecar(address, seen, over)
+        mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     def nothing_known(self, version: int) -> Sidecar:

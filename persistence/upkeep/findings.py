@@ -49,6 +49,12 @@ class Kind(Enum):
         "puts the content's own sidecar beside it, and the other one into .quarantine",
     )
     DIGEST_WRONG = ("digest-wrong", Severity.DAMAGE, Remedy.NONE, "restore it from a backup")
+    ENCRYPTION_WRONG = (
+        "encryption-wrong",
+        Severity.DAMAGE,
+        Remedy.NONE,
+        "put it back where it was encrypted, or restore it from a backup",
+    )
     VERSION_WRONG = (
         "version-wrong",
         Severity.DAMAGE,

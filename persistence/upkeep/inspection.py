@@ -20,6 +20,7 @@ from persistence.upkeep import access, listing
 from persistence.upkeep.access import Access
 from persistence.upkeep.adoption import read_through
 from persistence.upkeep.contents import Match, bears, compare, faults, is_whole
+from persistence.upkeep.encrypted import is_encrypted_for
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.listing import History, Listing
 from persistence.upkeep.revisions import readable, revisions
@@ -141,6 +142,7 @@ class Inspector:
             yield _changed(folder, place, sidecar, history)
         else:
             yield from faults(match, place, sidecar)
+            yield from _encryption(folder, place, sidecar)
 
     def _orphans(self, folder: Folder, found: Listing, sidecars: dict[str, Sidecar]) -> Iterator[Finding]:
         if folder.main in found.sidecars or folder.main in found.names:
@@ -167,6 +169,19 @@ class Inspector:
         if newest < saved.modified <= next_after(None):
             what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
             yield Finding(Kind.OUTDATED_DRAFT, folder.path, what)
+
+
+def _encryption(folder: Folder, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+    """What cannot be decrypted, because it was encrypted for another place or has lost its header."""
+    address = folder.address(place.name)
+    if (
+        sidecar.encrypted
+        and sidecar.body is None
+        and not address.is_main
+        and not is_encrypted_for(address, place.content)
+    ):
+        what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
+        yield Finding(Kind.ENCRYPTION_WRONG, place.content, what, place)
 
 
 def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Finding]:
