@@ -7,7 +7,7 @@ are never encrypted.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import BinaryIO, cast
@@ -35,7 +35,7 @@ from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM, MOST_HOLDERS
 from persistence.forms.mentions import may_mention
 from persistence.model.addresses import DocumentAddress
-from persistence.model.holders import Held
+from persistence.model.holders import PUBLIC_PREFIX, Held
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
 from persistence.service.controls import Controls, Marked
@@ -215,8 +215,13 @@ class _Data:
     def chunks(self) -> Iterator[bytes]:
         """The data with what is marked encrypted."""
         paths = self.vault.paths(self.address, self.marked)
+        source = iter(self.source)
+        head = _head(source, lambda so_far: len(so_far) <= _CHUNK)
+        if not paths and len(head) <= _CHUNK and not _may_concern_us(head):
+            yield head  # most data that is saved: nothing in it is to be changed
+            return
         with Sealing(paths, _Seal(self.vault, self.address), self._is_encrypted) as sealing:
-            yield from sealing.edited(self.source)
+            yield from sealing.edited(itertools.chain((head,), source))
         self.count = sealing.count
 
     def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
@@ -267,7 +272,7 @@ class _Attachment:
             BadRequestError: it is an encrypted file, and not whole.
         """
         source = iter(self.source)
-        head = _head(source)
+        head = _head(source, _may_be_framed)
         header = frames.authentic(head, self.vault.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = itertools.chain((head,), source)
@@ -303,14 +308,23 @@ def _is_marked(holder: str | None, marked: Marked | None) -> bool:
     return path in marked.holders or path.removesuffix(f"/{ITEM}") in marked.holders
 
 
-def _head(source: Iterator[bytes]) -> bytes:
-    """The beginning of a body, as much of it as tells whether it is an encrypted file."""
+def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:
+    """The beginning of a body: all of it, or as much as is wanted."""
     head = bytearray()
     for chunk in source:
         head += chunk
-        if len(head) > frames.LONGEST_BEGINNING or not frames.may_begin(head):
+        if not wants_more(head):
             break
     return bytes(head)
+
+
+def _may_be_framed(head: bytearray) -> bool:
+    return len(head) <= frames.LONGEST_BEGINNING and frames.may_begin(head)
+
+
+def _may_concern_us(data: bytes) -> bool:
+    """Whether form data may say that something is encrypted, or name an attachment."""
+    return may_mention((data,), _MARK) or PUBLIC_PREFIX.encode() in data
 
 
 def _opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:
