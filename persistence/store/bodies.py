@@ -22,7 +22,7 @@ from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, reading, root
 from persistence.store.directories import Directories
-from persistence.store.layout import SPOOL, TRASH, Layout, Place
+from persistence.store.layout import SPOOL, TRASH, Layout, Place, unfinished_of
 from persistence.store.reading import Found
 from persistence.store.storage import Incoming
 from persistence.store.uploads import Upload, sweep
@@ -127,9 +127,8 @@ class FileBodies:
         """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
         if over is not None and files.exists(place.pending(over.id)):
             files.rename(place.pending(over.id), place.content)
-        stray = f".{place.name}."
         for name in os.listdir(place.directory):
-            if name.startswith(stray):
+            if unfinished_of(name) == place.name:
                 files.remove(f"{place.directory}/{name}")
 
 

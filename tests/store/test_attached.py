@@ -108,6 +108,14 @@ def test_a_crash_after_the_record_leaves_the_new_body_where_it_leads(place: Plac
     assert (place.body(address), place.names(address)) == (b"newest", ["cat.bin"])
 
 
+def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_begins_its_own(place: Place) -> None:
+    stored = place.write(b"cat")
+    directory = place.base / "pics/album/data/D/1"
+    (directory / "cat.bin").rename(directory / f".cat.bin.{stored.id}")
+    place.write(b"short", DocumentAddress(FORM, Collection.DATA, "D", "cat"))
+    assert place.body() == b"cat"
+
+
 def test_older_revisions_keep_their_bodies(place: Place) -> None:
     bodies = [b"one", b"two", b"three"]
     revisions = [place.write(body) for body in bodies]
