@@ -51,7 +51,7 @@ def test_what_data_names_in_controls_of_the_form(service: Service, form: str) ->
         f'<form xmlns:fr="{FR}"><s>'
         f'<scan filename="a&amp;b.pdf" mediatype="application/pdf" size="812">{base}/a.bin</scan>'
         f'<many><_ filename="1">{base}/1.bin</_>'
-        f'<_ fr:attachment-encrypted="true" fr:relevant="false">{base}/2.bin</_></many>'
+        f'<_ fr:kept="true" fr:relevant="false">{base}/2.bin</_></many>'
         f"<r><photo>\n{base}/p1.bin\n</photo></r><r fr:relevant='false'><photo>{base}/p2.bin</photo></r>"
         f"<other>{base}/o.bin</other><g><scan>{base}/g.bin</scan></g></s><scan>{base}/s.bin</scan>"
         f"<s><scan>{CRUD}/{form}/data/E/e.bin</scan><scan/></s></form>",
@@ -61,7 +61,7 @@ def test_what_data_names_in_controls_of_the_form(service: Service, form: str) ->
         {"name": "many", "filename": "1", "": f"{base}/1.bin"},
         {
             "name": "many",
-            f"{{{FR}}}attachment-encrypted": "true",
+            f"{{{FR}}}kept": "true",
             f"{{{FR}}}relevant": "false",
             "": f"{base}/2.bin",
         },
