@@ -135,6 +135,8 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
 
 def test_the_index_forgets_what_is_encrypted_now(vault: Service, form: str) -> None:
     plain_form(vault, form)
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED, Create_Flat_View="true").status == 204
+    assert traces(vault.data / ".index/.flat", SECRETS[0])
     query = f"<search><query>{SECRETS[0]}</query><page-size>9</page-size><page-number>1</page-number></search>".encode()
 
     def hits() -> str | None:
@@ -145,6 +147,7 @@ def test_the_index_forgets_what_is_encrypted_now(vault: Service, form: str) -> N
     assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
     encrypted_anew(vault, form)
     assert hits() == "0"
+    assert not traces(vault.data / ".index/.flat", *SECRETS)
 
 
 def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readable(vault: Service, form: str) -> None:

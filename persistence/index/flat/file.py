@@ -56,6 +56,7 @@ class FlatFile:
         try:
             _check(connection)
             connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
+            connection.execute("PRAGMA secure_delete = ON")  # a value may have gone because it is encrypted now
         except BaseException:
             connection.close()
             raise

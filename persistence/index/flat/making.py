@@ -28,6 +28,8 @@ from persistence.store.storage import Readable
 _LONGEST_WAIT = 600
 """Seconds for which it is waited for whoever makes other views."""
 
+_CHECKPOINT = 1000
+"""Milliseconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
 _ATTEMPTS = 5
 _RETRY_AFTER = 5
 
@@ -105,6 +107,8 @@ class FlatMaker:
                     with closing(self._file.opened()) as connection:
                         connection.execute(f"PRAGMA busy_timeout = {_LONGEST_WAIT * 1000}")
                         work(connection)
+                        connection.execute(f"PRAGMA busy_timeout = {_CHECKPOINT}")
+                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is gone is in the log, too
                 except UnusableError:
                     self._file.discard(found)
                 except sqlite3.Error as error:
