@@ -27,6 +27,9 @@ LONGEST_VALUE = 4 << 20
 
 _LONGEST_SEALED = 6 * LONGEST_VALUE
 
+IsEncrypted = Callable[[Held, bool], bool]
+"""Whether an attachment is encrypted; the second argument is whether its holder says so."""
+
 Cipher = Callable[[str, tuple[str, ...]], str]
 Paths = Iterable[tuple[str, ...]]
 
@@ -42,7 +45,7 @@ class Sealing(Leaves):
         BodyTooLargeError: a value is too long.
     """
 
-    def __init__(self, paths: Paths, seal: Cipher, is_encrypted: Callable[[Held], bool]) -> None:
+    def __init__(self, paths: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths)
         self.count = 0
         self._seal = seal
@@ -67,7 +70,8 @@ class Sealing(Leaves):
         """A value, a holder, or anything else."""
         held = holders.parse(text) if len(text) <= LONGEST_PATH else None
         if held is not None:
-            self._retag(begun, ATTACHMENT_ENCRYPTED if self._is_encrypted(held) else None)
+            is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
+            self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
         elif text and begun.is_wanted:
             sealed = self._seal(text, self.place)
             self.replace(self._retag(begun, VALUE_ENCRYPTED), end, as_content(sealed))
@@ -153,7 +157,7 @@ class Survey(Leaves):
     whether their attachment ``is_encrypted``.
     """
 
-    def __init__(self, paths: Paths, is_current: Callable[[str], bool], is_encrypted: Callable[[Held], bool]) -> None:
+    def __init__(self, paths: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted) -> None:
         super().__init__(paths)
         self.values = self.wanted = self.stale = self.plain = self.wrong = 0
         self.places: set[tuple[str, ...]] = set()
@@ -184,8 +188,8 @@ class Survey(Leaves):
             self.places.add(self.place)
             self.stale += not (begun.is_wanted and self._is_current(text))
         elif held is not None:
-            is_said = begun.attributes.get(ATTACHMENT_MARKER) == "true"
-            self.wrong += is_said is not self._is_encrypted(held)
+            is_said = _says_encrypted(begun)
+            self.wrong += is_said is not self._is_encrypted(held, is_said)
         elif text and begun.is_wanted:
             self.plain += 1
 
@@ -195,3 +199,7 @@ class Survey(Leaves):
     def long(self, begun: Begun) -> None:
         """Whatever it is, it would not be written now."""
         self.stale += begun.is_wanted
+
+
+def _says_encrypted(holder: Begun) -> bool:
+    return holder.attributes.get(ATTACHMENT_MARKER) == "true"

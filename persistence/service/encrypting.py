@@ -111,15 +111,28 @@ class Encrypting:
                 read.found.file.close()
             raise
 
-    def is_encrypted(self, held: Held) -> bool:
-        """Whether an attachment is stored encrypted."""
+    def is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        """Whether an attachment is stored encrypted.
+
+        What is stored decides, and the holder only of what is not known here, or cannot be read now. A file that a
+        proxy has encrypted has no mark in its sidecar: then it says so itself.
+        """
         if held.collection is None:
             return False
+        address = DocumentAddress(held.form, held.collection, held.document, held.name)
         try:
-            sidecar = self.store.sidecar(DocumentAddress(held.form, held.collection, held.document, held.name))
-        except (BadAddressError, DamagedError):
-            return False
-        return sidecar is not None and not sidecar.deleted and sidecar.encrypted
+            sidecar = self.store.sidecar(address)
+            if sidecar is None:
+                return is_said
+            if sidecar.encrypted or not is_said:
+                return sidecar.encrypted
+            found = self.store.read(address, content=True)
+            if found is None or found.file is None:
+                return False
+            with found.file:
+                return self.plain_file(found, address) is not None
+        except (BadAddressError, ConfigurationError, DamagedError):
+            return is_said
 
     def cipher(self, address: DocumentAddress) -> ValueCipher:
         """What encrypts and decrypts the values of a document."""
@@ -230,11 +243,11 @@ class _Data:
             raise _published_anew(self.address)
         return msgspec.structs.replace(sidecar, encrypted=True) if self.count else sidecar
 
-    def _is_encrypted(self, held: Held) -> bool:
+    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
         if self.holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
-        return self.vault.is_encrypted(held)
+        return self.vault.is_encrypted(held, is_said)
 
 
 class _Seal:

@@ -37,8 +37,6 @@ _CHUNK = 1 << 18
 _ROUNDS = 3
 """How often a document is looked at: what is saved while it is encrypted anew may say what held before."""
 
-IsEncrypted = Callable[[Held], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class Revision:
@@ -271,13 +269,13 @@ class _Planning:
         with Survey(paths, cipher.is_current, self._is_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
-    def _is_encrypted(self, held: Held) -> bool:
+    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment will be encrypted."""
         if (held.form, held.document) == (self.form, self.document) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
             if will_be is not None:
                 return will_be and self._is_there(held, held.collection)
-        return self.vault.is_encrypted(held)
+        return self.vault.is_encrypted(held, is_said)
 
     def _is_there(self, held: Held, collection: Collection) -> bool:
         sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))

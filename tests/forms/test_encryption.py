@@ -10,6 +10,7 @@ from persistence.model.holders import Held
 FR = "http://orbeon.org/oxf/xml/form-runner"
 PATHS = [("a",), ("s", "r", "c"), ("many",)]
 FILE = "/fr/service/persistence/crud/hr/leave/data/1/x.bin"
+UNKNOWN = "/fr/service/persistence/crud/hr/leave/data/1/unknown.bin"
 PLAIN = "/fr/service/persistence/crud/hr/leave/data/1/plain.bin"
 
 
@@ -24,8 +25,8 @@ def open_(value: str, place: tuple[str, ...]) -> str:
     return value[len(begin) : -1][::-1]
 
 
-def is_encrypted(held: Held) -> bool:
-    return held.name == "x.bin"
+def is_encrypted(held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as it is called
+    return held.name == "x.bin" or (held.name == "unknown.bin" and is_said)
 
 
 def sealed(data: bytes, step: int = 50) -> bytes:
@@ -70,6 +71,8 @@ SEALED = {
     f"<many><_>{FILE}</_><_>{PLAIN}</_></many>": (
         f'<many><_ fr:attachment-encrypted="true">{FILE}</_><_>{PLAIN}</_></many>'
     ),
+    f'<f fr:attachment-encrypted="true">{UNKNOWN}</f>': f'<f fr:attachment-encrypted="true">{UNKNOWN}</f>',
+    f"<f>{UNKNOWN}</f>": f"<f>{UNKNOWN}</f>",
     '<f fr:attachment-encrypted="true" filename=""/>': '<f filename=""/>',
 }
 
