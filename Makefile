@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: help install run test test-long test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: install ## install and run the tests (4 min)
 
 test-long: install ## more of what make test does only briefly: writers, copies, any search (3 min)
 	$(BIN)/python -m pytest -m long tests
+
+test-proxy: install ## the tests of the interface again, with a second service behind each (8 min)
+	$(BIN)/python -m pytest --proxied -n $(JOBS) --dist loadgroup tests/http
 
 test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
 	$(BIN)/python -m tests.crash

@@ -18,6 +18,7 @@ from persistence.http.contents import Contents
 from persistence.http.crud import Crud
 from persistence.http.datasources import Datasources, ServicesOf
 from persistence.http.forms import Forms
+from persistence.http.forwarding import Forwarding
 from persistence.http.logs import RequestLog
 from persistence.http.names import header_names
 from persistence.http.parsing import RequestParser
@@ -37,6 +38,7 @@ from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
 from persistence.places import (
     Place,
+    PlaceOf,
     base_of,
     bases_of,
     check,
@@ -47,15 +49,18 @@ from persistence.places import (
 )
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
+from persistence.remote.client import Limits
 from persistence.service.controls import Controls
 from persistence.service.encrypting import Encrypting
 from persistence.service.reencrypting import Reencryption
 from persistence.service.reencryption_jobs import Job, Reencrypts
-from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
+from persistence.services import Remotes, Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
 from persistence.store.bodies import FileBodies
+from persistence.store.holding import Holding
 from persistence.store.observing import NOBODY, Observer
-from persistence.store.routed import RoutedStorage
+from persistence.store.routed import RoutedStorage, RoutedView
+from persistence.store.storage import Bodies, Storage
 from persistence.store.store import Store
 
 _GUNICORN_GIVES_UP = 4
@@ -174,10 +179,17 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     places = {root: tree.place for root, tree in trees.items()}
 
     def place_of(provider: Provider) -> Place:
-        return places[root_of(provider, roots)]
+        return remotes[provider.name] if provider.is_remote else places[root_of(provider, roots)]
+
+    calling = _calling(settings, properties, place_of)
+    remotes = {each.name: calling.place(each) for each in properties.form_providers if each.is_remote}
 
     bodies = {base: FileBodies(base) for base in bases_of(properties)}
-    data_of = with_attachments(properties, place_of, lambda provider: bodies[base_of(provider)])
+
+    def bodies_of(provider: Provider, main: Storage) -> Bodies:
+        return calling.bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
+
+    data_of = with_attachments(properties, place_of, bodies_of)
     memory = memory_of(roots.default)
     own = {
         root: wiring.of_provider(place, place_of, FORGETFUL if roots.named else memory)
@@ -223,9 +235,22 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     app.register_blueprint(AttachmentLists(public.attachments, parser).blueprint())
     written: list[health.Stored] = [*(tree.store for tree in trees.values()), *bodies.values()]
     app.register_blueprint(health.blueprint(written, min_free=settings.min_free))
-    admitted = CallersOnly(CleanPaths(app.wsgi_app), policy, open_keys(settings))
+    served = CleanPaths(app.wsgi_app)
+    admitted = CallersOnly(Forwarding(served) if remotes else served, policy, open_keys(settings))
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
+
+
+def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
+    """What calls other services have in common; their locks and spool are in the default tree."""
+
+    def of_data(form: Form) -> Storage:
+        return place_of(properties.of(form).route.data).storage
+
+    seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
+    limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+    holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
+    return Remotes(DIALECTS[settings.dialect], properties, limits, holding, seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,10 @@ class RangeError(PersistenceError):
         self.size = size
 
 
+class LockedError(PersistenceError):
+    """Something that somebody else has leased."""
+
+
 class NotSupportedError(PersistenceError):
     """Something of the interface that this service does not do."""
 
@@ -112,6 +116,14 @@ class ConfigurationError(PersistenceError):
     """Properties that leave open what a request needs to know."""
 
 
+class RemoteError(PersistenceError):
+    """Another service that cannot be reached, or does not answer as it should."""
+
+
+class RemoteTimeoutError(RemoteError):
+    """Another service that does not answer in time."""
+
+
 class StartupError(PersistenceError):
     """Settings or a data directory with which the service cannot start."""
 
@@ -128,7 +140,10 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (BodyTooLargeError, 413),
     (EncodedBodyError, 415),
     (RangeError, 416),
+    (LockedError, 423),
     (NotSupportedError, 501),
+    (RemoteTimeoutError, 504),
+    (RemoteError, 502),
     (BusyError, 503),
     (DiskFullError, 507),
     (DiskError, 500),

@@ -71,7 +71,7 @@ def base_of(provider: Provider) -> str:
 
 
 def bases_of(properties: Properties) -> list[str]:
-    """The directories of all providers of attachments. Raises as ``base_of``."""
+    """The directories of all providers of attachments that are here; raises as ``base_of``."""
     return [base_of(provider) for provider in properties.attachment_providers if not provider.is_remote]
 
 
@@ -87,19 +87,19 @@ def check(properties: Properties, roots: Roots) -> None:
             if other != place and os.path.commonpath((place, other)) == place:
                 raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
     for provider in properties.form_providers:
-        if provider.is_remote:
-            raise StartupError(f"provider {provider.name!r}: this version calls no other service ({provider.uri})")
-        root_of(provider, roots)
+        if not provider.is_remote:
+            root_of(provider, roots)
 
 
 def with_attachments(
-    properties: Properties, place_of: PlaceOf, bodies_of: Callable[[Provider], Bodies]
+    properties: Properties, place_of: PlaceOf, bodies_of: Callable[[Provider, Storage], Bodies]
 ) -> Callable[[Form], Storage]:
     """What has the data of a form with its attachments, whoever keeps the bodies of these."""
 
     @cache
     def attached(main: str, attachments: str) -> Storage:
-        return Attached(place_of(properties.provider(main)).storage, bodies_of(properties.provider(attachments)))
+        storage = place_of(properties.provider(main)).storage
+        return Attached(storage, bodies_of(properties.provider(attachments), storage))
 
     def data_of(form: Form) -> Storage:
         route = properties.of(form).route

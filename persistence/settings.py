@@ -35,6 +35,7 @@ SECRET = frozenset({"encryption_key"})
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -53,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     workers: _Positive = 2
     threads: _Positive = 8
     max_body: _Bytes = 1 << 30
-    lock_timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
+    lock_timeout: _Seconds = 10.0
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"
@@ -63,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     admin: tuple[Admin, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
+    remote_connect: _Seconds = 5.0
+    remote_timeout: _Seconds = 60.0
+    remote_calls: _Positive = 4
     datasource: dict[_Name, Datasource] = {}
 
     @property
@@ -87,6 +91,9 @@ MEANINGS: Mapping[str, str] = {
     "keys": "file with the digests of the API keys; persistence key writes it",
     "insecure": "whether everybody who reaches the service may call",
     "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
+    "remote_connect": "seconds in which another service that is a provider must be reached, else 502 or 503",
+    "remote_timeout": "seconds without a byte after which it is given up, and the answer is 504",
+    "remote_calls": "calls of one such service at a time in a worker; fewer than threads, lest it fills them all",
     "datasource": "tables [datasource.NAME] of data, a directory: more trees of forms; only in the file",
     "encryption_keys": "file with the keys of encryption at rest; persistence key new writes it",
     "encryption_key": "keys of encryption at rest instead of the file's, the one that encrypts first: ids, each with a"

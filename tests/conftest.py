@@ -12,7 +12,32 @@ from pathlib import Path
 
 import pytest
 
+from tests import proxied
+from tests import service as services
 from tests.service import PROVIDER, PUBLIC, Service, running
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option that runs the same tests with a second service behind each."""
+    parser.addoption("--proxied", action="store_true", help="run services with another one behind them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let every service have another one behind it, where that is asked for."""
+    services.is_proxied = config.getoption("--proxied")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what says nothing of a pair of services, and what one does otherwise."""
+    for item in items if services.is_proxied else ():
+        left_out = proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid)
+        callspec = getattr(item, "callspec", None)
+        if left_out is None and callspec is not None and "provider" in callspec.id.split("-"):
+            left_out = "the provider face leads to the trees of the service itself"
+        if left_out is not None:
+            item.add_marker(pytest.mark.skip(reason=left_out))
+        elif differs := proxied.reason(proxied.DIFFERENT, item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=differs))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from tests import proxied
 
 PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
@@ -118,8 +122,51 @@ class Service:
         return own + [path for path in self.data.glob("*/*/*/*/.*") if path.name != ".history"]
 
 
+is_proxied = False
+"""Whether services are to have another one behind them, which has all their forms (``pytest --proxied``)."""
+
+
 @contextmanager
 def running(
+    directory: Path,
+    *,
+    dialect: str = "svc",
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    **more: Any,
+) -> Iterator[Service]:
+    """A service as ``alone`` starts it; with another one behind it where tests are run so."""
+    if not is_proxied:
+        with alone(directory, dialect=dialect, env=env, options=options, **more) as service:
+            yield service
+        return
+    with pair(directory, dialect=dialect, env=env, options=options, **more) as (service, _):
+        yield service
+
+
+@contextmanager
+def pair(
+    directory: Path,
+    *,
+    dialect: str = "svc",
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    **more: Any,
+) -> Iterator[tuple[Service, Service]]:
+    """A service to be asked through its public face, and the one behind it, whose data directory both show."""
+    own = dict(pairwise(options)).get("--config") or (env or {}).get("PERSISTENCE_CONFIG")
+    with alone(directory / "behind", dialect=proxied.BEHIND, data=directory / "data") as behind:
+        file = directory / "proxied.toml"
+        file.write_text(proxied.settings(behind.port, dialect, directory / own if own else None))
+        named = (*options, "--config", str(file)) if "--config" in options else options
+        env, front = {**(env or {}), "PERSISTENCE_CONFIG": str(file)}, directory / "front"
+        with alone(directory, dialect=dialect, env=env, options=named, data=front, **more) as service:
+            service.face, service.data = PUBLIC, behind.data
+            yield service, behind
+
+
+@contextmanager
+def alone(
     directory: Path,
     *,
     dialect: str = "svc",
@@ -131,6 +178,7 @@ def running(
     log: Path | None = None,
     bind: str = "127.0.0.1:0",
     options: Sequence[str] = (),
+    data: Path | None = None,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block; ``options`` are more of the command's.
 
@@ -138,7 +186,7 @@ def running(
     ``module`` is what is run to ``serve``.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    data, log = directory / "data", log or directory / "service.log"
+    data, log = data or directory / "data", log or directory / "service.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
     environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))

@@ -59,17 +59,17 @@ def _place(provider: Provider, effective: Effective) -> Iterator[str]:
     yield f"provider {provider.name} is {_where(provider, effective)}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"
-    dialect = DIALECTS[effective.settings.dialect]
+    dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     for name, value in provider.mirrored:
         yield f"  {dialect.header(name)}: {value}"
 
 
 def _where(provider: Provider, effective: Effective) -> str:
     if provider.is_remote:
-        return f"another service, {provider.uri}"
+        return f"another service, {provider.address}"
     name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
     return f"a tree here, {root_of(provider, effective.settings.roots)} ({name})"
 
 
 def _where_attached(provider: Provider) -> str:
-    return f"with another service, {provider.uri}" if provider.is_remote else f"below {base_of(provider)}"
+    return f"with another service, {provider.address}" if provider.is_remote else f"below {base_of(provider)}"

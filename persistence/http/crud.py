@@ -22,6 +22,7 @@ from persistence.service.parts import opened
 from persistence.service.parts import whole as whole_part
 from persistence.service.relevance import is_removed, relevant_part
 from persistence.service.results import Read, Removed, Written
+from persistence.store.reading import UNKNOWN_SIZE
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""
@@ -100,7 +101,9 @@ class Crud:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
         if found.file is None:  # how long it is then, only the transform would know
-            is_changed = only_relevant or data_format is not None or read.opening is not None
+            is_changed = (
+                only_relevant or data_format is not None or read.opening is not None or found.size == UNKNOWN_SIZE
+            )
             return head(headers if is_changed else [*headers, ("Content-Length", str(found.size))])
         if data_format is not None:
             return whole(migrated(read, data_format), headers)

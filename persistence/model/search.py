@@ -103,11 +103,15 @@ NOTHING = Sight()
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The documents that are looked at: of some versions of a form, or of all, and without ``sight`` whoever's."""
+    """The documents that are looked at: of some versions of a form, or of all, and without ``sight`` whoever's.
+
+    ``any_of`` are the operations, one of which the user has on what is found: ``sight`` is what they come down to.
+    """
 
     versions: tuple[int, ...] | None = None
     drafts: WhichDrafts = WhichDrafts()
     sight: Sight | None = None
+    any_of: tuple[str, ...] = FINDING
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.data_formats import DATA_FORMATS
@@ -106,6 +107,8 @@ def _is_acceptable(kind: Kind, value: object) -> bool:
         return isinstance(value, int) and 1 <= value <= LARGEST
     if kind is Kind.PROVIDER:
         return is_provider(str(value))
+    if kind is Kind.DIALECT:
+        return value in DIALECTS
     return kind is not Kind.FORMAT or value in DATA_FORMATS
 
 

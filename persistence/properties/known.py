@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from persistence.dialect import DIALECTS
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.properties.lookup import ANY, Name
 
@@ -36,6 +37,7 @@ class Kind(Enum):
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
+    DIALECT = f"one of the strings {', '.join(DIALECTS)}"
     URI = "file:, or the address of a service that begins with http://"
     SECRET = "a string, which is not shown"  # noqa: S105 - no password
 
@@ -133,6 +135,9 @@ KNOWN: tuple[Known, ...] = (
         "provider of the attachments of a form's data",
     ),
     _acts("persistence.<provider>.uri", Kind.URI, "file: for a tree here, or the address of another service"),
+    _acts(
+        "persistence.<provider>.dialect", Kind.DIALECT, "names on the wire of another service; by default those here"
+    ),
     _acts("persistence.<provider>.active", Kind.BOOLEAN, "the provider is asked where all of them are", default=True),
     _acts("persistence.<provider>.datasource", Kind.TEXT, "name of the root of a tree; of a database, elsewhere"),
     _acts("persistence.<provider>.base-path", Kind.TEXT, "directory of a provider of attachments"),

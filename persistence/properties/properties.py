@@ -218,6 +218,7 @@ class Properties:
         return Provider(
             name=name,
             uri=remote_address(said("uri")),
+            dialect=said("dialect"),
             datasource=said("datasource"),
             base_path=said("base-path") or said("directory"),
             is_active=self._of_provider(name, "active") is True,

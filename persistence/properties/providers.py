@@ -9,7 +9,8 @@ from persistence.properties.entries import Entry
 from persistence.properties.known import Value
 from persistence.properties.lookup import Name
 
-_NOT_MIRRORED = frozenset({"uri", "autosave", "active", "permissions", "flat-view"})
+_NOT_MIRRORED = frozenset({"uri", "autosave", "active", "permissions", "flat-view", "dialect"})
+"""The last is no property of a real runtime's: the others are as there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,9 @@ class Provider:
     """What keeps forms, by its properties.
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
-    one it is another service. ``base_path`` is the directory of a provider of attachments, empty where there is none.
-    An inactive one is not asked where all of them are. ``mirrored`` are headers without the dialect's prefix.
+    one it is another service, which speaks ``dialect``, empty for that spoken here. ``base_path`` is the directory of a
+    provider of attachments, empty where there is none. An inactive one is not asked where all of them are. ``mirrored``
+    are headers without the dialect's prefix.
     """
 
     name: str
@@ -27,11 +29,19 @@ class Provider:
     base_path: str = ""
     is_active: bool = True
     mirrored: tuple[tuple[str, str], ...] = ()
+    dialect: str = ""
 
     @property
     def is_remote(self) -> bool:
         """Whether another service keeps what it has."""
         return bool(self.uri)
+
+    @property
+    def address(self) -> str:
+        """The uri without the user and password that it may have, to be shown."""
+        scheme, slashes, rest = self.uri.partition("//")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
 
 
 @dataclass(frozen=True, slots=True)

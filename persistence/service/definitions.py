@@ -24,6 +24,7 @@ from persistence.model.data_formats import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties
+from persistence.properties.providers import Route
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
@@ -156,6 +157,8 @@ class Definitions:
         properties = self._properties.of(form)
         if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
             return False
+        if _is_parted(properties.route):
+            raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
         if properties.data_format != V4_0_0:
             raise NotSupportedError(
                 f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
@@ -199,6 +202,12 @@ def _commit(
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
+
+
+def _is_parted(route: Route) -> bool:
+    """Whether only one of definition and data is with another service, or each with another one."""
+    definition, data = route.definition, route.data
+    return (definition.is_remote or data.is_remote) and definition.uri != data.uri
 
 
 def _may_stay(there: Found, part: Part) -> bool:

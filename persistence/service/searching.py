@@ -69,7 +69,7 @@ class Searching:
             paths = self._index.keys(form, looked_at.definition) or ()
             query = _cut(query, paths)
         sight = permissions.sight(defined, user, request.any_of)
-        scope = Scope(looked_at.versions, request.drafts, sight)
+        scope = Scope(looked_at.versions, request.drafts, sight, request.any_of)
         # A page may be long and its documents large: only what is asked for is held.
         hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
         return search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner))

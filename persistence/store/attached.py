@@ -15,7 +15,7 @@ from typing import TypeGuard
 import msgspec
 
 from persistence.errors import BusyError, DamagedError, disk_errors
-from persistence.model.addresses import Address, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
 from persistence.store import digests
@@ -120,8 +120,15 @@ class _Writer:
             self._writer.forget(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
+        version = self._version(form, document)
         self._writer.discard_draft(form, document)
-        self._bodies.discard_draft(form, document)
+        self._bodies.discard_draft(form, document, version)
+
+    def _version(self, form: Form, document: str) -> int | None:
+        """The version of a draft, which is that of its document (seed, rule 1)."""
+        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
+        return None if known is None else known.version
 
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:

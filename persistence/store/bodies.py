@@ -112,7 +112,7 @@ class FileBodies:
             for directory in (place.directory, os.path.dirname(place.directory)):
                 files.remove_if_empty(directory)
 
-    def discard_draft(self, form: Form, document: str) -> None:
+    def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
         """Remove the bodies of all attachments of a draft."""
         draft = self._layout.document(form, Collection.DRAFT, document)
         with suppress(FileNotFoundError):

@@ -12,6 +12,7 @@
     <root>/<app>/<form>/draft/<document>/...                   as data/, without history
     <root>/.locks/00 ... ff                                    striped locks
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
+    <root>/.locks/elsewhere/00 ... ff                          the same, for documents that other services have
     <root>/.locks/service                                      shared by whoever uses the tree
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
@@ -40,6 +41,7 @@ from persistence.model.instants import Instant
 LAYOUT = "layout.json"
 LOCKS = ".locks"
 CREATIONS = ".locks/creations"
+ELSEWHERE_LOCKS = ".locks/elsewhere"
 SERVICE = ".locks/service"
 SPOOL = ".spool"
 TRASH = ".trash"

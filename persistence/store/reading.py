@@ -25,14 +25,18 @@ from persistence.store.layout import SIDECAR_SUFFIX, Place
 
 _ATTEMPTS = 200
 
+UNKNOWN_SIZE = -1
+"""The size of a content of which another service does not say how long it is before it sends it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """A revision as it lies on disk.
 
-    ``size`` is the content's length in bytes and ``etag`` 40 hex digits; both are those of the content as it is,
-    also where a person replaced it by hand. ``file`` is open for a read of a living revision, and the caller's to
-    close; it is ``None`` for a tombstone, and where only the facts were asked for.
+    ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
+    40 hex digits; both are those of the content as it is, also where a person replaced it by hand. ``file`` is open
+    for a read of a living revision, and the caller's to close; it is ``None`` for a tombstone, and where only the facts
+    were asked for.
     """
 
     sidecar: Sidecar

@@ -12,7 +12,18 @@ from persistence.errors import StartupError
 from persistence.model.sidecar import fresh_id
 from persistence.store import files, formats, owner
 from persistence.store.formats import FORMAT, LayoutFile
-from persistence.store.layout import CREATIONS, INDEX, LAYOUT, LOCKS, QUARANTINE, SERVE, SERVICE, SPOOL, TRASH
+from persistence.store.layout import (
+    CREATIONS,
+    ELSEWHERE_LOCKS,
+    INDEX,
+    LAYOUT,
+    LOCKS,
+    QUARANTINE,
+    SERVE,
+    SERVICE,
+    SPOOL,
+    TRASH,
+)
 from persistence.store.locks import STRIPES, share, try_lock
 
 _LEAST_FREE = 1 << 20
@@ -46,7 +57,7 @@ def prepare(root: str) -> None:
 
 def make_own(root: str) -> None:
     """Make the service's own directories and lock files where they are missing; raises ``OSError``."""
-    for name in (LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX):
+    for name in (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX):
         files.make_directory(f"{root}/{name}")
     files.ensure_file(f"{root}/{SERVICE}")
     for number in range(STRIPES):

@@ -130,8 +130,8 @@ class Bodies(Protocol):
     def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
         """Remove a body after the block, which commits that it is deleted."""
 
-    def discard_draft(self, form: Form, document: str) -> None:
-        """Remove the bodies of all attachments of a draft; nothing where there are none."""
+    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
+        """Remove the bodies of all attachments of a draft, whose form version is ``version`` where that is known."""
 
 
 class Storage(Readable, Protocol):

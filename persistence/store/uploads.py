@@ -10,6 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from io import FileIO
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +51,12 @@ class Upload:
     def digest(self) -> str:
         """The digest of everything written so far."""
         return digests.text(self._hash.hexdigest())
+
+    def opened(self) -> FileIO:
+        """The content so far, open to be read from its beginning; it may be kept longer than the upload."""
+        file = FileIO(os.dup(self._descriptor))
+        file.seek(0)
+        return file
 
     def flush(self) -> None:
         """Make a large content durable now, while no lock is held; a small one waits for ``sync``."""

@@ -21,6 +21,7 @@ from persistence.model.sidecar import LARGEST_VERSION
 from persistence.store import owner
 from persistence.store.layout import (
     CREATIONS,
+    ELSEWHERE_LOCKS,
     INDEX,
     LAYOUT,
     LOCKS,
@@ -38,7 +39,7 @@ from persistence.store.locks import Locks, stripe
 from persistence.store.observing import NOBODY, Change, Observer
 from persistence.upkeep.findings import Finding, Kind
 
-OWN = {LAYOUT, LOCKS, CREATIONS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """What a root has of the service's own."""
 
 _DEFINITIONS = "form"

@@ -47,7 +47,7 @@ def test_every_file_comes_back(corpus: Path, orbeon: Service) -> None:
                 assert (moved.status, f'data-format-version="{target}"' in moved.body.decode()) == (200, True), name
         stored = orbeon.data / (name.replace("/form/", "/form/1/") if "/form/" in name else name)
         assert stored.read_bytes() == path.read_bytes()
-    listed = orbeon.raw("GET", "/form?all-forms=true").body.decode()
+    listed = orbeon.raw("GET", f"{orbeon.face}/form?all-forms=true").body.decode()
     forms = [path.relative_to(corpus).parts[:2] for path in files if path.name == "form.xhtml"]
     assert f'search-total="{len(forms)}"' in listed
     for app, form in forms:

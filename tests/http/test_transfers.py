@@ -63,7 +63,9 @@ def test_an_upload_does_not_grow_the_worker(large: Service, *, chunked: bool) ->
     pieces = iter([PIECE] * (SIZE // len(PIECE)))
     headers = {"Content-Type": "video/mp4"} | ({} if chunked else {"Content-Length": str(SIZE)})
     connection = http.client.HTTPConnection("127.0.0.1", large.port, timeout=100)
-    connection.request("PUT", f"/crud/a/b/data/D/large-{chunked}.bin", pieces, headers, encode_chunked=chunked)
+    connection.request(
+        "PUT", f"{large.face}/crud/a/b/data/D/large-{chunked}.bin", pieces, headers, encode_chunked=chunked
+    )
     assert connection.getresponse().status == 201
     connection.close()
     assert resident(worker, "VmHWM") - before < ALLOWED_GROWTH
@@ -81,7 +83,7 @@ def test_a_download_does_not_grow_the_worker(large: Service) -> None:
             file.write(PIECE)
     before = reset_peak(worker)
     connection = http.client.HTTPConnection("127.0.0.1", large.port, timeout=100)
-    connection.request("GET", "/crud/a/b/data/D/film.bin")
+    connection.request("GET", f"{large.face}/crud/a/b/data/D/film.bin")
     response = connection.getresponse()
     assert response.headers["Content-Length"] == str(SIZE)
     received = digest(iter(lambda: response.read(1 << 20), b""))

@@ -1,0 +1,140 @@
+"""What an answer says of a resource, as the sidecar it would have here (spec crud 4.3 and 11)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from persistence.errors import BadRequestError, RemoteError
+from persistence.model import instants
+from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.instants import Instant
+from persistence.model.metadata import FormMetadata
+from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
+from persistence.remote.client import Answer
+from persistence.remote.names import Names
+
+_LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
+_VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
+_TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
+_SEALED = "sealed"
+"""Stands for the algorithm where the hash of an encrypted content was encrypted too."""
+
+_NOBODY = FormMetadata(permissions="<permissions/>")
+
+
+def sidecar_of(answer: Answer, names: Names, address: Address) -> Sidecar:
+    """The sidecar of the revision that a GET or HEAD has found.
+
+    Raises:
+        RemoteError: the answer does not say what it must.
+    """
+    field = _Fields(answer, names)
+    modified = field.instant("Last-Modified")
+    if modified is None:
+        raise RemoteError(f"the answer for {address} does not say when it was modified")
+    hashed = field.hash()
+    is_sealed = hashed is not None and hashed.algorithm == _SEALED
+    valid = field.text("Valid")
+    is_definition = isinstance(address, DefinitionAddress)
+    return Sidecar(
+        schema=SCHEMA,
+        id=tag_of(answer) or _tag(address, modified),
+        version=_version(field.text("Form-Definition-Version"), address),
+        modified=modified,
+        created=field.instant("Created") or modified,
+        size=answer.length or 0,
+        content_type=answer.field("Content-Type"),
+        valid=None if valid is None else valid == "true",
+        stage=field.text("Workflow-Stage"),
+        creator=None if is_definition else field.text("Username"),
+        group=None if is_definition else field.text("Group"),
+        organization=() if is_definition else tuple(answer.fields(names.theirs.header("Organization"))),
+        modifier=field.text("Last-Modified-By-Username"),
+        source=field.text("Document"),
+        client_hash=None if is_sealed else hashed,
+        sealed_hash=hashed.value if hashed is not None and is_sealed else None,
+    )
+
+
+def kept_hash(sidecar: Sidecar) -> ClientHash | None:
+    """What the provider is to keep as the hash of a content: the client's own only where the content is plain."""
+    return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_SEALED, sidecar.sealed_hash)
+
+
+def grave_of(address: Address) -> Sidecar:
+    """The sidecar of something of which is known only that it was deleted.
+
+    A deleted definition lets nobody in: what it said of its data is not known.
+    """
+    is_definition = isinstance(address, DefinitionAddress)
+    return Sidecar(
+        schema=SCHEMA,
+        id=_tag(address, _LONG_AGO),
+        version=address.version if isinstance(address, DefinitionAddress) else 1,
+        modified=_LONG_AGO,
+        created=_LONG_AGO,
+        size=0,
+        metadata=_NOBODY if is_definition else None,
+        deleted=True,
+    )
+
+
+def tag_of(answer: Answer) -> str | None:
+    """The entity tag as 40 hex digits, which it is or is made; ``None`` where there is none."""
+    sent = (answer.field("ETag") or "").strip()
+    tag = sent.removeprefix("W/").strip('"')
+    if not tag:
+        return None
+    return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
+
+
+def changed(answer: Answer, names: Names, address: Address, sidecar: Sidecar) -> Sidecar:
+    """What is stored, by the answer to the request that stored it: the other side has its own tags and instants."""
+    modified = _Fields(answer, names).instant("Last-Modified")
+    tag = tag_of(answer) or (sidecar.id if modified is None else _tag(address, modified))
+    return msgspec.structs.replace(sidecar, id=tag, modified=modified or sidecar.modified)
+
+
+class _Fields:
+    """The fields of an answer that have the provider's prefix."""
+
+    def __init__(self, answer: Answer, names: Names) -> None:
+        self._answer = answer
+        self._names = names
+
+    def text(self, name: str) -> str | None:
+        return self._answer.field(self._names.theirs.header(name)) or None
+
+    def hash(self) -> ClientHash | None:
+        algorithm, value = self.text("Hash-Algorithm"), self.text("Hash-Value")
+        return ClientHash(algorithm, value) if algorithm and value else None
+
+    def instant(self, name: str) -> Instant | None:
+        """A time, exact where the provider's own field says it, else to the second."""
+        try:
+            own = self.text(name)
+            if own is not None:
+                return instants.from_datetime(instants.parse_time(own, name))
+            common = self._answer.field(name)
+            return None if common is None else instants.from_datetime(parsedate_to_datetime(common).astimezone(UTC))
+        except (BadRequestError, ValueError, OverflowError):
+            return None
+
+
+def _version(text: str | None, address: Address) -> int:
+    if isinstance(address, DefinitionAddress):
+        return address.version
+    number = int(text) if text is not None and _VERSION.fullmatch(text.strip()) else 0
+    if not 1 <= number <= LARGEST_VERSION:
+        raise RemoteError(f"the answer for {address} does not say its form definition version")
+    return number
+
+
+def _tag(address: Address, modified: Instant) -> str:
+    """A tag where the provider gives none: of that resource, and of that instant."""
+    return hashlib.sha256(f"{address}\n{modified}".encode()).hexdigest()[:40]

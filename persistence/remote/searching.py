@@ -1,0 +1,182 @@
+"""Searches that another service answers (spec search 1 and 3). It judges by its definitions what a user may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+
+from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
+from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
+from persistence.forms.search_request import distinct_request, search_request
+from persistence.forms.streaming import Streaming
+from persistence.index.sources import Source, State
+from persistence.model import instants
+from persistence.model.addresses import Collection, Form
+from persistence.model.instants import Instant
+from persistence.model.search import (
+    Comparison,
+    Drafts,
+    Field,
+    FieldFilter,
+    Hit,
+    Hits,
+    Query,
+    Scope,
+    Sight,
+    Sort,
+    WhichDrafts,
+)
+from persistence.remote.caller import Caller
+from persistence.remote.client import Call
+from persistence.remote.names import path
+
+_PAGE = 100
+
+
+class RemoteIndex:
+    """What searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
+
+    ``source_of`` leads to the definitions of a form, wherever they are, and ``is_judged_there`` says whether the
+    provider has them too. Where it has not, it would find documents that the user may not see.
+    """
+
+    def __init__(
+        self, caller: Caller, source_of: Callable[[Form], Source], is_judged_there: Callable[[Form], bool]
+    ) -> None:
+        self._caller = caller
+        self._source_of = source_of
+        self._is_judged_there = is_judged_there
+
+    def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
+        """As ``Checks`` says: nothing is taken from what streams by."""
+        return Streaming()
+
+    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
+        """As ``Index`` says."""
+        query = self._seen(form, scope, query)
+        found = _asked(self._caller, form, scope, query)
+        version = scope.versions[0] if scope.versions else 1
+        return Hits(_total(found), tuple(_hit(each, version) for each in found.documents))
+
+    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+        """As ``Index`` says, drafts being found as the provider does."""
+        if scope.sight is not None and not self._is_judged_there(form):
+            raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
+        names = self._caller.names
+        asked = path("distinct-values", names.app(form.app), form.name)
+        fields = [names.field("Form-Definition-Version", _version(scope))]
+        body = self._caller.ask_with(Call("POST", asked, fields), distinct_request(by))
+        try:
+            values = read_values([body])
+        except MalformedXmlError as error:
+            raise _no_answer(self._caller) from error
+        return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
+
+    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
+        """As ``Index`` says."""
+        definition = self._source_of(form).definition(version)
+        return definition.paths if definition.state is State.PUBLISHED else None
+
+    def _seen(self, form: Form, scope: Scope, query: Query) -> Query:
+        """The query, cut down to what the user may see where the provider cannot judge that."""
+        sight = scope.sight
+        if sight is None or self._is_judged_there(form):
+            return query
+        if sight.creator is None or sight != Sight(creator=sight.creator):
+            raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
+        own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, sight.creator)
+        return replace(query, fields=(*query.fields, own))
+
+
+class DocumentIds:
+    """The ids of documents, by searches: in the order of their creation, so that deleting some changes no page."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def of(self, form: Form, collection: Collection) -> Iterator[str]:
+        """The ids of the documents of a form that the client who asks may find, each once."""
+        drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
+        scope = Scope(drafts=WhichDrafts(drafts))
+        since: Instant | None = None
+        known: set[str] = set()
+        while True:
+            page: list[Hit] = []
+            for number in count():  # further pages only where so many were created in one instant
+                page = self._page(form, scope, since, number)
+                if len(page) < _PAGE or page[-1].created != since:
+                    break
+                yield from _new(page, known)
+            yield from _new(page, known)
+            if len(page) < _PAGE:
+                return
+            known = {hit.document for hit in page if hit.created == page[-1].created}
+            since = page[-1].created
+
+    def _page(self, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
+        later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+        order = Sort(Field.CREATED, is_descending=False)
+        query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
+        return [_hit(each, 1) for each in _asked(self._caller, form, scope, query).documents]
+
+
+def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
+    for hit in page:
+        if hit.document not in known:
+            known.add(hit.document)
+            yield hit.document
+
+
+def _asked(caller: Caller, form: Form, scope: Scope, query: Query) -> FoundDocuments:
+    names = caller.names
+    fields = [names.field("Form-Definition-Version", _version(scope))]
+    call = Call("POST", path("search", names.app(form.app), form.name), fields)
+    body = caller.ask_with(call, search_request(scope, query))
+    try:
+        return read_found([body])
+    except MalformedXmlError as error:
+        raise _no_answer(caller) from error
+
+
+def _version(scope: Scope) -> str:
+    if scope.versions is None:
+        return "all"
+    if len(scope.versions) != 1:
+        raise NotSupportedError(
+            "of several versions of a form that are deleted, another service searches one at a time"
+        )
+    return str(scope.versions[0])
+
+
+def _total(found: FoundDocuments) -> int:
+    if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - digits of 2**63
+        raise RemoteError("the answer to a search does not say how much was found")
+    return int(found.total)
+
+
+def _hit(found: FoundDocument, version: int) -> Hit:
+    said = found.attributes
+    return Hit(
+        document=said.get("name", ""),
+        version=version,
+        is_draft=said.get("draft") == "true",
+        created=_instant(said.get("created", "")),
+        modified=_instant(said.get("last-modified", "")),
+        creator=said.get("created-by") or None,
+        group=said.get("created-by-groupname") or None,
+        modifier=said.get("last-modified-by") or None,
+        stage=said.get("workflow-stage") or None,
+        values={name: (text,) for name, text in found.details.items() if text},
+    )
+
+
+def _instant(text: str) -> Instant:
+    try:
+        return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
+    except BadRequestError as error:
+        raise RemoteError(f"the answer to a search has no time where one must be: {text!r}") from error
+
+
+def _no_answer(caller: Caller) -> RemoteError:
+    return RemoteError(f"provider {caller.who!r} answers a search with what is no answer")

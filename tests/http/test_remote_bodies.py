@@ -1,0 +1,112 @@
+"""Bodies of attachments with a service of their own (spec forms 5.5): what it is sent, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.providers import Provider, Received, Reply, providing
+from tests.service import PUBLIC, Service, alone
+
+FILE = "acme/order/data/D/cat.bin"
+BODY = bytes(range(256)) * 1000
+
+
+class Files:
+    """A provider of attachments as small as the specification has it: no ranges, no tags, no times."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.fails = False
+
+    def __call__(self, got: Received) -> Reply:
+        if self.fails:
+            return Reply(500)
+        if got.method == "PUT":
+            self.kept[got.path] = got.body
+            return Reply(204)
+        if got.method == "DELETE":
+            self.kept = {path: body for path, body in self.kept.items() if not path.startswith(got.path)}
+            return Reply(204)
+        found = self.kept.get(got.path)
+        return Reply(404) if found is None else Reply(200, {}, found)
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with providing(Files()) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def served(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    directory: Path = tmp_path_factory.mktemp("bodies")
+    file = directory / "settings.toml"
+    file.write_text(
+        '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
+        f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{provider.port}"\n'
+    )
+    with alone(directory, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+        service.face = PUBLIC
+        yield service
+
+
+@pytest.fixture
+def files(provider: Provider, served: Service) -> Files:
+    provider.answers = files = Files()
+    provider.received.clear()
+    served.put("acme/order/data/D/data.xml", Form_Definition_Version=3)
+    provider.received.clear()
+    return files
+
+
+def test_the_body_is_there_and_the_record_here(files: Files, provider: Provider, served: Service) -> None:
+    put = served.put(FILE, BODY, {"Content-Type": "image/png"})
+    assert put.status in (201, 204)
+    assert files.kept == {f"/crud/{FILE}": BODY}
+    assert (served.data / FILE).read_bytes() == b""
+    assert provider.of("PUT")[0].headers["Svc-Form-Definition-Version"] == "3"
+    got = served.get(FILE)
+    assert (got.status, got.body, got["Content-Type"], got["ETag"]) == (200, BODY, "image/png", put["ETag"])
+    part = served.get(FILE, {"Range": "bytes=100000-100009"})
+    assert (part.status, part.body) == (206, BODY[100_000:100_010])
+    assert served.head(FILE)["Content-Length"] == str(len(BODY))
+    assert served.delete(FILE).status == 204
+    assert files.kept == {}
+    assert served.get(FILE).status == 404
+
+
+def test_without_its_body_an_attachment_is_damage_and_not_absent(files: Files, served: Service) -> None:
+    assert served.put(FILE, BODY).status in (201, 204)
+    files.kept.clear()
+    assert served.get(FILE).status == 500
+    files.fails = True
+    assert served.get(FILE).status == 502
+    assert served.put(FILE, b"other").status == 502
+
+
+def test_what_cannot_be_stored_there_has_no_record_here(files: Files, served: Service) -> None:
+    files.fails = True
+    assert served.put(FILE.replace("cat", "dog"), BODY).status == 502
+    assert served.get(FILE.replace("cat", "dog")).status == 404
+
+
+def test_attachments_of_a_draft_go_with_it(files: Files, provider: Provider, served: Service) -> None:
+    draft = "acme/order/draft/D"
+    assert served.put(f"{draft}/data.xml", Form_Definition_Version=3).status == 201
+    assert served.put(f"{draft}/a.bin", b"a", Form_Definition_Version=3).status == 201
+    assert served.put("acme/order/data/D/data.xml").status == 204
+    (deleted,) = provider.of("DELETE")
+    assert (deleted.path, deleted.headers["Svc-Form-Definition-Version"]) == (f"/crud/{draft}", "3")
+    assert files.kept == {}
+
+
+def test_older_bodies_are_not_taken_for_the_one_there_is(files: Files, served: Service) -> None:
+    del files
+    path = FILE.replace("cat", "bird")
+    first = served.put(path, b"first")["Svc-Last-Modified"]
+    assert served.put(path, b"other").status == 204
+    answer = served.get(f"{path}?last-modified-time={first}")
+    assert (answer.status, "no older revisions" in answer.cause) == (501, True)

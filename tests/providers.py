@@ -1,0 +1,142 @@
+"""Providers that do what a test says: one that notes requests and answers as it is told, one that is cut off."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+STORED = {
+    "Orbeon-Form-Definition-Version": "1",
+    "Orbeon-Last-Modified": "2025-03-04T05:06:07.089Z",
+    "Orbeon-Created": "2025-03-01T00:00:00.000Z",
+    "Orbeon-Username": "lea",
+    "Orbeon-Group": "staff",
+    "Last-Modified": "Tue, 04 Mar 2025 05:06:07 GMT",
+    "Content-Type": "application/xml",
+}
+"""What a provider says of what it has."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as the provider got it."""
+
+    method: str
+    path: str
+    headers: HTTPMessage
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer; ``raw`` stands for all of it, where that is no proper one."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    raw: bytes | None = None
+
+
+Answers = Callable[[Received], Reply]
+
+
+@dataclass
+class Provider:
+    """A provider that answers as ``answers`` says; ``received`` are the requests so far."""
+
+    port: int
+    answers: Answers
+    received: list[Received] = field(default_factory=list)
+
+    def of(self, method: str) -> list[Received]:
+        """The requests of a method."""
+        return [each for each in self.received if each.method == method]
+
+
+@contextmanager
+def providing(answers: Answers) -> Iterator[Provider]:
+    """A provider for the length of a block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            got = Received(self.command, self.path, self.headers, self.rfile.read(length))
+            provider.received.append(got)
+            reply = provider.answers(got)
+            if reply.raw is not None:
+                self.wfile.write(reply.raw)
+                self.close_connection = True
+                return
+            self.send_response_only(reply.status)
+            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else reply.body)
+
+        do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = do  # noqa: N815 - the names that the library looks for
+
+        def log_message(self, *_: object) -> None:  # type: ignore[override]
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    provider = Provider(server.server_port, answers)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield provider
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@dataclass
+class Wire:
+    """A wire to a port, which is cut after so many bytes towards it; ``None`` leaves it whole."""
+
+    port: int
+    cut_after: int | None = None
+
+
+@contextmanager
+def wired(port: int) -> Iterator[Wire]:
+    """A wire for the length of a block."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        wire = Wire(listening.getsockname()[1])
+
+        def accept() -> None:
+            while True:
+                try:
+                    near, _ = listening.accept()
+                except OSError:
+                    return
+                try:
+                    far = socket.create_connection(("127.0.0.1", port))
+                except OSError:
+                    near.close()
+                    continue
+                for source, target, is_towards in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=_carry, args=(wire, source, target, is_towards), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield wire
+
+
+def _carry(wire: Wire, source: socket.socket, target: socket.socket, is_towards: bool) -> None:  # noqa: FBT001
+    carried = 0
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            carried += len(data)
+            if is_towards and wire.cut_after is not None and carried > wire.cut_after:
+                break
+            target.sendall(data)
+    for each in (source, target):  # not closed: the other thread may be waiting for one of them
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,69 @@
+"""A second service behind the first, over real HTTP: what one suite shows of a service it then shows of the pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PREFIXES = {"svc": "svc.", "orbeon": "oxf.fr."}
+BEHIND = "orbeon"
+"""The dialect of the one behind."""
+
+
+def settings(port: int, dialect: str, own: Path | None) -> str:
+    """The settings of a service whose every form is with the one at a port; ``own`` is the file it would have."""
+    provider = f"{PREFIXES[dialect]}persistence.files"
+    lines = {"uri": f"http://127.0.0.1:{port}", "dialect": BEHIND}
+    added = "".join(f'"{provider}.{name}" = "{value}"\n' for name, value in lines.items())
+    return added + (own.read_text() if own is not None and own.exists() else "")
+
+
+_OF_A_TREE = "it is about files, workers or the index of a tree, which the service in front has not"
+_OWN_FACE = "it goes through the provider face of the service in front, which leads to its own trees"
+_NOTE = "no answer tells of it: a provider keeps the contract's facts only"
+_LOST = "what is lost or edited by hand behind, only the service behind can tell"
+
+NOT_OF_A_PAIR = {
+    "test_callers.py": "who may call is decided in front, whatever is behind",
+    "test_datasources.py": "several trees",
+    "test_flat_views.py": "flat views are made behind, and looked at in the tree",
+    "test_nginx.py": _OF_A_TREE,
+    "test_provider_contract.py": _OWN_FACE,
+    "test_provider_replay.py": _OWN_FACE,
+    "test_remote_contract.py": "it has providers of its own",
+    "test_remote_faults.py": "it has providers of its own",
+    "test_reporting.py": _OF_A_TREE,
+    "test_running.py": _OF_A_TREE,
+    "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
+    "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
+    "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_FACE,
+    "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
+    "test_encryption.py::test_marked_values_are_encrypted_at_rest": "it has providers of its own",
+    "test_encryption.py::test_a_holder_is_told_by_its_path": "it has providers of its own",
+    "test_encryption.py::test_what_the_real_system_has_encrypted": _OWN_FACE,
+    "test_encryption.py::test_nothing_marked_is_found_on_disk": "it has providers of its own",
+    "test_encryption.py::test_nginx_is_not_sent": _OF_A_TREE,
+    "test_encryption.py::test_definitions_and_the_designer": "the designer's application is called otherwise behind",
+}
+"""Tests that say nothing of a pair, by the beginning of their name, and why."""
+
+DIFFERENT = {
+    "test_conditions.py::test_a_file_replaced_by_hand": f"its tag differs, its date is believed: {_LOST}",
+    "test_definitions.py::test_deleting_a_definition_leaves_the_rest": "a deleted form's permissions are not told",
+    "test_encryption.py::test_a_changed_file": "a file without its header is no encrypted one, and is served as it is",
+    "test_encryption.py::test_an_attachment_is_decrypted_only": f"the sidecar has no flag: {_NOTE}",
+    "test_encryption.py::test_encrypted_data_is_not_replaced": "without a definition nobody is let in at all",
+    "test_form_metadata.py::test_a_sidecar_edited_by_hand": _LOST,
+    "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
+    "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
+    "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
+    "test_properties.py::test_the_file_decides_over_the_format": "both services must be told the format of data",
+    "test_publish.py::test_publishing_again_changes_nothing": f"a content is stored again: {_NOTE}",
+    "test_search_freshness.py::test_a_definition_that_goes": "without a definition nobody is let in at all",
+}
+"""What a pair does otherwise on purpose, and why: the test must fail."""
+
+
+def reason(names: dict[str, str], nodeid: str) -> str | None:
+    """The reason that a table has for a test, if it has one."""
+    name = nodeid.rpartition("/")[2]
+    return next((reason for begin, reason in names.items() if name.startswith(begin)), None)

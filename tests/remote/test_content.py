@@ -1,0 +1,107 @@
+"""A content elsewhere as a file: what is asked for, and when."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+
+from persistence.remote.content import RemoteContent
+
+BODY = bytes(range(256)) * 40
+PIECE = 1000
+
+
+@dataclass
+class Answered:
+    """An answer that has a content from an offset on, or a part of it."""
+
+    begin: int
+    end: int
+    is_closed: bool = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (BODY[at : min(at + PIECE, self.end)] for at in range(self.begin, self.end, PIECE))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Asked:
+    """Remembers what was asked for; the first answer ends at ``ends``."""
+
+    ends: int = len(BODY)
+    answers: list[Answered] = field(default_factory=list)
+
+    def __call__(self, at: int) -> Answered:
+        self.answers.append(Answered(at, len(BODY) if self.answers else self.ends))
+        return self.answers[-1]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [answer.begin for answer in self.answers]
+
+
+def content(asked: Asked) -> RemoteContent:
+    return RemoteContent(len(BODY), asked)  # type: ignore[arg-type]  # what there is of an answer
+
+
+def test_nothing_is_asked_for_before_something_is_read() -> None:
+    asked = Asked()
+    with content(asked) as file:
+        file.seek(77)
+        assert asked.offsets == []
+        assert (file.read(10), file.tell()) == (BODY[77:87], 87)
+    assert asked.offsets == [77]
+    assert asked.answers[0].is_closed
+
+
+@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 4096, len(BODY), len(BODY) + 1])
+def test_reads_are_as_long_as_was_asked_for_until_the_end(size: int) -> None:
+    asked = Asked()
+    pieces = list(iter(partial(content(asked).read, size), b""))
+    assert b"".join(pieces) == BODY
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert asked.offsets == [0]
+
+
+def test_all_that_is_left_is_read_without_a_size() -> None:
+    file = content(Asked())
+    file.seek(5)
+    assert file.read() == BODY[5:]
+    assert file.read() == b""
+
+
+def test_going_back_to_the_beginning_of_the_first_piece_asks_nothing_again() -> None:
+    asked = Asked()
+    file = content(asked)
+    assert file.read(9) == BODY[:9]
+    assert file.seek(0) == 0
+    assert file.read() == BODY
+    assert asked.offsets == [0]
+
+
+def test_what_lies_elsewhere_is_asked_for_again_and_the_first_answer_let_go() -> None:
+    asked = Asked()
+    file = content(asked)
+    file.read(9)
+    file.seek(5000)
+    assert file.read(3) == BODY[5000:5003]
+    assert asked.offsets == [0, 5000]
+    assert asked.answers[0].is_closed
+
+
+def test_more_than_the_range_that_a_client_wanted_is_asked_for() -> None:
+    asked = Asked(ends=100)
+    file = content(asked)
+    assert file.read(300) == BODY[:300]
+    assert asked.offsets == [0, 100]
+
+
+def test_there_is_no_descriptor() -> None:
+    with pytest.raises(io.UnsupportedOperation):
+        content(Asked()).fileno()

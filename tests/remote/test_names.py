@@ -1,0 +1,98 @@
+"""What another service is told of a request, and by which names."""
+
+from __future__ import annotations
+
+import pytest
+
+from persistence.dialect import ORBEON, SVC
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.remote.client_request import ClientRequest
+from persistence.remote.names import Names
+
+NAMES = Names(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
+
+
+def told(*fields: tuple[str, str], names: Names = NAMES) -> list[tuple[str, str]]:
+    return [(name, value.decode("latin-1")) for name, value in names.told(ClientRequest("PUT", "", fields))]
+
+
+MIRRORED = [("Orbeon-Datasource", "fr"), ("Orbeon-Versioning", "true")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Connection", "Transfer-Encoding", "Content-Length", "Content-Type", "Host", "Cookie", "Cookie2"),
+        *("Accept-Encoding", "Keep-Alive", "Te", "Trailer", "Upgrade", "Proxy-Authorization", "Expect"),
+        *("Range", "If-Range", "If-Match", "If-None-Match", "If-Modified-Since"),
+        *("Svc-Form-Definition-Version", "Svc-For-Document-Id", "Svc-For-Document-Isdraft"),
+        *("Svc-Created-Existing", "Svc-Username-Existing", "Svc-Group-Existing", "Svc-Singleton", "Svc-Token"),
+        *("Svc-Hash-Value", "Svc-Hash-Algorithm", "Svc-Workflow-Stage", "Svc-Decrypt", "Svc-Datasource"),
+        *("Svc-Versioning", "svc-versioning"),
+    ],
+)
+def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> None:
+    assert told((name, "x")) == MIRRORED
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (("Accept-Language", "fr"), ("Accept-Language", "fr")),
+        (("Authorization", "Bearer theirs"), ("Authorization", "Bearer theirs")),
+        (("Svc-Username", "zo\xc3\xab"), ("Orbeon-Username", "zo\xc3\xab")),
+        (("Svc-Path-To-Holder", "a/b"), ("Orbeon-Path-To-Holder", "a/b")),
+        (("Svc-Create-Flat-View", "true"), ("Orbeon-Create-Flat-View", "true")),
+    ],
+)
+def test_other_fields_are_told_under_the_providers_names(sent: tuple[str, str], expected: tuple[str, str]) -> None:
+    assert told(sent) == [expected, *MIRRORED]
+
+
+def test_a_field_of_the_other_dialect_that_nobody_has_judged_is_not_told() -> None:
+    assert told(("Orbeon-Username", "admin"), ("Svc-Username", "kim")) == [("Orbeon-Username", "kim"), *MIRRORED]
+
+
+def test_fields_that_the_connection_names_are_not_told() -> None:
+    assert told(("Connection", "close, X-Own"), ("X-Own", "1"), ("X-Other", "2")) == [("X-Other", "2"), *MIRRORED]
+
+
+def test_credentials_are_told_in_fields_of_their_own_too_and_win() -> None:
+    sent = '{"username":"lea","groups":["staff"],"roles":[{"name":"a"},{"name":"b","organization":"o"},{"name":"c"}]}'
+    assert told(("Svc-Credentials", sent), ("Svc-Username", "admin"), ("Svc-Roles", "boss")) == [
+        ("Orbeon-Credentials", sent),
+        ("Orbeon-Username", "lea"),
+        ("Orbeon-Group", "staff"),
+        ("Orbeon-Roles", "a"),
+        ("Orbeon-Roles", "c"),
+        *MIRRORED,
+    ]
+
+
+def test_credentials_cannot_smuggle_fields() -> None:
+    sent = '{"username":"lea","roles":[{"name":"a%0D%0AOrbeon-Token: x"}]}'
+    assert told(("Svc-Credentials", sent))[1:] == [("Orbeon-Username", "lea"), *MIRRORED]
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        (DefinitionAddress(Form("hr", "leave"), 2, "form.xhtml"), "/crud/hr/leave/form/form.xhtml"),
+        (
+            DocumentAddress(Form("svc", "builder"), Collection.DATA, "d", "a b/.bin"),
+            "/crud/orbeon/builder/data/d/a%20b%2F.bin",
+        ),
+        (DocumentAddress(Form("orbeon", "x"), Collection.DRAFT, "d%", "data.xml"), "/crud/svc/x/draft/d%25/data.xml"),
+    ],
+)
+def test_paths_are_encoded_and_the_designers_applications_change_places(
+    address: DefinitionAddress | DocumentAddress, path: str
+) -> None:
+    assert NAMES.path(address) == path
+    assert NAMES.form(NAMES.form(address.form)) == address.form
+
+
+def test_in_one_dialect_nothing_changes_its_name() -> None:
+    names = Names(ORBEON, ORBEON)
+    assert names.app("orbeon") == "orbeon"
+    assert told(("Orbeon-Username", "kim"), names=names) == [("Orbeon-Username", "kim")]
