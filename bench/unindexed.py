@@ -1,6 +1,6 @@
 """The service without an index that hears of what is saved: what a PUT costs without it."""
 
-from persistence import app as service
+from persistence import app, backend
 from persistence.model.addresses import Form
 
 
@@ -20,6 +20,6 @@ class Deaf:
         """It has changed."""
 
 
-service.Indexer = Deaf  # type: ignore[assignment,misc]
+backend.Indexer = Deaf  # type: ignore[assignment,misc]
 
-app = service.create_app()
+app = app.create_app()

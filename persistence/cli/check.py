@@ -10,13 +10,13 @@ from contextlib import suppress
 import click
 import msgspec
 
-from persistence.app import open_index
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
 from persistence.index.noting import Noting
+from persistence.opening import open_index
 from persistence.upkeep.check import Check, Inspectors, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from persistence import settings
-from persistence.app import open_encryption_keys, open_keys
 from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
+from persistence.opening import open_encryption_keys, open_keys
 
 
 @click.group()

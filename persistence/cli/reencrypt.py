@@ -8,7 +8,6 @@ import time
 import click
 
 from persistence import settings
-from persistence.app import open_index, open_reencryption
 from persistence.cli.forms_and_versions import form_and_version
 from persistence.cli.options import tree_options
 from persistence.cli.progress import Progress, progress
@@ -18,6 +17,7 @@ from persistence.errors import BadRequestError, NotFoundError
 from persistence.index.noting import Noting
 from persistence.index.work import Aim
 from persistence.model.addresses import Form
+from persistence.opening import open_index, open_reencryption
 from persistence.service.reencryption_jobs import Job
 from persistence.store.view import View
 from persistence.upkeep import indexes

@@ -6,13 +6,13 @@ import time
 
 import click
 
-from persistence.app import open_index
 from persistence.cli.forms_and_versions import form_and_version
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.texts import counted
 from persistence.errors import BadRequestError
 from persistence.index.work import Aim
+from persistence.opening import open_index
 from persistence.upkeep import indexes
 
 

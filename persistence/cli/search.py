@@ -11,7 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.app import open_index
 from persistence.cli.columns import table
 from persistence.cli.forms_and_versions import form_and_version
 from persistence.cli.forms_and_versions import version as parsed
@@ -23,6 +22,7 @@ from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Match, Query, Sort, WhichDrafts
 from persistence.model.versions import Searched
+from persistence.opening import open_index
 from persistence.upkeep import indexes
 from persistence.upkeep.searching import Search
 

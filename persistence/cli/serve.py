@@ -12,9 +12,10 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app, open_encryption_keys, policy_of, probe, warn_of, warn_of_properties
+from persistence.app import create_app, policy_of, warn_of, warn_of_properties
 from persistence.cli import descriptors
 from persistence.cli.options import settings_options
+from persistence.opening import open_encryption_keys, probe
 from persistence.settings import Settings
 
 

@@ -20,12 +20,13 @@ from xml.etree import ElementTree as ET
 from click.testing import CliRunner
 from werkzeug.test import Client
 
-from persistence.app import create_app, open_store
+from persistence.app import create_app
 from persistence.cli import commands
 from persistence.errors import DamagedError
 from persistence.index import identity
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
+from persistence.opening import open_store
 from persistence.settings import Settings
 from persistence.store import reading
 from persistence.store.layout import Layout

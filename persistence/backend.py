@@ -1,0 +1,146 @@
+"""What the faces call: trees, other services and encryption, wired as settings and properties say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from persistence.dialect import DIALECTS
+from persistence.index.forms import FORGETFUL
+from persistence.index.indexer import Failed, Indexer
+from persistence.model.addresses import Form
+from persistence.opening import open_encryption_keys, open_store
+from persistence.places import (
+    Place,
+    PlaceOf,
+    base_of,
+    bases_of,
+    check,
+    elsewhere,
+    everywhere,
+    root_of,
+    with_attachments,
+)
+from persistence.properties.properties import Properties
+from persistence.properties.providers import Provider
+from persistence.remote.client import Limits
+from persistence.service.controls import Controls
+from persistence.service.encrypting import Encrypting
+from persistence.service.reencrypting import Reencryption
+from persistence.service.reencryption_jobs import Job, Reencrypts
+from persistence.service.services import Services
+from persistence.services import Remotes, Wiring, index_of, memory_of, pending_in, place_of_tree
+from persistence.settings import Settings
+from persistence.store.bodies import FileBodies
+from persistence.store.holding import Holding
+from persistence.store.routed import RoutedStorage, RoutedView
+from persistence.store.storage import Bodies, Storage
+from persistence.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Who hears of what goes wrong behind a request: an index given up, a form that could not be encrypted anew."""
+
+    given_up: Failed
+    not_reencrypted: Callable[[Form, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What requests are answered by.
+
+    ``public`` goes by the properties. ``default`` and ``named`` have one tree each: the default one, and those of the
+    datasources. ``store`` is the default tree's, and ``written`` is whatever must be writable. ``calls_others`` says
+    whether a provider is another service.
+    """
+
+    public: Services
+    default: Services
+    named: Mapping[str, Services]
+    reencrypts: Reencrypts
+    store: Store
+    written: tuple[Store | FileBodies, ...]
+    calls_others: bool
+
+
+def backend_of(settings: Settings, properties: Properties, reports: Reports) -> Backend:
+    """Open and wire everything; nothing is tried out: a worker that starts on a full disk must be able to read.
+
+    Raises:
+        StartupError: a tree cannot be used, a provider has no place, or keys lie where they must not.
+    """
+    dialect, roots = DIALECTS[settings.dialect], settings.roots
+    check(properties, roots)
+    wiring = Wiring(dialect, properties, settings.admin)
+    trees = {root: _open_tree(settings, properties, root, reports.given_up) for root in roots}
+    places = {root: tree.place for root, tree in trees.items()}
+
+    def place_of(provider: Provider) -> Place:
+        return remotes[provider.name] if provider.is_remote else places[root_of(provider, roots)]
+
+    calling = _calling(settings, properties, place_of)
+    remotes = {each.name: calling.place(each) for each in properties.form_providers if each.is_remote}
+
+    bodies = {base: FileBodies(base) for base in bases_of(properties)}
+
+    def bodies_of(provider: Provider, main: Storage) -> Bodies:
+        return calling.bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
+
+    data_of = with_attachments(properties, place_of, bodies_of)
+    memory = memory_of(roots.default)
+    own = {
+        root: wiring.of_provider(place, place_of, FORGETFUL if roots.named else memory)
+        for root, place in places.items()
+    }
+    keys = open_encryption_keys(settings, properties)
+    stored = RoutedStorage(everywhere(properties, lambda provider: place_of(provider).storage, data_of))
+    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
+    public = wiring.of_all(place_of, stored, vault, memory)
+
+    def job_of(form: Form, version: int | None) -> Job:
+        root = root_of(properties.of(form).route.data, roots)
+
+        def reindex(form: Form) -> None:
+            for number in stored.versions(form):
+                trees[root].place.reindexing.version(form, number)
+
+        return Job(Reencryption(trees[root].store, vault), root, form, version, reindex)
+
+    return Backend(
+        public=public,
+        default=own[roots.default],
+        named={name: own[root] for name, root in roots.named.items()},
+        reencrypts=Reencrypts(tuple(roots), job_of, reports.not_reencrypted),
+        store=trees[roots.default].store,
+        written=(*(tree.store for tree in trees.values()), *bodies.values()),
+        calls_others=bool(remotes),
+    )
+
+
+def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
+    """What calls other services have in common; their locks and spool are in the default tree."""
+
+    def of_data(form: Form) -> Storage:
+        return place_of(properties.of(form).route.data).storage
+
+    seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
+    limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+    holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
+    return Remotes(DIALECTS[settings.dialect], properties, limits, holding, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    store: Store
+    place: Place
+
+
+def _open_tree(settings: Settings, properties: Properties, root: str, given_up: Failed) -> _Tree:
+    """A tree that is served: what changes in it is taken in from now on."""
+    dialect, pending = DIALECTS[settings.dialect], pending_in(root)
+    index = index_of(root, dialect, properties, pending, elsewhere(root, properties, settings.roots))
+    indexer = Indexer(index, pending, given_up)
+    store = open_store(settings, root, indexer)
+    indexer.start()
+    return _Tree(store, place_of_tree(store, index, dialect, properties))

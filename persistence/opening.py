@@ -1,0 +1,79 @@
+"""What settings and properties name, opened: for commands, and for the service."""
+
+from __future__ import annotations
+
+from persistence.dialect import DIALECTS
+from persistence.encryption.keys import EncryptionKeys
+from persistence.index.index import Index
+from persistence.keys import Keys
+from persistence.places import bases_of, check, elsewhere, everywhere, root_of
+from persistence.properties.properties import Properties
+from persistence.properties.providers import Provider
+from persistence.service.controls import Controls
+from persistence.service.encrypting import Encrypting
+from persistence.service.reencrypting import Reencryption
+from persistence.services import index_of, pending_in
+from persistence.settings import Settings
+from persistence.store.bodies import FileBodies
+from persistence.store.observing import NOBODY, Observer
+from persistence.store.routed import RoutedStorage
+from persistence.store.store import Store
+
+
+def open_store(settings: Settings, root: str, observer: Observer = NOBODY) -> Store:
+    """The store of the tree of a root; ``observer`` hears which documents are changed through it."""
+    return Store(root, lock_timeout=settings.lock_timeout, observer=observer)
+
+
+def open_index(settings: Settings, properties: Properties, root: str) -> Index:
+    """The index of the tree of a root, for whoever changes no documents."""
+    there = elsewhere(root, properties, settings.roots)
+    return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)
+
+
+def probe(settings: Settings, properties: Properties) -> str | None:
+    """Try out every tree; returns what keeps the service from writing into one of them for now.
+
+    Raises:
+        StartupError: one cannot be used, or a provider has no place.
+        BusyError: one is being restored or upgraded.
+        DiskError: one cannot be prepared.
+    """
+    check(properties, settings.roots)
+    for base in bases_of(properties):
+        FileBodies(base)
+    found = [open_store(settings, root).probe() for root in settings.roots]
+    return next((cause for cause in found if cause is not None), None)
+
+
+def open_keys(settings: Settings) -> Keys:
+    """The API keys of the settings."""
+    return Keys(settings.keys, tree=settings.data)
+
+
+def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
+    """The keys of encryption at rest of the settings, and the real system's passwords of the properties.
+
+    Raises:
+        StartupError: they lie in a data directory, or those of the environment are none.
+    """
+    return EncryptionKeys(
+        settings.encryption_keys,
+        trees=(*settings.roots, *bases_of(properties)),
+        given=settings.encryption_key,
+        passwords=properties.passwords,
+    )
+
+
+def open_reencryption(settings: Settings, properties: Properties, observer: Observer) -> Reencryption:
+    """What encrypts the default tree anew; ``observer`` hears of it. Definitions may be in any tree."""
+    dialect, roots = DIALECTS[settings.dialect], settings.roots
+    check(properties, roots)
+    stores = {root: open_store(settings, root, observer) for root in roots}
+
+    def store_of(provider: Provider) -> Store:
+        return stores[root_of(provider, roots)]
+
+    stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
+    keys = open_encryption_keys(settings, properties)
+    return Reencryption(stores[roots.default], Encrypting(stored, dialect, properties, Controls(stored), keys))
