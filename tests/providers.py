@@ -122,14 +122,22 @@ def wired(port: int) -> Iterator[Wire]:
                 except OSError:
                     near.close()
                     continue
-                for source, target, is_towards in ((near, far, True), (far, near, False)):
-                    threading.Thread(target=_carry, args=(wire, source, target, is_towards), daemon=True).start()
+                threading.Thread(target=_join, args=(wire, near, far), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
         yield wire
 
 
-def _carry(wire: Wire, source: socket.socket, target: socket.socket, is_towards: bool) -> None:  # noqa: FBT001
+def _join(wire: Wire, near: socket.socket, far: socket.socket) -> None:
+    """Carry both ways until one end is gone; then both are closed, when nobody waits for them any more."""
+    back = threading.Thread(target=_carry, args=(wire, far, near), kwargs={"is_towards": False}, daemon=True)
+    with near, far:
+        back.start()
+        _carry(wire, near, far, is_towards=True)
+        back.join()
+
+
+def _carry(wire: Wire, source: socket.socket, target: socket.socket, *, is_towards: bool) -> None:
     carried = 0
     with suppress(OSError):
         while data := source.recv(1 << 16):
@@ -137,6 +145,6 @@ def _carry(wire: Wire, source: socket.socket, target: socket.socket, is_towards:
             if is_towards and wire.cut_after is not None and carried > wire.cut_after:
                 break
             target.sendall(data)
-    for each in (source, target):  # not closed: the other thread may be waiting for one of them
+    for each in (source, target):
         with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
