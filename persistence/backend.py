@@ -15,6 +15,7 @@ from persistence.places import (
     PlaceOf,
     base_of,
     bases_of,
+    bodies_by_form,
     check,
     elsewhere,
     everywhere,
@@ -105,7 +106,9 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
             for number in stored.versions(form):
                 trees[root].place.reindexing.version(form, number)
 
-        return Job(Reencryption(trees[root].store, vault), root, form, version, reindex)
+        return Job(
+            Reencryption(trees[root].store, bodies_by_form(properties, bodies), vault), root, form, version, reindex
+        )
 
     return Backend(
         public=public,

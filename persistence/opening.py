@@ -6,7 +6,7 @@ from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
 from persistence.index.index import Index
 from persistence.keys import Keys
-from persistence.places import bases_of, check, elsewhere, everywhere, root_of
+from persistence.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
 from persistence.service.controls import Controls
@@ -76,4 +76,6 @@ def open_reencryption(settings: Settings, properties: Properties, observer: Obse
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
-    return Reencryption(stores[roots.default], Encrypting(stored, dialect, properties, Controls(stored), keys))
+    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
+    bodies = {base: FileBodies(base) for base in bases_of(properties)}
+    return Reencryption(stores[roots.default], bodies_by_form(properties, bodies), vault)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TypeVar
@@ -20,6 +20,8 @@ from persistence.service.definitions import Tables
 from persistence.service.reindexing import Reindexes
 from persistence.service.routed import Indexed
 from persistence.store.attached import Attached
+from persistence.store.bodies import FileBodies
+from persistence.store.rewritable import BodiesOf
 from persistence.store.routed import Where
 from persistence.store.storage import Bodies, Readable, Storage
 from persistence.store.view import View
@@ -108,6 +110,16 @@ def with_attachments(
         return attached(route.data.name, route.attachments.name)
 
     return data_of
+
+
+def bodies_by_form(properties: Properties, there: Mapping[str, FileBodies]) -> BodiesOf:
+    """Where the bodies of attachments of data are, by the directories ``there`` are."""
+
+    def of(form: Form) -> FileBodies | None:
+        provider = properties.of(form).route.attachments
+        return None if provider is None or provider.is_remote else there[base_of(provider)]
+
+    return of
 
 
 def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data_of: Callable[[Form], R]) -> Where[R]:

@@ -31,6 +31,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.service.encrypting import Encrypting
 from persistence.store.reading import Found
+from persistence.store.rewritable import BodiesOf, Rewritable
 from persistence.store.store import Store
 
 _CHUNK = 1 << 18
@@ -67,8 +68,9 @@ class Plan:
 class Reencryption:
     """Encrypts the data of one tree anew, as ``vault`` would store it. Methods raise what those of ``Store`` do."""
 
-    def __init__(self, store: Store, vault: Encrypting) -> None:
+    def __init__(self, store: Store, bodies_of: BodiesOf, vault: Encrypting) -> None:
         self._store = store
+        self._rewritable = Rewritable(store, bodies_of)
         self._vault = vault
 
     @property
@@ -121,14 +123,11 @@ class Reencryption:
     def _finish(self, form: Form, document: str) -> None:
         """What a kill has left holds what is to be encrypted, and nobody reads it."""
         for collection in Collection:
-            main = DocumentAddress(form, collection, document, DATA_XML)
-            if self._store.has_unfinished(main):
-                with self._store.writing(main) as writer:
-                    writer.finish(main)
+            self._rewritable.finish(DocumentAddress(form, collection, document, DATA_XML))
 
     def plan(self, form: Form, document: str, version: int | None = None) -> Plan:
         """What would be rewritten of a document and its draft, if it has the version."""
-        planning = _Planning(self._store, self._vault, form, document)
+        planning = _Planning(self._store, self._rewritable, self._vault, form, document)
         planning.run(version)
         return Plan((*planning.opened, *planning.data, *planning.sealed), tuple(planning.problems))
 
@@ -136,12 +135,12 @@ class Reencryption:
         """Rewrite a revision, unless it is not there any more."""
         revision = rewriting.revision
         address, instant, old = revision.address, revision.instant, revision.sidecar
-        found = _read(self._store, address, instant, content=True)
+        found = self._rewritable.read(address, instant)
         if found is None or found.file is None or found.sidecar.id != old.id:
             _close(found)
             return False
         doing = f"encrypting {address} anew"
-        with found.file, self._store.upload(address) as upload:
+        with found.file, self._rewritable.upload(address, old) as upload:
             for piece in rewriting.content(found):
                 with disk_errors(doing):
                     upload.write(piece)
@@ -151,8 +150,7 @@ class Reencryption:
             rewritten = msgspec.structs.replace(
                 said, id=upload.id, size=upload.size, digest=upload.digest, tag=old.etag
             )
-            with self._store.writing(address) as writer:
-                return writer.rewrite(address, instant, old, rewritten, upload)
+            return self._rewritable.rewrite(address, instant, old, rewritten, upload)
 
 
 @dataclass(slots=True)
@@ -164,6 +162,7 @@ class _Planning:
     """
 
     store: Store
+    rewritable: Rewritable
     vault: Encrypting
     form: Form
     document: str
@@ -189,15 +188,13 @@ class _Planning:
         """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
         address = revision.address
         try:
-            found = _read(self.store, address, revision.instant, content=True)
+            found = self.rewritable.read(address, revision.instant)
             if found is None or found.file is None or found.sidecar.id != revision.sidecar.id:
                 _close(found)
                 return
             with found.file:
                 if found.is_edited:
                     self.problems.append(f"{address} was edited by hand: persistence check --adopt takes that in")
-                elif found.sidecar.body is not None:
-                    self.problems.append(f"{address} has its body with another provider, where it is not rewritten")
                 else:
                     look(revision, found)
         except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:
@@ -210,12 +207,12 @@ class _Planning:
                 address = main.moved(collection, name)
                 for instant in (None, *self.store.revisions(address)):
                     try:
-                        found = _read(self.store, address, instant, content=False)
+                        record = self.rewritable.record(address, instant)
                     except DamagedError as error:
                         self.problems.append(str(error))
                         continue
-                    if found is not None and not found.sidecar.deleted:
-                        yield Revision(address, instant, found.sidecar)
+                    if record is not None and not record.deleted:
+                        yield Revision(address, instant, record)
 
     def _name(self, revision: Revision, found: Found) -> None:
         """Take down which attachments data names in controls, and whether any of these is marked."""
@@ -299,12 +296,6 @@ class _Planning:
 
 def _is_below(holder: Holder, paths: frozenset[tuple[str, ...]]) -> bool:
     return any(holder.path[:length] in paths for length in range(1, len(holder.path) + 1))
-
-
-def _read(store: Store, address: DocumentAddress, instant: Instant | None, *, content: bool) -> Found | None:
-    if instant is None:
-        return store.read(address, content=content)
-    return store.read_older(address, instant, content=content)
 
 
 def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:

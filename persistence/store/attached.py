@@ -27,6 +27,18 @@ _ATTEMPTS = 20
 _NO_BYTES = digests.text(hashlib.sha256().hexdigest())
 
 
+def described(record: Sidecar) -> Sidecar:
+    """What a record says, with the size and digest of its body."""
+    body = record.body
+    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
+
+
+def recorded(sidecar: Sidecar) -> Sidecar:
+    """The record of a revision whose body is elsewhere; ``described`` undoes it."""
+    body = Body(sidecar.size, sidecar.digest)
+    return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
+
+
 class Attached(RoutedStorage):
     """The main storage, and beside it the bodies."""
 
@@ -69,7 +81,7 @@ class Attached(RoutedStorage):
             if record is None or record.sidecar.deleted or record.size:
                 return record
             with disk_errors("reading", address):
-                found = self._bodies.find(address, _described(record.sidecar), content=content)
+                found = self._bodies.find(address, described(record.sidecar), content=content)
             if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
                 return record if found is None else _of_record(record, found)
             _close(record)
@@ -95,16 +107,14 @@ class _Writer:
         record = self._writer.current(address)
         if not _is_attachment(address) or record is None or record.sidecar.deleted or record.size:
             return record
-        return self._bodies.find(address, _described(record.sidecar), content=False) or record
+        return self._bodies.find(address, described(record.sidecar), content=False) or record
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
         if not _is_attachment(address):
             return self._writer.commit(address, sidecar, upload, over=over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
-        body = Body(sidecar.size, sidecar.digest)
-        record = msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
         with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
-            return _described(self._writer.commit(address, record, nothing, over=over))
+            return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
 
     def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
         if not _is_attachment(address) or over is None:
@@ -133,12 +143,6 @@ class _Writer:
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
     return isinstance(address, DocumentAddress) and not address.is_main
-
-
-def _described(record: Sidecar) -> Sidecar:
-    """What a record says, with the size and digest of its body."""
-    body = record.body
-    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
 
 
 def _of_record(record: Found, found: Found) -> Found:

@@ -14,18 +14,22 @@ what a crash leaves is finished or removed by the next writer.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.store import files, reading, root
+from persistence.store import files, leftovers, reading, root
 from persistence.store.directories import Directories
-from persistence.store.layout import SPOOL, TRASH, Layout, Place, unfinished_of
+from persistence.store.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
 from persistence.store.reading import Found
 from persistence.store.storage import Incoming
 from persistence.store.uploads import Upload, sweep
+
+RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
+"""Says what is stored of an attachment: its current revision, or with an instant an older one."""
 
 
 class FileBodies:
@@ -96,6 +100,46 @@ class FileBodies:
         yield
         with suppress(OSError):  # whoever comes next finishes it
             files.rename(pending, place.content)
+
+    @contextmanager
+    def replacing(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> Iterator[None]:
+        """Have another body of the same revision durable as ``placing`` does; the one before goes when it is committed.
+
+        It is the current revision, or with an ``instant`` an older one.
+        """
+        place = self._place(address, over.version)
+        if instant is not None:
+            place = place.revision(instant)
+            files.make_directory(place.directory)
+        self._recover(place, over)
+        pending = place.pending(rewritten.id)
+        upload.place_at(pending, stamp(rewritten))
+        upload.sync()
+        files.sync_directory(place.directory)
+        yield
+        files.rename(pending, place.content)
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Whether writes of a document's attachments are under way, or a crash has left something of one."""
+        return any(True for _ in self._unfinished(main))
+
+    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
+        """Finish or remove whatever crashes have left of a document's attachments."""
+        for version, place in list(self._unfinished(main)):
+            revision = revision_of(place.name) if place.directory.endswith(f"/{HISTORY}") else None
+            instant, name = (None, place.name) if revision is None else revision
+            record = record_of(main.moved(main.collection, unescape(name)), instant)
+            self._recover(place, record if record is not None and record.version == version else None)
+
+    def _unfinished(self, main: DocumentAddress) -> Iterator[tuple[int, Place]]:
+        document = self._layout.place(main).directory
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for version in os.listdir(document):
+                if version.isascii() and version.isdigit():
+                    for place in leftovers.beside(Place(f"{document}/{version}", main.name)):
+                        yield int(version), place
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:

@@ -208,7 +208,7 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
         killed = subprocess.run(
-            [sys.executable, "-c", _KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"],
+            [sys.executable, "-c", KILLED, str(after), "reencrypt", "--data", str(service.data), "a/b"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -230,7 +230,7 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
 
 
-_KILLED = """
+KILLED = """
 import os, sys
 from persistence.store import files
 from persistence.cli import commands

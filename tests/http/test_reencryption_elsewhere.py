@@ -1,0 +1,105 @@
+"""Encrypting attachments anew whose bodies have a directory of their own (spec forms 4.5, 5.5)."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from persistence.encryption.frames import MAGIC
+from tests.http.test_encryption import CONTENT, attach, keys_of
+from tests.http.test_reencryption import KILLED, NAMES, encrypted_anew, plain_form
+from tests.sealed import DEFINITION, SECRETS, UNMARKED, traces
+from tests.service import PUBLIC, Service, running
+
+
+@pytest.fixture(scope="module")
+def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a key, through its public face; the bodies of attachments are in ``big``."""
+    directory = tmp_path_factory.mktemp("apart")
+    keys_of(directory).new()
+    (directory / "big").mkdir()
+    config = directory / "settings.toml"
+    config.write_text(
+        '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
+        f'"svc.persistence.big.base-path" = "{directory}/big"\n'
+    )
+    with running(directory, options=("--config", str(config))) as service:
+        service.face = PUBLIC
+        yield service
+
+
+def reencrypt(service: Service, *arguments: str, command: tuple[str, ...] = ("-m", "persistence.cli")) -> str:
+    """Run the command; what it says, unless it was killed."""
+    directory = service.data.parent
+    options = ("--data", str(service.data), "--config", str(directory / "settings.toml"))
+    done = subprocess.run(
+        [sys.executable, *command, "reencrypt", *options, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done
+    return done.stderr
+
+
+def bodies(service: Service, form: str) -> list[Path]:
+    """The bodies of the document, those that a kill left too."""
+    found = (service.data.parent / f"big/{form}/data/1").rglob("*")
+    return sorted(path for path in found if path.is_file())
+
+
+def older_scan(service: Service, form: str) -> bytes:
+    """The older revision of the attachment that is marked, plain."""
+    (record,) = (service.data / form / "data/1/.history").glob("2*.scan.bin.json")
+    day, clock = record.name[:24].split("T")
+    instant = f"{day}T{clock.replace('-', ':')}"
+    got = service.get(f"{form}/data/1/scan.bin?last-modified-time={instant}", Decrypt="true")
+    assert got.status == 200, got.cause
+    return got.body
+
+
+def test_bodies_elsewhere_are_encrypted_anew_with_their_history_and_opened_again(vault: Service, form: str) -> None:
+    tags = plain_form(vault, form)
+    keys, big = keys_of(vault.data.parent), vault.data.parent / "big"
+    old = keys.ring().to_write()
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert "5 revisions" in reencrypt(vault, form, "--dry-run")
+    assert not traces(big, MAGIC)
+    encrypted_anew(vault, form)
+    assert not traces(vault.data / form, *SECRETS)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(vault, form)] == [True, False, True]
+    assert traces(big, old)
+    for name in NAMES:
+        assert vault.head(f"{form}/{name}")["ETag"] == tags[name]
+    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert older_scan(vault, form) == CONTENT
+
+    keys.new()
+    assert "5 revisions" in reencrypt(vault, form)
+    assert not traces(big, old)
+    assert "0 revisions" in reencrypt(vault, form)
+    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    encrypted_anew(vault, form)
+    assert [body.read_bytes() for body in bodies(vault, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
+    attach(vault, f"{form}/data/1/scan.bin", body=b"next")
+    assert len(bodies(vault, form)) == 4
+
+
+def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(vault: Service, form: str) -> None:
+    """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
+    plain_form(vault, form)
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert not reencrypt(vault, form, command=("-c", KILLED, "12"))
+    assert [body.name[0] for body in bodies(vault, form)].count(".") == 1
+    for _ in range(2):
+        assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+        assert vault.get(f"{form}/data/1/photo.bin").body == CONTENT
+        assert older_scan(vault, form) == CONTENT
+        assert "0 revisions" in reencrypt(vault, form)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(vault, form)] == [True, False, True]
