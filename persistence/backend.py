@@ -106,9 +106,8 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
             for number in stored.versions(form):
                 trees[root].place.reindexing.version(form, number)
 
-        return Job(
-            Reencryption(trees[root].store, bodies_by_form(properties, bodies), vault), root, form, version, reindex
-        )
+        reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), vault)
+        return Job(reencryption, root, form, version, reindex)
 
     return Backend(
         public=public,

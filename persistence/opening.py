@@ -78,4 +78,4 @@ def open_reencryption(settings: Settings, properties: Properties, observer: Obse
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
     bodies = {base: FileBodies(base) for base in bases_of(properties)}
-    return Reencryption(stores[roots.default], bodies_by_form(properties, bodies), vault)
+    return Reencryption(stores[roots.default], bodies_by_form(properties, bodies.__getitem__), vault)

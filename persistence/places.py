@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TypeVar
@@ -20,8 +20,7 @@ from persistence.service.definitions import Tables
 from persistence.service.reindexing import Reindexes
 from persistence.service.routed import Indexed
 from persistence.store.attached import Attached
-from persistence.store.bodies import FileBodies
-from persistence.store.rewritable import BodiesOf
+from persistence.store.bodies import BodiesView
 from persistence.store.routed import Where
 from persistence.store.storage import Bodies, Readable, Storage
 from persistence.store.view import View
@@ -112,12 +111,15 @@ def with_attachments(
     return data_of
 
 
-def bodies_by_form(properties: Properties, there: Mapping[str, FileBodies]) -> BodiesOf:
-    """Where the bodies of attachments of data are, by the directories ``there`` are."""
+B = TypeVar("B", bound=BodiesView)
 
-    def of(form: Form) -> FileBodies | None:
+
+def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
+    """What is ``at`` the directory where the bodies of a form's attachments are, if they have one."""
+
+    def of(form: Form) -> B | None:
         provider = properties.of(form).route.attachments
-        return None if provider is None or provider.is_remote else there[base_of(provider)]
+        return None if provider is None or provider.is_remote else at(base_of(provider))
 
     return of
 

@@ -17,6 +17,8 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
 from persistence.index.noting import Noting
 from persistence.opening import open_index
+from persistence.places import bodies_by_form
+from persistence.store.bodies import BodiesView
 from persistence.upkeep.check import Check, Inspectors, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
@@ -55,7 +57,7 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
     index = open_index(settings, choice.properties, root)
-    inspectors = Inspectors.of(tree, index, deep=deep)
+    inspectors = Inspectors.of(tree, index, bodies_by_form(choice.properties, BodiesView), deep=deep)
     run = Check(tree, DIALECTS[settings.dialect], lambda: choice.sight().seen, inspectors, remedies)
     line = _json if as_json else _line
     started = time.monotonic()

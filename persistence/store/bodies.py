@@ -32,7 +32,30 @@ RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Says what is stored of an attachment: its current revision, or with an instant an older one."""
 
 
-class FileBodies:
+class BodiesView:
+    """Bodies below a base directory, to be read; nothing is made there. Methods raise ``OSError``."""
+
+    def __init__(self, base: str) -> None:
+        self.root = os.path.abspath(base)
+        self._layout = Layout(self.root)
+
+    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
+        """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
+        place = self._place(address, sidecar.version)
+        found = reading.beside(place, sidecar, content=content)
+        if found is not None and not found.is_edited:
+            return found
+        older = reading.beside(place.revision(sidecar.modified), sidecar, content=content)
+        if older is not None and found is not None and found.file is not None:
+            found.file.close()
+        return older or found
+
+    def _place(self, address: DocumentAddress, version: int) -> Place:
+        place = self._layout.place(address)
+        return Place(f"{place.directory}/{version}", place.name)
+
+
+class FileBodies(BodiesView):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
     def __init__(self, base: str) -> None:
@@ -42,7 +65,7 @@ class FileBodies:
             StartupError: it is not.
             DiskError: it cannot be prepared.
         """
-        self.root = os.path.abspath(base)
+        super().__init__(base)
         if not os.path.isdir(self.root):
             raise StartupError(f"there is no directory {self.root} for attachments")
         with disk_errors(f"directory of attachments {self.root}"):
@@ -50,7 +73,6 @@ class FileBodies:
                 files.make_directory(f"{self.root}/{name}")
             sweep(f"{self.root}/{SPOOL}")
             files.empty(f"{self.root}/{TRASH}")
-        self._layout = Layout(self.root)
         self._directories = Directories(self.root)
 
     def free_bytes(self) -> int:
@@ -65,17 +87,6 @@ class FileBodies:
     def upload(self) -> Upload:
         """Begin to receive a body."""
         return Upload(self.root, f"{self.root}/{SPOOL}")
-
-    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
-        """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
-        place = self._place(address, sidecar.version)
-        found = reading.beside(place, sidecar, content=content)
-        if found is not None and not found.is_edited:
-            return found
-        older = reading.beside(place.revision(sidecar.modified), sidecar, content=content)
-        if older is not None and found is not None and found.file is not None:
-            found.file.close()
-        return older or found
 
     @contextmanager
     def placing(
@@ -162,10 +173,6 @@ class FileBodies:
         with suppress(FileNotFoundError):
             files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
-
-    def _place(self, address: DocumentAddress, version: int) -> Place:
-        place = self._layout.place(address)
-        return Place(f"{place.directory}/{version}", place.name)
 
     def _recover(self, place: Place, over: Sidecar | None) -> None:
         """Finish what a crash has left of the revision that is stored, and remove what was never committed."""

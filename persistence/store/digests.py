@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import BinaryIO
 
 _NAME = "sha256"
+_CHUNK = 1 << 18
 
 
 def text(hexadecimal: str) -> str:
@@ -20,4 +22,12 @@ def hexadecimal(digest: str) -> str:
 def of_file(path: str) -> str:
     """The digest of a file's content; raises ``OSError``."""
     with open(path, "rb") as file:
-        return text(hashlib.file_digest(file, _NAME).hexdigest())
+        return of_open(file)
+
+
+def of_open(file: BinaryIO) -> str:
+    """The digest of an open file's content, read from where it is to its end; raises ``OSError``."""
+    digest = hashlib.new(_NAME)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return text(digest.hexdigest())

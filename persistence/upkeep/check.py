@@ -19,6 +19,7 @@ from persistence.store.observing import Change
 from persistence.store.storage import Readable
 from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
+from persistence.upkeep.bodies import BodiesOf, BodyInspector
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
 from persistence.upkeep.index_inspection import IndexInspector
 from persistence.upkeep.inspection import Inspector
@@ -56,9 +57,10 @@ class Inspectors:
     indexes: IndexInspector
 
     @classmethod
-    def of(cls, tree: Tree, index: Index, *, deep: bool) -> Self:
+    def of(cls, tree: Tree, index: Index, bodies_of: BodiesOf, *, deep: bool) -> Self:
         """Those of a tree; ``deep`` reads every content, and all of the index."""
-        return cls(Inspector(tree, deep=deep), IndexInspector(tree, index, deep=deep))
+        bodies = BodyInspector(bodies_of, deep=deep)
+        return cls(Inspector(tree, bodies, deep=deep), IndexInspector(tree, index, deep=deep))
 
 
 class Check:

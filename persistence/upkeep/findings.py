@@ -55,6 +55,7 @@ class Kind(Enum):
         Remedy.NONE,
         "put it back where it was encrypted, or restore it from a backup",
     )
+    BODY_MISSING = ("body-missing", Severity.DAMAGE, Remedy.NONE, "restore it from a backup of its directory")
     VERSION_WRONG = (
         "version-wrong",
         Severity.DAMAGE,

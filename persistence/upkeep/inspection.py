@@ -19,6 +19,7 @@ from persistence.store.layout import HISTORY, Place
 from persistence.upkeep import access, listing
 from persistence.upkeep.access import Access
 from persistence.upkeep.adoption import read_through
+from persistence.upkeep.bodies import BodyInspector
 from persistence.upkeep.contents import Match, bears, compare, faults, is_whole
 from persistence.upkeep.encrypted import is_encrypted_for
 from persistence.upkeep.findings import Finding, Kind
@@ -35,8 +36,9 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 class Inspector:
     """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
 
-    def __init__(self, tree: Tree, *, deep: bool) -> None:
+    def __init__(self, tree: Tree, bodies: BodyInspector, *, deep: bool) -> None:
         self._tree = tree
+        self._bodies = bodies
         self._deep = deep
         self._access = Access(tree.root)
 
@@ -82,6 +84,7 @@ class Inspector:
             if name not in found.sidecars or sidecar is not None:
                 yield from self._content(folder, place, sidecar, found, history)
         yield from revisions(history, sidecars, found, deep=self._deep)
+        yield from self._bodies.of_folder(folder, sidecars, history)
         yield from _versions(folder, sidecars)
         yield from self._orphans(folder, found, sidecars)
         if folder.collection is Collection.DRAFT:

@@ -41,7 +41,7 @@ def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
     index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
-    inspectors = Inspectors.of(tree, index, deep=False)
+    inspectors = Inspectors.of(tree, index, lambda _: None, deep=False)
     return Check(tree, SVC, lambda: Store(str(root), lock_timeout=1), inspectors, frozenset(remedies))
 
 
