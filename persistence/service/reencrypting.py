@@ -78,9 +78,14 @@ class Reencryption:
         """The root of the tree."""
         return self._store.root
 
-    def require_key(self) -> None:
-        """Make sure that there is a key that encrypts; ``ConfigurationError`` where there is none."""
-        self._vault.keys.ring().to_write()
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key that encrypts."""
+        return self._vault.keys.ring().writing is not None
+
+    def has_form(self, form: Form) -> bool:
+        """Whether there is a form, other than the designer's."""
+        return not self._vault.dialect.is_designer(form) and form in self._store.forms(form.app)
 
     def forms(self) -> list[Form]:
         """The forms of the tree but for the designer's, in order."""
@@ -103,7 +108,7 @@ class Reencryption:
         Raises:
             ConfigurationError: there is no key that encrypts.
         """
-        self.require_key()
+        self._vault.keys.ring().to_write()
         self._finish(form, document)
         count, problems = 0, list[str]()
         for _ in range(_ROUNDS):

@@ -12,7 +12,7 @@ from time import monotonic
 
 import msgspec
 
-from persistence.errors import BusyError, PersistenceError, disk_errors
+from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.writing import element, text
 from persistence.model.addresses import Form
 from persistence.service.reencrypting import Reencryption
@@ -146,14 +146,17 @@ class Reencrypts:
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
 
     def begin(self, form: Form, version: int | None) -> None:
-        """Begin to encrypt a form anew; it goes on when this returns.
+        """Begin to encrypt a form anew; it goes on when this returns. Where there is no such form, nothing is done.
 
         Raises:
             BusyError: too many wait already.
-            ConfigurationError: there is no key that encrypts.
+            NotSupportedError: nothing is encrypted here, because there is no key (spec crud 8.6).
         """
         job = self._job_of(form, version)
-        job.reencryption.require_key()
+        if not job.reencryption.has_key:
+            raise NotSupportedError("there is no encryption key: make one with persistence key new")
+        if not job.reencryption.has_form(form):
+            return
         if not self._waiting.acquire(blocking=False):
             raise BusyError("too many forms wait to be encrypted anew", _RETRY_AFTER)
         threading.Thread(target=self._run, args=(job,), name="reencryption", daemon=True).start()

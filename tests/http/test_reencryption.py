@@ -251,7 +251,11 @@ def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) ->
     with running(tmp_path) as service:
         service.face = PUBLIC
         answer = service.raw("POST", f"{REENCRYPT}/a/b")
-        assert (answer.status, "persistence key new" in answer.cause) == (500, True)
+        assert (answer.status, "persistence key new" in answer.cause) == (501, True)
+        keys_of(tmp_path).new()
+        assert service.put("svc/builder/data/d/data.xml", data()).status == 201
+        for form in ("a/b", "svc/builder"):
+            assert service.raw("POST", f"{REENCRYPT}/{form}").status == 200
         assert service.raw("GET", REENCRYPT).body == b"<forms/>"
         assert service.raw("POST", f"{REENCRYPT}/a/b", {"Svc-Form-Definition-Version": "next"}).status == 400
         assert service.raw("GET", f"{REENCRYPT}/a/b").status == 405
