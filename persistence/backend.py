@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from persistence.dialect import DIALECTS
+from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
@@ -100,7 +101,10 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
     public = wiring.of_all(place_of, stored, vault, memory)
 
     def job_of(form: Form, version: int | None) -> Job:
-        root = root_of(properties.of(form).route.data, roots)
+        provider = properties.of(form).route.data
+        if provider.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
+        root = root_of(provider, roots)
 
         def reindex(form: Form) -> None:
             for number in stored.versions(form):
