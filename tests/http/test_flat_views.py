@@ -266,6 +266,21 @@ def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
         assert service.get("acme/order/form/form.xhtml").status == 404
 
 
+def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
+        '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
+    )
+    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+        refused = service.put("far/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
+        assert (refused.status, refused.cause) == (
+            501,
+            "flat views are made where definition and data are, and those of far/order are apart",
+        )
+        assert service.get("far/order/form/form.xhtml").status == 404
+        assert service.put("far/order/form/form.xhtml", orders.definition()).status == 201
+
+
 def test_a_reader_in_another_process_goes_on_while_tables_are_made_anew(shared: Service) -> None:
     publish(shared)
     save(shared, "a", order("Ada"))
