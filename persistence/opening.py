@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
 from persistence.index.index import Index
@@ -65,11 +67,11 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     )
 
 
-def open_reencryption(settings: Settings, properties: Properties, observer: Observer) -> Reencryption:
-    """What encrypts the default tree anew; ``observer`` hears of it. Definitions may be in any tree."""
+def open_reencryption(settings: Settings, properties: Properties, root: str, observer: Observer) -> Reencryption:
+    """What encrypts the tree of a root anew; ``observer`` hears of it. Definitions may be in any tree."""
     dialect, roots = DIALECTS[settings.dialect], settings.roots
     check(properties, roots)
-    stores = {root: open_store(settings, root, observer) for root in roots}
+    stores = {each: open_store(settings, each, observer) for each in roots}
 
     def store_of(provider: Provider) -> Store:
         return stores[root_of(provider, roots)]
@@ -78,4 +80,4 @@ def open_reencryption(settings: Settings, properties: Properties, observer: Obse
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
     bodies = {base: FileBodies(base) for base in bases_of(properties)}
-    return Reencryption(stores[roots.default], bodies_by_form(properties, bodies.__getitem__), vault)
+    return Reencryption(stores[os.path.abspath(root)], bodies_by_form(properties, bodies.__getitem__), vault)

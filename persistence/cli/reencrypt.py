@@ -7,9 +7,8 @@ import time
 
 import click
 
-from persistence import settings
 from persistence.cli.forms_and_versions import form_and_version
-from persistence.cli.options import tree_options
+from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import Progress, progress
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe
@@ -27,7 +26,7 @@ from persistence.upkeep import indexes
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @tree_options
-def reencrypt(*, path: str | None, dry_run: bool, file: str | None, **flags: str | None) -> None:
+def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
     """Encrypt the data of all forms anew, or that of one.
 
     Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
@@ -40,18 +39,18 @@ def reencrypt(*, path: str | None, dry_run: bool, file: str | None, **flags: str
                  2  wrong usage
                  4  something could not be rewritten, and is as it was
     """  # noqa: D301 - click's mark for lines that stay apart
-    effective = settings.load(file, flags)
+    choice = chosen(options)
     try:
         form, version = (None, None) if path is None else form_and_version(path)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
-    root = effective.settings.data
+    root = choice.root
     noting = Noting(root)
-    reencryption = open_reencryption(effective.settings, effective.properties, noting)
+    reencryption = open_reencryption(choice.settings, choice.properties, root, noting)
     view = View(root)
 
     def reindex(changed: Form) -> None:
-        index = open_index(effective.settings, effective.properties, view.root)
+        index = open_index(choice.settings, choice.properties, view.root)
         indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
 
     jobs = [Job(reencryption, view.root, each, version, reindex) for each in _forms(reencryption.forms(), form)]

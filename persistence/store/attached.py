@@ -90,9 +90,11 @@ class Attached(RoutedStorage):
             again = read()
             _close(again)
             if again is not None and again.sidecar.id == record.sidecar.id:
-                if found is None:
-                    raise DamagedError(f"the body of {address} is missing where its attachments are kept")
-                return found  # replaced by hand
+                current = self._main.sidecar(address)
+                if found is not None and current is not None and current.id == record.sidecar.id:
+                    return found  # replaced by hand
+                _close(found)  # that of another revision
+                raise DamagedError(f"the body of {address} is missing where its attachments are kept")
             _close(found)
         raise BusyError(f"{address} is being written too often to be read")
 

@@ -257,6 +257,18 @@ def test_a_body_that_is_lost_is_damage(public: Service) -> None:
     assert (answer.status, answer.cause) == (500, f"the body of {path} is missing where its attachments are kept")
 
 
+def test_an_older_body_that_is_lost_is_not_answered_with_the_one_that_is_there(public: Service) -> None:
+    path = "pics/album/data/M/photo.bin"
+    assert public.put("pics/album/data/M/data.xml", b"<d/>").status == 201
+    first = public.put(path, b"first")[public.prefix + "Last-Modified"]
+    assert public.put(path, b"latest").status == 204
+    assert public.get(f"{path}?last-modified-time={first}").body == b"first"
+    for older in (beside(public, "attachments") / "pics/album/data/M/1/.history").iterdir():
+        older.unlink()
+    assert public.get(f"{path}?last-modified-time={first}").status == 500
+    assert public.get(path).body == b"latest"
+
+
 def test_readiness_is_that_of_every_tree(public: Service) -> None:
     assert public.raw("GET", "/readyz").status == 200
     attachments = beside(public, "attachments")
