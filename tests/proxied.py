@@ -29,6 +29,8 @@ NOT_OF_A_PAIR = {
     "test_nginx.py": _OF_A_TREE,
     "test_provider_contract.py": _OWN_FACE,
     "test_provider_replay.py": _OWN_FACE,
+    "test_reencryption.py": "what is stored behind is encrypted anew by nobody but the service behind",
+    "test_remote_bodies.py": "it has providers of its own",
     "test_remote_contract.py": "it has providers of its own",
     "test_remote_faults.py": "it has providers of its own",
     "test_reporting.py": _OF_A_TREE,
@@ -65,5 +67,5 @@ DIFFERENT = {
 
 def reason(names: dict[str, str], nodeid: str) -> str | None:
     """The reason that a table has for a test, if it has one."""
-    name = nodeid.rpartition("/")[2]
+    name = nodeid.partition("[")[0].rpartition("/")[2]
     return next((reason for begin, reason in names.items() if name.startswith(begin)), None)
