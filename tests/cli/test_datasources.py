@@ -81,6 +81,18 @@ def test_a_backup_is_of_one_tree(run: Run, tmp_path: Path) -> None:
     assert list(copy.rglob("form.xhtml")) == []
 
 
+def test_what_the_other_tree_marks_is_encrypted_anew(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEY", "one:" + "5" * 64)
+    marked = orders.definition().replace(b"<fr:index>", b"<fr:encrypt/><fr:index>")
+    for path in (tmp_path / "data/acme/order/form/1").glob("form.xhtml"):
+        path.write_bytes(marked)
+    stored = tmp_path / "disk2/acme/order/data/D/data.xml"
+    assert run("check", "--adopt", datasource=None).status == 3
+    assert b"Ann" in stored.read_bytes()
+    assert run("reencrypt", "acme/order").status == 0
+    assert b"Ann" not in stored.read_bytes()
+
+
 def test_a_datasource_that_there_is_not_is_wrong_usage(run: Run) -> None:
     done = run("check", datasource="disk3")
     assert done.status == 2
