@@ -79,14 +79,20 @@ def fed(reading: Reading, processes: int) -> Iterator[Iterator[tuple[int, Batch]
         context.Process(target=_read, args=(reading, part, processes, batches, os.getpid()), daemon=True)
         for part in range(processes)
     ]
-    for reader in readers:
-        reader.start()
     try:
+        # Ctrl-C while one is being made would be told of by the half-made process.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            for reader in readers:
+                reader.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         yield _received(batches, readers)
     finally:
         for reader in readers:
-            reader.terminate()
-            reader.join()
+            if reader.pid is not None:
+                reader.terminate()
+                reader.join()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -180,7 +180,9 @@ def in_the_middle(root: Path) -> subprocess.Popen[str]:
         process.communicate()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.long) for each in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_one_that_is_interrupted_leaves_the_old_index_in_use_and_no_process(many: Path, sign: signal.Signals) -> None:
     assert reindex(many).returncode == 0
     before = current(many)

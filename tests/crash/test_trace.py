@@ -53,7 +53,11 @@ def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
     assert len(findings) > _LEAST_STATES
 
 
-@pytest.mark.parametrize("defect", QUICK, ids=str)
+@pytest.mark.parametrize(
+    "defect",
+    [*QUICK[::3], *(pytest.param(each, marks=pytest.mark.long) for each in QUICK if each not in QUICK[::3])],
+    ids=str,
+)
 def test_a_missing_protection_is_noticed(
     defect: Defect, recorded: Callable[[Request], Recording], searched: Search, judge: Judge
 ) -> None:

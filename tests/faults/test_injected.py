@@ -34,7 +34,9 @@ def unstruck(points: Sequence[Point]) -> Iterable[tuple[Point, Sequence[str]]]:
     return ((point, []) for point in points[::5])
 
 
-@pytest.mark.parametrize("scenario", [pytest.param(CREATE, id=CREATE.title), pytest.param(PROMOTE, id=PROMOTE.title)])
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(CREATE, id=CREATE.title), pytest.param(PROMOTE, id=PROMOTE.title, marks=pytest.mark.long)]
+)
 def test_an_error_at_any_call_is_a_refusal_that_leaves_the_old_content(scenario: Scenario, tmp_path: Path) -> None:
     """507 or 500 in one line, the old revision with its headers, no leftover, and the next write succeeds."""
     strace.require(tmp_path)
@@ -70,7 +72,9 @@ def test_an_error_while_reading_is_a_refusal_and_never_half_a_content(tmp_path: 
     assert kinds == {"refused", "cut off", "whole"}
 
 
-@pytest.mark.parametrize("weakness", [FORGIVEN, NOT_CLEANED, UNHEARD, CUT_SHORT])
+@pytest.mark.parametrize(
+    "weakness", [FORGIVEN, *(pytest.param(each, marks=pytest.mark.long) for each in (NOT_CLEANED, UNHEARD, CUT_SHORT))]
+)
 def test_a_missing_protection_is_noticed(weakness: str, tmp_path: Path) -> None:
     strace.require(tmp_path)
     assert noticed(weakness, tmp_path) != []

@@ -244,7 +244,7 @@ def test_who_may_not_read_it_may_not_publish_it(tmp_path: Path) -> None:
         assert service.raw("POST", path, {"Svc-Username": "lea"}).status == 200
 
 
-@pytest.mark.parametrize("commits", range(3))
+@pytest.mark.parametrize("commits", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 2))])
 def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_path: Path, commits: int) -> None:
     """8.3, safe to repeat: until the last file is stored the version is not there; the next try takes its number."""
     base = "svc/builder/data/D"

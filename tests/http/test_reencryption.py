@@ -199,7 +199,7 @@ def test_documents_are_read_and_saved_while_they_are_encrypted_anew(vault: Servi
     assert not traces(vault.data / form / "data", *SECRETS)
 
 
-@pytest.mark.parametrize("after", [1, 2, 5, 9, 14, 20])
+@pytest.mark.parametrize("after", [2, 9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 5, 14, 20))])
 def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
     """The run is killed at its n-th rename: each is a step of a commit."""
     keys_of(tmp_path).new()

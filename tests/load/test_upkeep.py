@@ -125,7 +125,6 @@ def test_a_backup_of_a_busy_tree_holds_whole_documents(tmp_path: Path) -> None:
     ("command", "flag", "number"),
     [
         ("rsync", "--archive", 3),
-        ("cp", "--recursive", 3),
         *(
             pytest.param(*each, 10, marks=pytest.mark.long)
             for each in (("rsync", "--archive"), ("cp", "--archive"), ("cp", "--recursive"))
