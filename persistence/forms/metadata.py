@@ -21,6 +21,7 @@ _PATH: tuple[tuple[str, str | None], ...] = (
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
+_ENCRYPT, _ENCRYPT_CLASS = f"http://orbeon.org/oxf/xml/form-runner{SEPARATOR}encrypt", "fr-encrypt"
 _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
@@ -47,6 +48,7 @@ class MetadataReader(Streaming):
         self._kept = 0
         self._titles: dict[str, str] = {}
         self._said: dict[str, str] = {}
+        self._encrypts = False
 
     @property
     def metadata(self) -> FormMetadata:
@@ -57,11 +59,14 @@ class MetadataReader(Streaming):
             available=self._said.get("available") != "false",
             singleton=None if singleton is None else singleton == "true",
             permissions=self._said.get(_PERMISSIONS),
+            encrypts=self._encrypts,
         )
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Follow the path to the metadata, and take down what is wanted below."""
         super().start(name, attributes)
+        if name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split():
+            self._encrypts = True
         if self._item == _PERMISSIONS:
             self._keep(_start_tag(name, attributes))
         elif self._matched == len(_PATH):

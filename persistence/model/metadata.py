@@ -10,10 +10,12 @@ class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
     ``titles`` holds the title of each language, in document order; the language is empty where none is given.
     ``permissions`` is the element as XML without namespaces, ``None`` where there is none: an empty element is not the
-    same. ``singleton`` is ``None`` where the definition does not say.
+    same. ``singleton`` is ``None`` where the definition does not say. ``encrypts`` says that it marks something to be
+    encrypted (spec forms 4.1): known still when the definition is deleted.
     """
 
     titles: dict[str, str] = {}
     available: bool = True
     singleton: bool | None = None
     permissions: str | None = None
+    encrypts: bool = False

@@ -39,6 +39,11 @@ class Marked:
         paths = {each: frozenset(control.paths[each] for control in marked) for each in DATA_FORMATS}
         return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each))
 
+    def __or__(self, other: Marked) -> Marked:
+        """What is marked by one of two."""
+        paths = {each: self.paths[each] | other.paths[each] for each in DATA_FORMATS}
+        return Marked(paths, self.holders | other.holders)
+
 
 class Controls:
     """Reads definitions. As in the catalog, a mark tells whether what was read is still what is there.

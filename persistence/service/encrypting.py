@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import or_
 from typing import BinaryIO, cast
 
 import msgspec
@@ -34,7 +35,7 @@ from persistence.errors import (
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM, MOST_HOLDERS
 from persistence.forms.mentions import may_mention
-from persistence.model.addresses import DocumentAddress
+from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
@@ -83,14 +84,38 @@ class Encrypting:
         return _Attachment(self, intake, chunks, is_marked)
 
     def marked(self, address: DocumentAddress, version: int, over: Found | None) -> Marked | None:
-        """What is marked by the definition of a version; raises as ``receive``."""
+        """What is marked by the definition of a version; raises as ``receive``.
+
+        What belongs to a version that was never published is encrypted as any published version would have it.
+        """
         found = self.controls.marked(address.form, version)
+        if found is not None:
+            return found
         stored = living(over)
-        if found is None and stored is not None and stored.sidecar.encrypted:
+        if stored is not None and stored.sidecar.encrypted:
             raise ConfigurationError(
                 f"{address} is encrypted, and the definition of version {version}, which says what to encrypt, is gone"
             )
-        return found
+        return self._marked_by_others(address.form, version)
+
+    def _marked_by_others(self, form: Form, version: int) -> Marked | None:
+        """What the published versions of a form mark, for one that is not published.
+
+        Raises:
+            ConfigurationError: it was published and has marked something; or no version is left, and one has.
+        """
+        numbers = list(self.store.versions(form))
+        published = [marked for number in numbers if (marked := self.controls.marked(form, number)) is not None]
+        if any(self._has_marked(form, number) for number in ((version,) if published else numbers)):
+            raise ConfigurationError(
+                f"the definition of version {version} of {form}, which would say what to encrypt, is gone"
+            )
+        return reduce(or_, published) if published else None
+
+    def _has_marked(self, form: Form, version: int) -> bool:
+        """Whether a version that was deleted has marked anything."""
+        sidecar = self.store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+        return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
     def paths(self, address: DocumentAddress, marked: Marked | None) -> frozenset[tuple[str, ...]]:
         """The paths of what is marked, in the format of data at rest."""

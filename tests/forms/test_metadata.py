@@ -26,6 +26,20 @@ def metadata(inside: str) -> FormMetadata:
 
 
 @pytest.mark.parametrize(
+    ("mark", "encrypts"),
+    [
+        ("<x/>", False),
+        ('<fr:encrypt xmlns:fr="http://orbeon.org/oxf/xml/form-runner"/>', True),
+        ("<encrypt/>", False),
+        ('<input class="a fr-encrypt b"/>', True),
+        ('<input class="fr-encrypted"/>', False),
+    ],
+)
+def test_whether_anything_is_marked_to_be_encrypted(mark: str, *, encrypts: bool) -> None:
+    assert read(ENVELOPE.format(mark)).encrypts is encrypts
+
+
+@pytest.mark.parametrize(
     ("inside", "found"),
     [
         ("", FormMetadata()),

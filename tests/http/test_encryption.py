@@ -324,6 +324,26 @@ def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(
     assert not traces(vault.data / form / "data", *SECRETS)
 
 
+@pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
+def test_nothing_is_stored_plain_because_the_definition_is_gone(vault: Service, form: str, name: str) -> None:
+    save(vault, form)
+    assert vault.delete(f"{form}/form/form.xhtml").status == 204
+    put = vault.put(f"{form}/{name}", data(), Form_Definition_Version=1, Path_To_Holder="person/scan")
+    assert (put.status, "is gone" in put.cause) == (500, True)
+    assert not traces(vault.data / form, *SECRETS)
+
+
+@pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
+def test_of_a_version_that_was_never_published_all_is_encrypted_that_another_one_marks(
+    vault: Service, form: str, name: str
+) -> None:
+    assert vault.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=7).status == 201
+    body = CONTENT if name.endswith(".bin") else data()
+    assert vault.put(f"{form}/{name}", body, Form_Definition_Version=7, Path_To_Holder="person/scan").status == 201
+    for directory in (vault.data / form, vault.data / ".index" / form):
+        assert not traces(directory, *SECRETS, CONTENT[1000:1040])
+
+
 def test_searches_know_nothing_of_encrypted_values(vault: Service, form: str) -> None:
     save(vault, form)
     for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc1:", 0)):
