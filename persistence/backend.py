@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from persistence.dialect import DIALECTS
 from persistence.errors import NotSupportedError
@@ -25,19 +27,21 @@ from persistence.places import (
 )
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
-from persistence.remote.client import Limits
 from persistence.service.controls import Controls
 from persistence.service.encrypting import Encrypting
 from persistence.service.reencrypting import Reencryption
 from persistence.service.reencryption_jobs import Job, Reencrypts
 from persistence.service.services import Services
-from persistence.services import Remotes, Wiring, index_of, memory_of, pending_in, place_of_tree
+from persistence.services import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.settings import Settings
 from persistence.store.bodies import FileBodies
 from persistence.store.holding import Holding
 from persistence.store.routed import RoutedStorage, RoutedView
 from persistence.store.storage import Bodies, Storage
 from persistence.store.store import Store
+
+if TYPE_CHECKING:
+    from persistence.remotes import Remotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +85,13 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
     def place_of(provider: Provider) -> Place:
         return remotes[provider.name] if provider.is_remote else places[root_of(provider, roots)]
 
-    calling = _calling(settings, properties, place_of)
-    remotes = {each.name: calling.place(each) for each in properties.form_providers if each.is_remote}
+    calling = cache(partial(_calling, settings, properties, place_of))
+    remotes = {each.name: calling().place(each) for each in properties.form_providers if each.is_remote}
 
     bodies = {base: FileBodies(base) for base in bases_of(properties)}
 
     def bodies_of(provider: Provider, main: Storage) -> Bodies:
-        return calling.bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
+        return calling().bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
 
     data_of = with_attachments(properties, place_of, bodies_of)
     memory = memory_of(roots.default)
@@ -125,7 +129,9 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
 
 
 def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
-    """What calls other services have in common; their locks and spool are in the default tree."""
+    """What calls of other services have in common; their locks and spool are in the default tree."""
+    from persistence.remote.client import Limits  # noqa: PLC0415 - a tenth of the start, for those who need it
+    from persistence.remotes import Remotes  # noqa: PLC0415 - the same
 
     def of_data(form: Form) -> Storage:
         return place_of(properties.of(form).route.data).storage

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from persistence.dialect import DIALECTS, Dialect
+from persistence.dialect import Dialect
 from persistence.index.flat.views import FlatViews
 from persistence.index.forms import FORGETFUL, FormsFile, Memory
 from persistence.index.handing import Handed
@@ -18,15 +18,6 @@ from persistence.model.admins import Admin
 from persistence.model.flat_names import Naming
 from persistence.places import Place, PlaceOf, beside, reindexed
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
-from persistence.remote.bodies import RemoteBodies
-from persistence.remote.caller import Caller
-from persistence.remote.client import Client, Limits
-from persistence.remote.flat import RemoteTables
-from persistence.remote.names import Names
-from persistence.remote.reindexing import RemoteReindexing
-from persistence.remote.searching import RemoteIndex
-from persistence.remote.store import RemoteStore
 from persistence.service.access import Access
 from persistence.service.attachments import Attachments
 from persistence.service.catalog import Catalog
@@ -44,10 +35,9 @@ from persistence.service.searching import Searching
 from persistence.service.services import Services
 from persistence.service.singleton import Singletons
 from persistence.service.vault import Vault
-from persistence.store.holding import Holding
 from persistence.store.layout import FORMS, PENDING, Layout
 from persistence.store.routed import RoutedStorage, apart
-from persistence.store.storage import Readable, Storage
+from persistence.store.storage import Storage
 from persistence.store.store import Store
 
 
@@ -93,35 +83,6 @@ def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Prop
 
 _Face = Callable[[Definitions, Documents], tuple[DefinitionResources, DocumentResources]]
 """The resources as a face has them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remotes:
-    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere."""
-
-    dialect: Dialect
-    properties: Properties
-    limits: Limits
-    holding: Holding
-    seen: Readable
-
-    def place(self, provider: Provider) -> Place:
-        """The place that another service is."""
-        caller = self._caller(provider)
-        index = RemoteIndex(caller, self._source_of, lambda form: self.properties.of(form).route.definition == provider)
-        return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
-
-    def bodies(self, provider: Provider, main: Readable) -> RemoteBodies:
-        """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
-
-    def _caller(self, provider: Provider) -> Caller:
-        names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
-        return Caller(provider.name, Client(provider.name, provider.uri, self.limits), names)
-
-    def _source_of(self, form: Form) -> Source:
-        data_format = self.properties.of(form).data_format
-        return Source(self.seen, form, data_format, is_designer=self.dialect.is_designer(form))
 
 
 @dataclass(frozen=True, slots=True)

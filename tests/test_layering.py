@@ -22,7 +22,8 @@ ALLOWED = {
     "encryption": {"store", "model", "errors"},
     "service": {"encryption", "index", "store", "forms", "properties", "model", "dialect", "errors"},
     "places": {"service", "index", "store", "properties", "model", "errors"},
-    "services": {"places", "remote", "service", "index", "store", "properties", "model", "dialect"},
+    "remotes": {"remote", "places", "service", "index", "store", "properties", "model", "dialect"},
+    "services": {"places", "service", "index", "store", "properties", "model", "dialect"},
     "remote": {"service", "encryption", "index", "store", "forms", "model", "dialect", "errors"},
     "http": {"service", "remote", "keys", "store", "properties", "model", "dialect", "errors"},
     "upkeep": {"encryption", "service", "index", "store", "forms", "properties", "model", "dialect", "errors"},
@@ -42,6 +43,7 @@ ALLOWED = {
     },
     "backend": {
         "opening",
+        "remotes",
         "services",
         "places",
         "remote",

@@ -1,33 +1,48 @@
-"""The command ``persistence``: one module per subcommand."""
+"""The command ``persistence``: one module per subcommand, loaded when it is asked for."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 
 import click
 
-from persistence.cli.backup import backup, restore
-from persistence.cli.check import check
-from persistence.cli.config import config
-from persistence.cli.forms import forms
-from persistence.cli.key import key
-from persistence.cli.reencrypt import reencrypt
-from persistence.cli.reindex import reindex
-from persistence.cli.search import search
-from persistence.cli.serve import serve
-from persistence.cli.show import show
-from persistence.cli.upgrade import upgrade
 from persistence.errors import PersistenceError
 
+_MODULES: Mapping[str, str] = {
+    "serve": "serve",
+    "config": "config",
+    "key": "key",
+    "forms": "forms",
+    "show": "show",
+    "search": "search",
+    "check": "check",
+    "reindex": "reindex",
+    "reencrypt": "reencrypt",
+    "backup": "backup",
+    "restore": "backup",
+    "upgrade": "upgrade",
+}
+"""The module of each subcommand: what one of them does not need takes longer to load than most of them run."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as click has it
+        module = _MODULES.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), cmd_name)
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="persistence")
 def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
-
-
-for command in (serve, config, key, forms, show, search, check, reindex, reencrypt, backup, restore, upgrade):
-    commands.add_command(command)
 
 
 def main() -> None:

@@ -1,0 +1,51 @@
+"""Other services as the places of forms. Apart, because what calls them is loaded only where there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.dialect import DIALECTS, Dialect
+from persistence.index.sources import Source
+from persistence.model.addresses import Form
+from persistence.places import Place
+from persistence.properties.properties import Properties
+from persistence.properties.providers import Provider
+from persistence.remote.bodies import RemoteBodies
+from persistence.remote.caller import Caller
+from persistence.remote.client import Client, Limits
+from persistence.remote.flat import RemoteTables
+from persistence.remote.names import Names
+from persistence.remote.reindexing import RemoteReindexing
+from persistence.remote.searching import RemoteIndex
+from persistence.remote.store import RemoteStore
+from persistence.store.holding import Holding
+from persistence.store.storage import Readable
+
+
+@dataclass(frozen=True, slots=True)
+class Remotes:
+    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere."""
+
+    dialect: Dialect
+    properties: Properties
+    limits: Limits
+    holding: Holding
+    seen: Readable
+
+    def place(self, provider: Provider) -> Place:
+        """The place that another service is."""
+        caller = self._caller(provider)
+        index = RemoteIndex(caller, self._source_of, lambda form: self.properties.of(form).route.definition == provider)
+        return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
+
+    def bodies(self, provider: Provider, main: Readable) -> RemoteBodies:
+        """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
+        return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
+
+    def _caller(self, provider: Provider) -> Caller:
+        names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
+        return Caller(provider.name, Client(provider.name, provider.uri, self.limits), names)
+
+    def _source_of(self, form: Form) -> Source:
+        data_format = self.properties.of(form).data_format
+        return Source(self.seen, form, data_format, is_designer=self.dialect.is_designer(form))
