@@ -12,6 +12,7 @@ from persistence.cli.options import file_options
 from persistence.properties.known import Kind, Known, Value
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import Answer, Properties
+from persistence.properties.uris import without_user
 
 
 @click.command("property")
@@ -38,8 +39,10 @@ def shown(value: Value) -> str:
 
 
 def shown_of(known: Known, value: Value) -> str:
-    """A value of a property, unless it is a secret."""
-    return "(not shown)" if known.kind is Kind.SECRET and value else shown(value)
+    """A value of a property, unless it is a secret; an address without the password that it may have."""
+    if known.kind is Kind.SECRET and value:
+        return "(not shown)"
+    return shown(without_user(value) if isinstance(value, str) else value)
 
 
 def explained(answer: Answer, properties: Properties) -> Iterator[str]:

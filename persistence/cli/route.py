@@ -16,6 +16,7 @@ from persistence.errors import BadRequestError
 from persistence.places import base_of, root_of
 from persistence.properties.known import DATA, FORM
 from persistence.properties.providers import Provider
+from persistence.properties.uris import without_user
 from persistence.settings import Effective
 
 
@@ -61,7 +62,7 @@ def _place(provider: Provider, effective: Effective) -> Iterator[str]:
         yield "  not active: it is not asked where all providers are"
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     for name, value in provider.mirrored:
-        yield f"  {dialect.header(name)}: {value}"
+        yield f"  {dialect.header(name)}: {without_user(value)}"
 
 
 def _where(provider: Provider, effective: Effective) -> str:

@@ -89,7 +89,7 @@ def _checked(property_: Known, value: object) -> Value:
     kind = property_.kind
     # Types are compared as they are: true is no integer here.
     if type(value) is not _TYPES.get(kind, str):
-        raise BadRequestError(f"must be {kind.value}" + ("" if kind is Kind.SECRET else f", not {value!r}"))
+        raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
     if isinstance(value, str) and not value.strip():
         return value
     if not _is_acceptable(kind, value):
@@ -111,5 +111,8 @@ def _is_acceptable(kind: Kind, value: object) -> bool:
         return value in DIALECTS
     return kind is not Kind.FORMAT or value in DATA_FORMATS
 
+
+_UNSHOWN = (Kind.SECRET, Kind.URI)
+"""What may have a password in it."""
 
 _TYPES: Mapping[Kind, type] = {Kind.BOOLEAN: bool, Kind.INTEGER: int}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from persistence.properties.entries import Entry
 from persistence.properties.known import Value
 from persistence.properties.lookup import Name
+from persistence.properties.uris import without_user
 
 _NOT_MIRRORED = frozenset({"uri", "autosave", "active", "permissions", "flat-view", "dialect"})
 """The last is no property of a real runtime's: the others are as there."""
@@ -39,9 +40,7 @@ class Provider:
     @property
     def address(self) -> str:
         """The uri without the user and password that it may have, to be shown."""
-        scheme, slashes, rest = self.uri.partition("//")
-        host, slash, path = rest.partition("/")
-        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+        return without_user(self.uri)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,3 +147,15 @@ def test_a_route_of_what_is_no_form_is_wrong_usage(folder: Path) -> None:
     for path in ("acme", "acme/order/1", "acme/"):
         assert persistence("config", "route", path, "data", cwd=folder).returncode == 2
     assert persistence("config", "route", "acme/order", "draft", cwd=folder).returncode == 2
+
+
+def test_no_command_shows_the_password_of_an_address(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        '"svc.persistence.provider.*.*.*" = "far"\n"svc.persistence.far.uri" = "http://u:KEY@far/base"\n'
+        '"svc.persistence.*.uri" = "http://u:KEY@other"\n"svc.persistence.far.xmldb-uri" = "xmldb://u:KEY@db"\n'
+    )
+    for more in ((), ("property", "svc.persistence.far.uri"), ("route", "acme/order", "data")):
+        done = persistence("config", *more, "--config", "own.toml", cwd=tmp_path)
+        assert done.returncode == 0
+        assert "//far/base" in done.stdout
+        assert "KEY" not in done.stdout + done.stderr

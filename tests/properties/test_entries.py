@@ -95,6 +95,10 @@ def test_a_value_of_another_type_is_refused(line: str, expected: str) -> None:
     assert line.split('"')[1] in said
 
 
+def test_what_is_no_uri_is_not_shown_either() -> None:
+    assert "KEY" not in refusal('"svc.persistence.*.uri" = ["http://u:KEY@far"]')
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -12,7 +12,7 @@ from persistence.properties.known import DATA, FORM, Kind, Known, Value
 from persistence.properties.lookup import ANY, Names
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider, Route, mirrored
-from persistence.properties.uris import remote_address
+from persistence.properties.uris import remote_address, without_user
 
 ORDER = Form("shop", "order")
 
@@ -182,12 +182,36 @@ def test_a_uri_says_whether_a_provider_is_elsewhere(uri: str, address: str) -> N
         "http://a:x",
         "http://a?b",
         "http://a#b",
+        "http:/\t/a",
         "a",
     ],
 )
 def test_other_uris_are_refused(uri: str) -> None:
     with pytest.raises(BadRequestError):
         remote_address(uri)
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://u:KEY@", "http://u:KEY@a:x", "http://u:KEY/@a", "http:/u:KEY@a", "u:KEY@a", "file://u:KEY@a"]
+)
+def test_a_refused_uri_does_not_show_its_password(uri: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        remote_address(uri)
+    assert "KEY" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://u:KEY@far:8080/base", "http://far:8080/base"),
+        ("http://u:K@Y@far", "http://far"),
+        ("xmldb:exist://u:KEY@far/db", "xmldb:exist://far/db"),
+        ("http://far/a@b", "http://far/a@b"),
+        ("lea@example.org", "lea@example.org"),
+    ],
+)
+def test_an_address_is_shown_without_its_user(uri: str, shown: str) -> None:
+    assert without_user(uri) == shown
 
 
 def test_no_stored_name_has_a_token_less() -> None:
