@@ -77,6 +77,9 @@ _OWN_DECIDED_HERE = frozenset(
 )
 """Fields of the service's own, without prefix, that say what this service has decided, or what it alone may say."""
 
+_NUMBER = "x-request-id"
+"""The number of the request, which this service gives it."""
+
 _USER = frozenset(("username", "group", "roles"))
 
 
@@ -132,11 +135,17 @@ class Names:
         return fields
 
     def _handed_on(self, request: ClientRequest) -> Iterator[tuple[str, str]]:
+        """The fields that go further than this service.
+
+        What ``Connection`` names does not (RFC 9110 7.6.1), but for what was judged here: a client must not be
+        another user there than here.
+        """
         named = {word.strip().lower() for word in (request.field_of("Connection") or "").split(",")}
-        left_out = _HOP_BY_HOP | _OF_THE_PROXY | _DECIDED_HERE | named
+        left_out = _HOP_BY_HOP | _OF_THE_PROXY | _DECIDED_HERE
         others = tuple(each.header_prefix.lower() for each in DIALECTS.values() if each.name != self.own.name)
         for name, value in request.fields:
-            if name.lower() not in left_out and not name.lower().startswith(others):
+            is_taken_back = name.lower() in named and name.lower() != _NUMBER and self._without_prefix(name) is None
+            if name.lower() not in left_out and not name.lower().startswith(others) and not is_taken_back:
                 yield name, value
 
     def _without_prefix(self, name: str) -> str | None:

@@ -57,6 +57,17 @@ def test_fields_that_the_connection_names_are_not_told() -> None:
     assert told(("Connection", "close, X-Own"), ("X-Own", "1"), ("X-Other", "2")) == [("X-Other", "2"), *MIRRORED]
 
 
+@pytest.mark.parametrize("name", ["Username", "Group", "Roles", "Credentials"])
+def test_who_calls_is_told_even_if_the_connection_names_it(name: str) -> None:
+    sent = (f"Svc-{name}", "{}" if name == "Credentials" else "kim")
+    for connection in (f"close, Svc-{name}", f"svc-{name},X-Request-Id".lower()):
+        assert told(("Connection", connection), sent, ("X-Request-Id", "7")) == [
+            (f"Orbeon-{name}", sent[1]),
+            ("X-Request-Id", "7"),
+            *MIRRORED,
+        ]
+
+
 def test_credentials_are_told_in_fields_of_their_own_too_and_win() -> None:
     sent = '{"username":"lea","groups":["staff"],"roles":[{"name":"a"},{"name":"b","organization":"o"},{"name":"c"}]}'
     assert told(("Svc-Credentials", sent), ("Svc-Username", "admin"), ("Svc-Roles", "boss")) == [
