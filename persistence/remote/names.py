@@ -57,25 +57,11 @@ _DECIDED_HERE = frozenset(
 )
 """Conditions and ranges: they are judged by what this service sends itself."""
 
-_OWN_DECIDED_HERE = frozenset(
-    {
-        "created-existing",
-        "datasource",
-        "decrypt",
-        "for-document-id",
-        "for-document-isdraft",
-        "form-definition-version",
-        "group-existing",
-        "hash-algorithm",
-        "hash-value",
-        "organization-existing",
-        "singleton",
-        "token",
-        "username-existing",
-        "workflow-stage",
-    }
-)
-"""Fields of the service's own, without prefix, that say what this service has decided, or what it alone may say."""
+_OF_CLIENTS = frozenset({"create-flat-view", "credentials", "path-to-holder"})
+"""Fields of the service's own, without prefix, that a client may say to a provider (spec crud 3, search 7).
+
+The others say what this service has decided or alone may say, or are those of answers. A provider believes them.
+"""
 
 _NUMBER = "x-request-id"
 """The number of the request, which this service gives it."""
@@ -122,13 +108,13 @@ class Names:
         """
         mirrored = {name.lower() for name, _ in self.mirrored}
         user = list(self._user(request))
-        left_out = _OWN_DECIDED_HERE | mirrored | (_USER if user else frozenset())
+        may_say = (_OF_CLIENTS | (frozenset() if user else _USER)) - mirrored
         fields: list[Field] = []
         for name, value in self._handed_on(request):
             own = self._without_prefix(name)
             if own is None:
                 fields.append((name, value.encode("latin-1")))
-            elif own not in left_out:
+            elif own in may_say:
                 fields.append((self.theirs.header(own.title()), value.encode("latin-1")))
         fields += user
         fields += (self.field(name, value) for name, value in self.mirrored)

@@ -29,6 +29,8 @@ MIRRORED = [("Orbeon-Datasource", "fr"), ("Orbeon-Versioning", "true")]
         *("Svc-Created-Existing", "Svc-Username-Existing", "Svc-Group-Existing", "Svc-Singleton", "Svc-Token"),
         *("Svc-Hash-Value", "Svc-Hash-Algorithm", "Svc-Workflow-Stage", "Svc-Decrypt", "Svc-Datasource"),
         *("Svc-Versioning", "svc-versioning"),
+        *("Svc-Lease", "Svc-Autosave", "Svc-Sort", "Svc-Operations", "Svc-Created", "Svc-Last-Modified", "Svc-Valid"),
+        *("Svc-Last-Modified-By-Existing", "Svc-Workflow-Stage-Existing", "Svc-Organization", "Svc-Of-Nobody", "Svc-"),
     ],
 )
 def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> None:
