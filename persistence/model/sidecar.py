@@ -42,7 +42,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``body`` is that of an attachment whose content here is empty, because another provider keeps it.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
     definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
-    has encrypted values; ``sealed_hash`` is then the client's hash of an attachment, which is of the plain content.
+    has encrypted values; ``sealed_hash`` is then the client's hash, which is of the plain content.
     ``tag`` is the entity tag of a revision that was encrypted anew, and so has another ``id``.
     """
 

@@ -130,6 +130,7 @@ class Encrypting:
         if self.dialect.is_designer(address.form):
             return read
         try:
+            read = self._with_plain_hash(read, address)
             return self._data(read, address) if address.is_main else self._attachment(read, address, get)
         except Exception:
             if read.found.file is not None:
@@ -198,7 +199,7 @@ class Encrypting:
         return plain
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
-        """The sidecar of an encrypted attachment; the client's hash is encrypted too: it is of the plain content."""
+        """The sidecar of what is encrypted; the client's hash is encrypted too: it is of the plain content."""
         sealed = None
         if sidecar.client_hash is not None:
             text = msgspec.json.encode(sidecar.client_hash).decode()
@@ -206,9 +207,14 @@ class Encrypting:
         return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed)
 
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
-        """The sidecar of the same attachment if it is not encrypted."""
+        """The same sidecar where nothing is encrypted."""
         plain = sidecar if sidecar.sealed_hash is None else self._with_hash(sidecar, address)
         return msgspec.structs.replace(plain, encrypted=False, sealed_hash=None)
+
+    def _with_plain_hash(self, read: Read, address: DocumentAddress) -> Read:
+        if read.found.sidecar.sealed_hash is None:
+            return read
+        return replace(read, found=replace(read.found, sidecar=self._with_hash(read.found.sidecar, address)))
 
     def _data(self, read: Read, address: DocumentAddress) -> Read:
         file = read.found.file
@@ -221,9 +227,6 @@ class Encrypting:
 
     def _attachment(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         found = read.found
-        if found.sidecar.sealed_hash is not None:
-            found = replace(found, sidecar=self._with_hash(found.sidecar, address))
-            read = replace(read, found=found)
         plain = self.plain_file(found, address) if get.decrypt and found.file is not None else None
         if plain is None:
             return read
@@ -263,10 +266,10 @@ class _Data:
         self.count = sealing.count
 
     def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
-        """Whether there are encrypted values."""
+        """Whether there are encrypted values; then the client's hash is encrypted too."""
         if self.vault.marked(self.address, sidecar.version, over) != self.marked:
             raise _published_anew(self.address)
-        return msgspec.structs.replace(sidecar, encrypted=True) if self.count else sidecar
+        return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
     def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
@@ -334,7 +337,7 @@ class _Attachment:
 
 
 def _hash_place(address: DocumentAddress) -> tuple[str, ...]:
-    """Where the client's hash of an attachment belongs; no element has such a path."""
+    """Where the client's hash of a resource belongs; no element has such a path."""
     return "", address.collection.value, address.name
 
 

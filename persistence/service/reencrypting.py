@@ -240,7 +240,7 @@ class _Planning:
             header = frames.read_header(found.opened) if sidecar.encrypted else None
             if header is None or header.key_id != self.vault.keys.ring().writing:
                 self.sealed.append(
-                    Rewriting(revision, partial(self._sealed, address), partial(self._as_sealed, address))
+                    Rewriting(revision, partial(self._sealed, address), lambda old: self._as_sealed(old, address))
                 )
         elif plain is not None:
             opened = partial(self._opened, address)
@@ -249,15 +249,18 @@ class _Planning:
     def _plan_data(self, revision: Revision, found: Found) -> None:
         paths = self._paths(revision, found)
         survey = self._survey(found, paths)
-        if not survey.is_done:
-            has_values = survey.plain + survey.wanted > 0
-            self.data.append(
-                Rewriting(
-                    revision,
-                    partial(self._data, revision.address, paths),
-                    lambda old: msgspec.structs.replace(old, encrypted=has_values),
-                )
-            )
+        has_values = survey.plain + survey.wanted > 0
+        if not survey.is_done or not self._is_hash_done(revision, is_wanted=has_values):
+            content = partial(self._data, revision.address, paths)
+            noted = self._as_sealed if has_values else self.vault.as_plain
+            self.data.append(Rewriting(revision, content, lambda old: noted(old, revision.address)))
+
+    def _is_hash_done(self, revision: Revision, *, is_wanted: bool) -> bool:
+        """Whether the client's hash of data, if there is one, is encrypted where values are."""
+        sidecar = revision.sidecar
+        if sidecar.sealed_hash is not None:
+            return is_wanted and self.vault.cipher(revision.address).is_current(sidecar.sealed_hash)
+        return sidecar.client_hash is None or not is_wanted
 
     def _paths(self, revision: Revision, found: Found) -> frozenset[tuple[str, ...]]:
         """The paths that are marked; where the definition is gone, those of the values that are encrypted."""
@@ -295,7 +298,7 @@ class _Planning:
     def _sealed(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:
         return frames.sealed(self._opened(address, found), address, self.vault.keys.ring())
 
-    def _as_sealed(self, address: DocumentAddress, old: Sidecar) -> Sidecar:
+    def _as_sealed(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.vault.as_encrypted(self.vault.as_plain(old, address), address)
 
 

@@ -70,9 +70,14 @@ def raw(service: Service, path: str) -> Answer:
 
 
 def save(
-    service: Service, form: str, document: str = "1", body: bytes | None = None, collection: str = "data"
+    service: Service,
+    form: str,
+    document: str = "1",
+    body: bytes | None = None,
+    collection: str = "data",
+    **own: object,
 ) -> Answer:
-    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), Form_Definition_Version=1)
+    answer = service.put(f"{form}/{collection}/{document}/data.xml", body or data(), Form_Definition_Version=1, **own)
     assert answer.status in (201, 204), answer.cause
     return answer
 
@@ -127,6 +132,18 @@ def test_a_holder_is_told_by_its_path_in_any_format(vault: Service, data_format:
         put = attach(vault, f"{form}/data/{named}/plain.bin", holder)
         assert put["Svc-Did-Encrypt"] is None, holder
     assert (vault.data / form / f"data/{named}/plain.bin").read_bytes() == CONTENT
+
+
+def test_the_client_s_hash_of_data_is_encrypted_where_values_are(vault: Service, form: str) -> None:
+    digest = hashlib.sha256(data()).hexdigest()
+    name = f"{form}/data/1/data.xml"
+    save(vault, form, Hash_Algorithm="SHA-256", Hash_Value=digest)
+    assert not traces(vault.data / form, digest)
+    for answer in (vault.get(name), vault.head(name)):
+        assert (answer["Svc-Hash-Algorithm"], answer["Svc-Hash-Value"]) == ("SHA-256", digest)
+    assert raw(vault, name)["Svc-Hash-Value"] is None
+    save(vault, form, body=b"<form><person><ssn/></person></form>", Hash_Algorithm="SHA-256", Hash_Value=digest)
+    assert raw(vault, name)["Svc-Hash-Value"] == digest
 
 
 def test_an_attachment_is_decrypted_only_for_those_who_ask(vault: Service, form: str) -> None:

@@ -38,7 +38,7 @@ def plain_form(service: Service, form: str) -> dict[str, str]:
     attach(service, f"{form}/data/1/scan.bin", body=CONTENT[::-1])
     attach(service, f"{form}/data/1/photo.bin", "person/photo")
     holders = {name: path(form, "1", f"{name}.bin") for name in ("scan", "photo")}
-    save(service, form, body=data(scan=holders["scan"]))
+    save(service, form, body=data(scan=holders["scan"]), Hash_Algorithm="A", Hash_Value="hash-of-data")
     save(service, form, body=data(scan=holders["scan"], photo=holders["photo"]))
     save(service, form, body=data(scan=holders["scan"]), collection="draft")
     return {name: service.head(f"{form}/{name}")["ETag"] or "" for name in NAMES}
@@ -78,7 +78,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Serv
     assert len(traces(vault.data / form, SECRETS[0])) == 3
     assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
     encrypted_anew(vault, form)
-    assert traces(vault.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain") == [
+    assert traces(vault.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain", "hash-of-data") == [
         (f"data/1/{name}", CONTENT[:50]) for name in ("photo.bin",)
     ]
     for name in NAMES:
@@ -88,7 +88,8 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Serv
         got = etree.fromstring(vault.get(f"{form}/{collection}/1/data.xml").body)
         assert texts(etree.tostring(got)) == [SECRETS[0], OPEN, *SECRETS[1:]]
         assert [each.get(f"{FR}attachment-encrypted") for each in got.iter("scan", "photo")] == ["true", None]
-    assert texts(vault.get(f"{form}/data/1/data.xml?last-modified-time={first}").body)[0] == SECRETS[0]
+    older = vault.get(f"{form}/data/1/data.xml?last-modified-time={first}")
+    assert (texts(older.body)[0], older["Svc-Hash-Value"]) == (SECRETS[0], "hash-of-data")
     assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
     assert vault.get(f"{form}/data/1/scan.bin").body.startswith(MAGIC)
     put = vault.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
@@ -99,6 +100,7 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Serv
     oldest = min((vault.data / form / "data/1/.history").glob("2*scan.bin"))
     assert oldest.read_bytes() == CONTENT
     assert "hash-of-plain" in oldest.with_name(f"{oldest.name}.json").read_text()
+    assert traces(vault.data / form / "data/1/.history", "hash-of-data")
     assert not traces(vault.data / form, "enc1:", MAGIC)
 
 
