@@ -96,6 +96,14 @@ class _Frames:
         except InvalidTag as error:
             raise DamagedError(f"the encrypted {self._header.address} is not as it was written") from error
 
+    def is_genuine(self, number: int, sealed: bytes, *, is_last: bool) -> bool:
+        """Whether a frame is as it was written."""
+        try:
+            self.open(number, sealed, is_last=is_last)
+        except DamagedError:
+            return False
+        return True
+
 
 def sealed(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
     """The encrypted file of a content, piece by piece.
@@ -130,17 +138,16 @@ def may_begin(head: bytes | bytearray) -> bool:
 def authentic(head: bytes, ring: KeyRing) -> Header | None:
     """The header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
 
+    A file that was cut behind its first frame has one as well: ``opened`` tells that something is missing.
+
     ``head`` are more bytes than ``LONGEST_BEGINNING`` from the beginning of the file, or all that it has.
     """
     header = Header.parse(head)
     if header is None or header.key_id not in ring.keys:
         return None
-    body = head[len(header.raw) :]
-    try:
-        _Frames(header, ring).open(0, body[:_SEALED], is_last=len(body) <= _SEALED)
-    except DamagedError:
-        return None
-    return header
+    first = head[len(header.raw) :][:_SEALED]
+    frames = _Frames(header, ring)
+    return header if any(frames.is_genuine(0, first, is_last=is_last) for is_last in (False, True)) else None
 
 
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
