@@ -14,6 +14,9 @@ from persistence.errors import BadRequestError
 Instant = NewType("Instant", str)
 """An ISO 8601 text such as ``2025-03-04T05:06:07.089Z``; instants compare and sort as texts."""
 
+LAST = Instant("9999-12-31T23:59:59.999Z")
+"""The last of the calendar: nothing can come after it."""
+
 _MILLISECOND = timedelta(milliseconds=1)
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -48,6 +51,9 @@ def next_after(previous: Instant | None) -> Instant:
 
     Two saves within a millisecond, or a clock set back, would otherwise give two revisions one instant, and
     ``last-modified-time`` (spec crud 4.8) could no longer tell them apart.
+
+    Raises:
+        OverflowError: ``previous`` is the last of the calendar.
     """
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")

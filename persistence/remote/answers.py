@@ -37,6 +37,8 @@ def sidecar_of(answer: Answer, names: Names, address: Address) -> Sidecar:
     modified = field.instant("Last-Modified")
     if modified is None:
         raise RemoteError(f"the answer for {address} does not say when it was modified")
+    if modified == instants.LAST:
+        raise RemoteError(f"the answer for {address} says that it was modified at {modified}: nothing can come after")
     hashed = field.hash()
     is_sealed = hashed is not None and hashed.algorithm == _SEALED
     valid = field.text("Valid")

@@ -110,6 +110,17 @@ def test_an_odd_answer_is_a_bad_gateway_with_a_cause(provider: Provider, service
     assert "127.0.0.1" not in answer.cause, "where a provider is, may have a password in it"
 
 
+@pytest.mark.parametrize("modified", ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.9999999-01:00"])
+def test_nothing_is_written_over_what_was_modified_at_the_end_of_time(
+    provider: Provider, service: Service, modified: str
+) -> None:
+    answering(provider, HEAD=Reply(headers={**STORED, "Orbeon-Last-Modified": modified}))
+    for answer in (service.put(DATA), service.delete(DATA)):
+        assert answer.status == 502
+        assert answer.cause.endswith(": nothing can come after")
+    assert provider.of("PUT") == provider.of("DELETE") == []
+
+
 def test_lists_and_searches_that_are_none_are_bad_gateways(provider: Provider, service: Service) -> None:
     provider.answers = lambda _: Reply(body=b"<forms")
     assert service.raw("GET", f"{PUBLIC}/form").status == 502
