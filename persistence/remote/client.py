@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -160,7 +161,7 @@ class Client:
         """The response to a call, its body not read yet.
 
         What was sent is never sent again, but for what only asks: a server may hang up a connection that was kept in
-        the very moment in which it is used again.
+        the very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
 
         Raises:
             RemoteTimeoutError: it takes too long.
@@ -170,10 +171,11 @@ class Client:
         http = self._client()
         with self._turn(), _errors(self._who, call.what):
             request = self._request(http, call)
+            began = time.monotonic()
             try:
                 response = http.send(request, stream=True)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                if call.method not in _ASKING:
+                if call.method not in _ASKING or time.monotonic() - began > self._limits.connect:
                     raise
                 response = http.send(request, stream=True)
             return self._checked(response, call.what)

@@ -1,0 +1,26 @@
+"""Calls to a provider that behaves badly below HTTP."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from persistence.errors import RemoteError
+from persistence.remote.client import Call, Client, Limits
+from tests.providers import Received, Reply, providing
+
+LIMITS = Limits(connect=0.5)
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.0, 2), (0.6, 1)])
+def test_a_question_is_asked_again_only_if_it_is_hung_up_on_at_once(seconds: float, asked: int) -> None:
+    def hang_up(_: Received) -> Reply:
+        threading.Event().wait(seconds)
+        return Reply(raw=b"")
+
+    with providing(hang_up) as provider:
+        client = Client("far", f"http://127.0.0.1:{provider.port}", LIMITS)
+        with pytest.raises(RemoteError, match="gives no proper answer"):
+            client.send(Call("GET", "/crud"))
+        assert len(provider.received) == asked
