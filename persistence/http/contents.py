@@ -37,7 +37,7 @@ class Contents:
         found = read.found
         file = found.opened
         wanted = request.environ.get("HTTP_RANGE")
-        if wanted is not None and not read.address.is_main and _range_applies(request, found):
+        if wanted is not None and not read.address.is_main and _range_applies(request, read):
             try:
                 part = ranges.parse(wanted, found.size)
             except Exception:
@@ -58,7 +58,8 @@ class Contents:
 
         It would judge some conditions by its own lights, and cannot hand on a header that comes several times.
         """
-        conditions = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE")
+        dated = () if read.is_told_by_date else ("HTTP_IF_RANGE", "HTTP_IF_MODIFIED_SINCE")
+        conditions = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE", *dated)
         found = read.found
         return (
             bool(self.accel)
@@ -145,8 +146,8 @@ class _Measured:
             raise OSError(errno.EIO, f"the content ends {self._end - self._at} bytes early")
 
 
-def _range_applies(request: Request, found: Found) -> bool:
-    """Whether ``If-Range`` holds: bytes of two revisions must not be mixed (RFC 9110 13.1.5)."""
+def _range_applies(request: Request, read: Read) -> bool:
+    """Whether ``If-Range`` holds: bytes of two contents must not be mixed (RFC 9110 13.1.5)."""
     header = request.environ.get("HTTP_IF_RANGE")
     if header is None:
         return True
@@ -155,5 +156,5 @@ def _range_applies(request: Request, found: Found) -> bool:
     except (ValueError, OverflowError):  # a date that no calendar has
         return False
     if condition.date is not None:
-        return int(condition.date.timestamp()) == epoch_seconds(found.sidecar.modified)
-    return unquote_etag(condition.etag)[0] == found.etag if condition.etag else False
+        return read.is_told_by_date and int(condition.date.timestamp()) == epoch_seconds(read.found.sidecar.modified)
+    return unquote_etag(condition.etag)[0] == read.etag if condition.etag else False

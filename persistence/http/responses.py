@@ -119,14 +119,12 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
     if modified_since is None and none_match is None:
         return False
     found = read.found
-    # A content replaced by hand is newer than its sidecar's instant says: its date vouches for nothing.
-    is_genuine = not found.is_edited
     try:
         return not is_resource_modified(
             http_if_modified_since=modified_since,
             http_if_none_match=none_match,
-            etag=f'"{found.etag}"',
-            last_modified=to_datetime(found.sidecar.modified) if is_genuine else None,
+            etag=f'"{read.etag}"',
+            last_modified=to_datetime(found.sidecar.modified) if read.is_told_by_date else None,
         )
     except (ValueError, OverflowError):  # a date that no calendar has is no condition
         return False
@@ -144,7 +142,7 @@ class ResponseHeaders:
         headers = [
             ("Content-Type", _wire(sidecar.content_type or UNKNOWN)),
             ("X-Content-Type-Options", "nosniff"),
-            ("ETag", read.found.etag),
+            ("ETag", read.etag),
             ("Last-Modified", rfc1123(sidecar.modified)),
             ("Created", rfc1123(sidecar.created)),
             (names.last_modified, sidecar.modified),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import Annotated
 
@@ -80,6 +81,11 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def fresh_id() -> str:
     """A new content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
     return secrets.token_hex(20)
+
+
+def plain_tag(etag: str) -> str:
+    """The entity tag of the decrypted content of an attachment whose stored bytes have ``etag``."""
+    return hashlib.sha256(f"{etag}:plain".encode()).hexdigest()[:40]
 
 
 def stamp(sidecar: Sidecar) -> int:

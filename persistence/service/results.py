@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from persistence.model.addresses import Address
 from persistence.model.operations import Operations
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, plain_tag
 from persistence.store.reading import Found
 
 Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
@@ -27,6 +27,21 @@ class Read:
     operations: Operations | None
     opening: Opening | None = None
     is_decrypted: bool = False
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of what is sent: of a decrypted attachment, not that of its stored bytes (RFC 9110 8.8.3)."""
+        return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
+
+    @property
+    def is_told_by_date(self) -> bool:
+        """Whether the date tells what is sent from anything else.
+
+        A content replaced by hand is newer than its date, and an encrypted attachment has one date for what is stored
+        and what is decrypted.
+        """
+        is_of_two = self.is_decrypted or (self.found.sidecar.encrypted and not self.address.is_main)
+        return not (is_of_two or self.found.is_edited)
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,43 @@ def test_ranges_are_of_the_plain_content(vault: Service, form: str, wanted: str,
     assert got.body == CONTENT[first : last + 1]
 
 
+def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(vault: Service, form: str) -> None:
+    name = f"{form}/data/1/a.bin"
+    attach(vault, name)
+    save(vault, form)
+    stored, plain = vault.get(name), vault.get(name, Decrypt="true")
+    tags = stored["ETag"] or "", plain["ETag"] or ""
+    assert tags[0] != tags[1]
+    assert vault.head(name, Decrypt="true")["ETag"] == tags[1]
+    for own, decrypt in enumerate(({}, {"Decrypt": "true"})):
+        for other, tag in enumerate(tags):
+            got = vault.get(name, {"If-None-Match": f'"{tag}"'}, **decrypt)
+            assert got.status == (304 if own == other else 200)
+            got = vault.get(name, {"Range": "bytes=0-9", "If-Range": f'"{tag}"'}, **decrypt)
+            assert got.status == (206 if own == other else 200)
+        dated = {"Range": "bytes=0-9", "If-Range": stored["Last-Modified"]}
+        assert vault.get(name, dated, **decrypt).status == 200
+        assert vault.get(name, {"If-Modified-Since": stored["Last-Modified"]}, **decrypt).status == 200
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_write_may_name_the_tag_of_the_stored_or_of_the_decrypted_bytes(vault: Service, form: str, at: int) -> None:
+    name = f"{form}/data/1/a.bin"
+    attach(vault, name)
+    save(vault, form)
+
+    def tag() -> str:
+        return (vault.get(name), vault.get(name, Decrypt="true"))[at]["ETag"] or ""
+
+    old = tag()
+    more = {"Form_Definition_Version": 1, "Path_To_Holder": "person/scan"}
+    assert vault.put(name, CONTENT, {"If-Match": old}, **more).status == 204
+    assert vault.put(name, CONTENT, {"If-Match": old}, **more).status == 412
+    assert vault.put(name, CONTENT, {"If-None-Match": tag()}, **more).status == 412
+    assert vault.delete(name, {"If-Match": old}).status == 412
+    assert vault.delete(name, {"If-Match": tag()}).status == 204
+
+
 def test_a_range_past_the_plain_end_is_refused_though_the_file_is_longer(vault: Service, form: str) -> None:
     attach(vault, f"{form}/data/1/a.bin")
     save(vault, form)
