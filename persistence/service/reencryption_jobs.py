@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from time import monotonic
 
 import msgspec
 
 from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
-from persistence.forms.writing import element, text
+from persistence.forms.writing import attribute, element, text
 from persistence.model.addresses import Form
 from persistence.service.reencrypting import Reencryption
 from persistence.store import files, locks
@@ -25,6 +26,14 @@ _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
 
 
+class State(Enum):
+    """What is being done with a form, by its name in answers; what is stopped was killed or failed before its end."""
+
+    ENCRYPTING = "encrypting"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How far a form is: how many of its documents are done. ``version`` is ``None`` where all versions are meant."""
 
@@ -34,7 +43,13 @@ class Progress(msgspec.Struct, frozen=True):
     current: int
     total: int
 
-    def as_xml(self) -> str:
+    def state(self, *, is_running: bool) -> State:
+        """What is being done, where ``is_running`` says that somebody works on the form."""
+        if self.current >= self.total:
+            return State.FINISHED
+        return State.ENCRYPTING if is_running else State.STOPPED
+
+    def as_xml(self, state: State) -> str:
         """The element of the form in the status."""
         said = {
             "application-name": text(self.app),
@@ -43,7 +58,8 @@ class Progress(msgspec.Struct, frozen=True):
             "current": str(self.current),
             "total": str(self.total),
         }
-        return element("form", content="".join(element(name, content=each) for name, each in said.items()))
+        attributes = attribute("state", state.value)
+        return element("form", attributes, content="".join(element(name, content=each) for name, each in said.items()))
 
 
 Step = Callable[[list[str]], None]
@@ -119,8 +135,20 @@ class _Report:
             files.write_durably(f"{self._job.root}/{REENCRYPTED}", msgspec.json.encode([*self._others, own]))
 
 
+def is_running(root: str) -> bool:
+    """Whether a form of a tree is being encrypted anew: whoever does it holds the lock. Raises ``DiskError``."""
+    with disk_errors("looking whether a form is being encrypted anew"):
+        try:
+            os.close(locks.share(f"{root}/{REENCRYPTING}"))
+        except BusyError:
+            return True
+        except FileNotFoundError:
+            return False
+        return False
+
+
 def progress_in(root: str) -> list[Progress]:
-    """How far the forms of a tree are, those that are done too. Raises ``DiskError``."""
+    """How far the forms of a tree are, those that are done too, the latest at the end. Raises ``DiskError``."""
     with disk_errors("looking how far encrypting anew is"):
         try:
             descriptor = files.open_to_read(f"{root}/{REENCRYPTED}")
@@ -132,6 +160,17 @@ def progress_in(root: str) -> list[Progress]:
             return []
         finally:
             os.close(descriptor)
+
+
+def _status_of(root: str) -> str:
+    """The elements of the forms of a tree; one at most is being encrypted, the latest.
+
+    The lock is looked at first: what ends meanwhile has finished, and is not taken for stopped.
+    """
+    has_begun = is_running(root)
+    forms = progress_in(root)
+    states = (each.state(is_running=has_begun and each is forms[-1]) for each in forms)
+    return "".join(each.as_xml(state) for each, state in zip(forms, states, strict=True))
 
 
 class Reencrypts:
@@ -163,8 +202,7 @@ class Reencrypts:
 
     def status(self) -> bytes:
         """How far forms are: the XML of the answer."""
-        forms = (progress for root in self._roots for progress in progress_in(root))
-        return element("forms", content="".join(each.as_xml() for each in forms)).encode()
+        return element("forms", content="".join(map(_status_of, self._roots))).encode()
 
     def _tell(self, form: Form, problems: list[str]) -> None:
         for problem in problems:

@@ -1,5 +1,6 @@
 """Encrypting anew what is stored: by other marks, with another key, under load, and after a kill (spec forms 4.5)."""
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 from lxml import etree
 
 from persistence.encryption.frames import MAGIC
+from persistence.store import locks
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -230,6 +232,30 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
             assert persistence(service, "a/b").returncode == 0
         assert not traces(service.data, *SECRETS)
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
+
+
+def test_a_run_that_was_killed_is_not_said_to_go_on(vault: Service, form: str) -> None:
+    app, name = form.split("/")
+    report = vault.data / ".index/.reencrypted"
+    lock = vault.data / ".index/.reencrypting"
+
+    def states() -> dict[str | None, str | None]:
+        status = etree.fromstring(vault.raw("GET", REENCRYPT).body)
+        return {each.findtext("form-name"): each.get("state") for each in status}
+
+    def progress(name: str, current: int) -> dict[str, object]:
+        return {"app": app, "name": name, "version": None, "current": current, "total": 100}
+
+    before = report.read_bytes() if report.exists() else b"[]"
+    report.write_text(json.dumps([progress("before", 7), progress("done", 100), progress(name, 0)]))
+    lock.touch()
+    try:
+        assert states() == {"before": "stopped", "done": "finished", name: "stopped"}
+        with locks.alone(str(lock), "busy"):
+            assert states() == {"before": "stopped", "done": "finished", name: "encrypting"}
+        assert states()[name] == "stopped"
+    finally:
+        report.write_bytes(before)
 
 
 KILLED = """
