@@ -23,6 +23,18 @@ A section template of many controls that many sections show would multiply witho
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
 _ENCRYPTED = "fr-encrypt"
+_OF_FILES = frozenset(
+    {
+        "upload",
+        "attachment",
+        "image-attachment",
+        "video-attachment",
+        "image-annotation",
+        "handwritten-signature",
+        "wpaint",
+    }
+)
+"""The kinds of controls whose text is the path of an attachment (spec forms 6.7)."""
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
@@ -35,6 +47,11 @@ class Control:
     paths: Mapping[str, tuple[str, ...]]
     is_indexed: bool
     is_encrypted: bool
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether its text is the path of an attachment."""
+        return self.kind in _OF_FILES
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:

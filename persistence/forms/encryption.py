@@ -38,15 +38,17 @@ class Sealing(Leaves):
     """Encrypts what is at ``paths``, and marks it; ``count`` says how many values these are.
 
     What a client says of encryption is dropped: its values are plain. A holder says that its attachment is encrypted if
-    ``is_encrypted`` says so. Text that is no holder's is encrypted in leaves at or below the paths.
+    ``is_encrypted`` says so. Text that is no holder's is encrypted in leaves at or below the paths, and at or below
+    ``values`` all text, for no holders are there.
 
     Raises:
         BadRequestError: beside elements at a path there is text, which could not be told to be encrypted.
         BodyTooLargeError: a value is too long.
     """
 
-    def __init__(self, paths: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
+    def __init__(self, paths: Paths, values: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths)
+        self._values = frozenset(values)
         self.count = 0
         self._seal = seal
         self._is_encrypted = is_encrypted
@@ -68,7 +70,7 @@ class Sealing(Leaves):
 
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """A value, a holder, or anything else."""
-        held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+        held = _held(text, begun, self.place, self._values)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
             self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
@@ -157,8 +159,11 @@ class Survey(Leaves):
     whether their attachment ``is_encrypted``.
     """
 
-    def __init__(self, paths: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted) -> None:
+    def __init__(
+        self, paths: Paths, values: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted
+    ) -> None:
         super().__init__(paths)
+        self._values = frozenset(values)
         self.values = self.wanted = self.stale = self.plain = self.wrong = 0
         self.places: set[tuple[str, ...]] = set()
         self._is_current = is_current
@@ -181,7 +186,7 @@ class Survey(Leaves):
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """A value, a holder, or anything else."""
         del end
-        held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+        held = _held(text, begun, self.place, self._values)
         if is_value_marked(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
@@ -199,6 +204,14 @@ class Survey(Leaves):
     def long(self, begun: Begun) -> None:
         """Whatever it is, it would not be written now."""
         self.stale += begun.is_wanted
+
+
+def _held(text: str, begun: Begun, place: tuple[str, ...], values: frozenset[tuple[str, ...]]) -> Held | None:
+    """The attachment that an element names, unless whatever it says is a value that is to be encrypted."""
+    held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+    if held is None or not begun.is_wanted:
+        return held
+    return None if any(place[:length] in values for length in range(1, len(place) + 1)) else held
 
 
 def _says_encrypted(holder: Begun) -> bool:

@@ -26,23 +26,27 @@ _ENCRYPT = b"encrypt"
 class Marked:
     """The controls of a version whose values are encrypted: their ``paths`` by data format.
 
+    ``values`` are the paths of those among them that take no files, in whatever format.
+
     ``holders`` are the same as the header of an attachment names them, in whatever format (spec forms 4.2).
     """
 
     paths: Mapping[str, frozenset[tuple[str, ...]]]
     holders: frozenset[str]
+    values: frozenset[tuple[str, ...]]
 
     @classmethod
     def of(cls, controls: Iterable[Control]) -> Marked:
         """Those of some controls."""
         marked = [control for control in controls if control.is_encrypted]
         paths = {each: frozenset(control.paths[each] for control in marked) for each in DATA_FORMATS}
-        return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each))
+        values = frozenset(path for each in marked if not each.takes_files for path in each.paths.values())
+        return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each), values)
 
     def __or__(self, other: Marked) -> Marked:
         """What is marked by one of two."""
         paths = {each: self.paths[each] | other.paths[each] for each in DATA_FORMATS}
-        return Marked(paths, self.holders | other.holders)
+        return Marked(paths, self.holders | other.holders, self.values | other.values)
 
 
 class Controls:

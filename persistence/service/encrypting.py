@@ -261,7 +261,8 @@ class _Data:
         if not paths and len(head) <= _CHUNK and not _may_concern_us(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
-        with Sealing(paths, _Seal(self.vault, self.address), self._is_encrypted) as sealing:
+        values = frozenset[tuple[str, ...]]() if self.marked is None else self.marked.values
+        with Sealing(paths, values, _Seal(self.vault, self.address), self._is_encrypted) as sealing:
             yield from sealing.edited(itertools.chain((head,), source))
         self.count = sealing.count
 

@@ -247,11 +247,11 @@ class _Planning:
             self.opened.append(Rewriting(revision, opened, lambda old: self.vault.as_plain(old, address)))
 
     def _plan_data(self, revision: Revision, found: Found) -> None:
-        paths = self._paths(revision, found)
-        survey = self._survey(found, paths)
+        paths, values = self._paths(revision, found)
+        survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
         if not survey.is_done or not self._is_hash_done(revision, is_wanted=has_values):
-            content = partial(self._data, revision.address, paths)
+            content = partial(self._data, revision.address, paths, values)
             noted = self._as_sealed if has_values else self.vault.as_plain
             self.data.append(Rewriting(revision, content, lambda old: noted(old, revision.address)))
 
@@ -262,16 +262,20 @@ class _Planning:
             return is_wanted and self.vault.cipher(revision.address).is_current(sidecar.sealed_hash)
         return sidecar.client_hash is None or not is_wanted
 
-    def _paths(self, revision: Revision, found: Found) -> frozenset[tuple[str, ...]]:
-        """The paths that are marked; where the definition is gone, those of the values that are encrypted."""
+    def _paths(self, revision: Revision, found: Found) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
+        """The paths that are marked, and those of them that take no files.
+
+        Where the definition is gone, both are those of the values that are encrypted.
+        """
         marked = self.vault.controls.marked(self.form, revision.sidecar.version)
         if marked is not None:
-            return self.vault.paths(revision.address, marked)
-        return frozenset(self._survey(found, frozenset()).places)
+            return self.vault.paths(revision.address, marked), marked.values
+        places = frozenset(self._survey(found, frozenset(), frozenset()).places)
+        return places, places
 
-    def _survey(self, found: Found, paths: frozenset[tuple[str, ...]]) -> Survey:
+    def _survey(self, found: Found, paths: frozenset[tuple[str, ...]], values: frozenset[tuple[str, ...]]) -> Survey:
         cipher = self.vault.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
-        with Survey(paths, cipher.is_current, self._is_encrypted) as survey:
+        with Survey(paths, values, cipher.is_current, self._is_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
     def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
@@ -286,9 +290,15 @@ class _Planning:
         sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))
         return sidecar is not None and not sidecar.deleted
 
-    def _data(self, address: DocumentAddress, paths: Iterable[tuple[str, ...]], found: Found) -> Iterator[bytes]:
+    def _data(
+        self,
+        address: DocumentAddress,
+        paths: Iterable[tuple[str, ...]],
+        values: Iterable[tuple[str, ...]],
+        found: Found,
+    ) -> Iterator[bytes]:
         opened = self.vault.opening(address, _pieces(found.opened))
-        with Sealing(paths, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
+        with Sealing(paths, values, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
             yield from sealing.edited(opened)
 
     def _opened(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:

@@ -49,7 +49,7 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with Sealing(paths, CIPHER.seal, lambda _held, _is_said: False) as sealing:
+    with Sealing(paths, (), CIPHER.seal, lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 

@@ -280,6 +280,15 @@ def test_holders_say_whether_their_file_is_encrypted_whatever_the_client_says(va
     assert etree.fromstring(listed.body)[0].get(f"{FR}attachment-encrypted") == "true"
 
 
+def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted(vault: Service, form: str) -> None:
+    for looks in ("/fr/service/persistence/crud/x/y/form/SECRET-7", path(form, "1", "SECRET-7")):
+        save(vault, form, body=f"<form><person><ssn>{looks}</ssn><scan>{looks}</scan></person></form>".encode())
+        stored = etree.fromstring((vault.data / form / "data/1/data.xml").read_bytes())
+        assert (stored.findtext("person/ssn") or "").startswith("enc1:")
+        assert stored.findtext("person/scan") == looks
+        assert etree.fromstring(vault.get(f"{form}/data/1/data.xml").body).findtext("person/ssn") == looks
+
+
 def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(vault: Service, form: str) -> None:
     attach(vault, f"{form}/draft/1/a.bin", Hash_Algorithm="x", Hash_Value="y")
     save(vault, form, collection="draft")

@@ -106,6 +106,16 @@ def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Serv
     assert not traces(vault.data / form, "enc1:", MAGIC)
 
 
+def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted_anew(vault: Service, form: str) -> None:
+    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 201
+    looks = path(form, "1", "SECRET-7")
+    save(vault, form, body=f"<form><person><ssn>{looks}</ssn></person></form>".encode())
+    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(vault, form)
+    assert not traces(vault.data / form / "data", "SECRET-7")
+    assert looks.encode() in vault.get(f"{form}/data/1/data.xml").body
+
+
 def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path) -> None:
     keys = keys_of(tmp_path)
     old = keys.new()
