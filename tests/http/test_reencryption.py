@@ -213,7 +213,7 @@ def test_documents_are_read_and_saved_while_they_are_encrypted_anew(vault: Servi
     assert not traces(vault.data / form / "data", *SECRETS)
 
 
-@pytest.mark.parametrize("after", [2, 9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 5, 14, 20))])
+@pytest.mark.parametrize("after", [9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 2, 5, 14, 20))])
 def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
     """The run is killed at its n-th rename: each is a step of a commit."""
     keys_of(tmp_path).new()
@@ -231,8 +231,9 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
         assert killed.returncode in (-signal.SIGKILL, 0), killed
         for _ in range(2):
             for name in NAMES:
+                assert service.head(f"a/b/{name}")["ETag"] == tags[name], name
                 got = service.get(f"a/b/{name}", Decrypt="true")
-                assert (got.status, got["ETag"]) == (200, tags[name]), name
+                assert got.status == 200, name
                 wanted = {"scan.bin": CONTENT[::-1], "photo.bin": CONTENT}.get(name.split("/")[-1])
                 assert got.body == wanted if wanted else texts(got.body)[0] == SECRETS[0]
             for older in (service.data / "a/b/data/1/.history").glob("2*.bin.json"):

@@ -12,7 +12,7 @@ from tests.upkeep.workshop import furnished
 CASES = 40
 
 
-@pytest.mark.parametrize("first", range(0, 2 * CASES, CASES))
+@pytest.mark.parametrize("first", [0, pytest.param(CASES, marks=pytest.mark.long)])
 def test_a_repair_of_random_damage_leaves_nothing_to_repair_and_loses_nothing(tmp_path: Path, first: int) -> None:
     """Nothing repairable is left, every content is kept, what was whole is as it was, and all is served and written.
 
