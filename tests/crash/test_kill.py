@@ -22,7 +22,7 @@ from tests.crash.rounds import Outcome, checking_round, ready, writing_round
 
 pytestmark = pytest.mark.xdist_group("crash-kill")  # one service is killed all the time
 
-_REQUESTS = (CREATE, PROMOTE, PUBLISH_NEXT, DELETE, DELETE_ALL)
+_REQUESTS = (CREATE, PROMOTE, PUBLISH_NEXT, DELETE, pytest.param(DELETE_ALL, marks=pytest.mark.long))
 _EVERY = 8
 _EVERY_OF_ALL = 12
 _LEAST_POINTS = 10

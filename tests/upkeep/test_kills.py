@@ -11,13 +11,13 @@ from tests.upkeep.rounds import Round, Scenario
 from tests.upkeep.scenarios import SCENARIOS, Inflict, directory
 from tests.upkeep.workshop import furnished
 
-_SOME = SCENARIOS[4::5]
+_SOME = SCENARIOS[4::7]
 _EVERY = 7
 
 
 @pytest.mark.parametrize(("scenario", "inflict"), _SOME, ids=[each.name for each, _ in _SOME])
 def test_a_killed_command_leaves_nothing_half_done(tmp_path: Path, scenario: Scenario, inflict: Inflict) -> None:
-    """At every seventh call, of every fifth scenario; the long run takes all."""
+    """At every seventh call, of every seventh scenario; the long run takes all."""
     pristine = furnished(tmp_path / "pristine").root
     round_ = Round(directory(pristine, tmp_path, inflict), tmp_path, scenario)
     outcomes = dict(round_.faults(kills.kill, every=_EVERY))
