@@ -22,7 +22,7 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve
 
 # More processes than processors: half of the time a test waits for a disk, or for a service to start.
-test: install ## install and run the tests (4 min)
+test: install ## install and run the tests (5 min)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
@@ -30,7 +30,7 @@ test: install ## install and run the tests (4 min)
 test-long: install ## more of what make test does only briefly: writers, copies, any search (3 min)
 	$(BIN)/python -m pytest -m long tests
 
-test-proxy: install ## the tests of the interface again, with a second service behind each (8 min)
+test-proxy: install ## the tests of the interface again, with a second service behind each (3 min)
 	$(BIN)/python -m pytest --proxied -n $(JOBS) --dist loadgroup tests/http
 
 test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)

@@ -17,7 +17,7 @@ from persistence.index.pending import Pending, Ticket
 from persistence.model.addresses import Form
 
 _AT_ONCE = 200
-_GATHERING = 0.5
+_GATHERING = 1.0
 """Seconds in which changes are gathered: to take in several at once costs little more than one."""
 _IDLE = 1.0
 """Seconds without changes after which there is time to tidy up."""
