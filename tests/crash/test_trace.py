@@ -42,7 +42,9 @@ def searched(recorded: Callable[[Request], Recording], judge: Judge) -> Search:
     return cache(lambda request, ordered: list(search(recorded(request), judge, ordered=ordered)))
 
 
-@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
+@pytest.mark.parametrize(
+    "ordered", [pytest.param(True, id="ordered"), pytest.param(False, id="unordered", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("request_", Request, ids=lambda request: request.value)
 def test_every_crash_leaves_a_whole_revision_and_nothing_acknowledged_is_lost(
     request_: Request, searched: Search, *, ordered: bool

@@ -12,7 +12,7 @@ from tests.service import running
 
 
 @pytest.mark.parametrize(
-    ("kind", "dialect", "requests"), [("described", "svc", 40), ("odd", "orbeon", 150), ("XML", "svc", 100)]
+    ("kind", "dialect", "requests"), [("described", "svc", 40), ("odd", "orbeon", 100), ("XML", "svc", 60)]
 )
 def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect: str, requests: int) -> None:
     """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""
