@@ -16,7 +16,6 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
-from persistence.forms.streaming import Streaming
 from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
@@ -35,6 +34,7 @@ from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.store.layout import Layout
+from persistence.xml.streaming import Streaming
 
 _ATTEMPTS = 5
 _PAGES = 3

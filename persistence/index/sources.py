@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.streaming import Streaming
 from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.handing import Handed, Handing
@@ -27,6 +26,7 @@ from persistence.model.addresses import (
 from persistence.model.index_keys import Key
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.storage import Readable
+from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
 _VERSIONS = 64
