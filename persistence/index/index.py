@@ -301,7 +301,16 @@ class Index:
     def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""
         source = self._source(form)
-        return Task(form.app, form.name, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
+        return Task(
+            form.app,
+            form.name,
+            source.data_format,
+            source.is_designer,
+            aim,
+            only,
+            self._elsewhere.root(form),
+            self._elsewhere.hand_edits.value,
+        )
 
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
         """Take in what has changed, of some documents and of definitions, which is looked at first: often nothing."""

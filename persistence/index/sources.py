@@ -24,6 +24,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.index_keys import Key
+from persistence.store.integrity import HandEdits
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.storage import Readable
 from persistence.xml.streaming import Streaming
@@ -67,11 +68,12 @@ class Elsewhere:
     """The definitions of forms whose data is in a tree, and which are in others.
 
     ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another.
+    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are.
     """
 
     root: Callable[[Form], str]
     forms: Callable[[], Iterable[Form]]
+    hand_edits: HandEdits = HandEdits.XML
 
 
 NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
