@@ -47,7 +47,8 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(flags)
     settings, root = choice.settings, choice.root
-    noting = Noting(root)
+    opened = click.get_current_context().with_resource
+    noting = opened(Noting(root))
     tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
     if not os.path.isdir(tree.root):
         raise StartupError(f"there is no data directory {tree.root}")
@@ -56,7 +57,7 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index = open_index(settings, choice.properties, root)
+    index = opened(open_index(settings, choice.properties, root))
     inspectors = Inspectors.of(tree, index, bodies_by_form(choice.properties, BodiesView), deep=deep)
     run = Check(tree, DIALECTS[settings.dialect], lambda: choice.sight().seen, inspectors, remedies)
     line = _json if as_json else _line

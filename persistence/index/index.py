@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.forms.streaming import Streaming
 from persistence.index import connections, distinct, finding, room
@@ -28,6 +29,7 @@ from persistence.index.looking import Looking
 from persistence.index.making import Maker
 from persistence.index.pending import Pending
 from persistence.index.pool import Pool
+from persistence.index.processes import Processes
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
@@ -59,8 +61,10 @@ _NO_VALUES: Sequence[str] = ()
 T = TypeVar("T")
 
 
-class Index:
+class Index(Closable):
     """What is known of the documents of forms, one file for each.
+
+    It owns its connections, the processes that make it, ``pending`` and ``flat``: ``close`` closes them.
 
     Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it is to have any: notes
@@ -84,7 +88,16 @@ class Index:
         self._pool = Pool(self._root)
         self._lock = threading.Lock()
         self._doubted: dict[Form, float] = {}
+        self._processes = Processes()
         self._makers: dict[Form, subprocess.Popen[bytes]] = {}
+
+    def close(self) -> None:
+        """End the processes that make it, close the files, and leave what is noted to others."""
+        self._processes.close()
+        self._pool.close()
+        if self.flat is not None:
+            self.flat.close()
+        self._pending.close()
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
         """The documents that a query finds; of a form that there is not, none.
@@ -227,7 +240,7 @@ class Index:
                     return used
         elif next(self._source(form).documents(), None) is None:
             return None
-        self._pool.close(form)
+        self._pool.discard(form)
         self._make_ready(form)
         raise _AgainError
 
@@ -241,11 +254,11 @@ class Index:
         try:
             yield
         except UnusableError as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             self._generations(form).forget(path)
             raise _AgainError from error
         except sqlite3.Error as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             if self._generations(form).current() != path:  # another one is in its place, and its file is removed
                 raise _AgainError from error
             if not connections.is_damage(error, path):
@@ -253,13 +266,13 @@ class Index:
             self._generations(form).forget(path)
             raise _AgainError from error
         except FileNotFoundError as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             if os.path.exists(path):
                 raise
             self._generations(form).forget(path)  # or another one is in its place already
             raise _AgainError from error
         except _SENSELESS as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             if not self._is_first_doubt(form):
                 raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
             self._generations(form).forget(path)
@@ -296,7 +309,16 @@ class Index:
         with self._lock:
             process = self._makers.get(form)
             if process is None or process.poll() is not None:
-                self._makers[form] = Work(self._root, (self.task(form),)).begin()
+                self._makers[form] = self._processes.begin(Work(self._root, (self.task(form),)))
+
+    def make(self, work: Work) -> bool:
+        """Do the work in a process of its own and wait for it; return whether it succeeded.
+
+        Raises:
+            BusyError: the index was closed.
+            OSError: the process cannot be started.
+        """
+        return self._processes.run(work)
 
     def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""
