@@ -83,9 +83,7 @@ def open_reencryption(
         yield _reencryption(settings, properties, stores, root)
 
 
-def _reencryption(
-    settings: Settings, properties: Properties, stores: Mapping[str, Store], root: str
-) -> Reencryption:
+def _reencryption(settings: Settings, properties: Properties, stores: Mapping[str, Store], root: str) -> Reencryption:
     dialect, roots = DIALECTS[settings.dialect], settings.roots
 
     def store_of(provider: Provider) -> Store:

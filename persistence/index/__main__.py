@@ -13,7 +13,6 @@ from persistence.index.making import processors
 from persistence.index.reindexing import reported
 from persistence.index.work import Work
 
-
 _ENDED = 143
 """The status of a process that was told to end, as shells have it."""
 

@@ -23,7 +23,6 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.service.requests import Put
 from persistence.service.results import Written
-from persistence.services import services_of
 from persistence.store import reading
 from persistence.store.layout import Layout, Place
 from persistence.store.reading import Found
@@ -31,6 +30,7 @@ from persistence.store.store import Store
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
+from tests.opened import opened, services
 
 FORM = Form("app", "form")
 DATA = DocumentAddress(FORM, Collection.DATA, "document", DATA_XML)
@@ -68,9 +68,9 @@ class Judge:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        store = Store(str(root), lock_timeout=1)
-        services = services_of(store, SVC, Properties.load({}, SVC.property_prefix))
-        self._documents, self._definitions = services.documents, services.definitions
+        store = opened(Store(str(root), lock_timeout=1))
+        over = services(store, SVC, Properties.load({}, SVC.property_prefix))
+        self._documents, self._definitions = over.documents, over.definitions
         self._layout = Layout(str(root))
 
     def faults(self, state: State, change: Change, *, acknowledged: bool, killed: bool) -> list[str]:

@@ -31,6 +31,7 @@ from persistence.model.search import (
 )
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
+from tests.opened import opened
 
 _EVERYTHING = Query(size=10_000)
 
@@ -226,7 +227,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
             tried.release()
 
     monkeypatch.setattr(index, "take_in", take_in)
-    indexer = Indexer(index, pending, lambda *_: None)
+    indexer = opened(Indexer(index, pending, lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         indexer.changing(FORM, "d1")
