@@ -66,9 +66,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 class Reader:
     """A connection that reads, and a sample of the texts in the index."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, options: str = "mode=rw") -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
-        self.connection = connected(path, cached_statements=0)
+        self.connection = connected(path, options, cached_statements=0)
         try:
             self.connection.execute("PRAGMA query_only = ON")
             self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
@@ -93,7 +93,7 @@ class Connections(Closable):
         reader = Reader(path)
         try:
             facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as it is open
-            self._companions = _companions(path)
+            self._companions = companions(path)
         except BaseException:
             reader.connection.close()
             raise
@@ -115,7 +115,7 @@ class Connections(Closable):
             return True
         if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size:
             return True
-        if _companions(self.path) != self._companions:
+        if companions(self.path) != self._companions:
             raise UnusableError(self.path)
         return False
 
@@ -203,10 +203,10 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
-    """A connection to a file, which must be there."""
+def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 128) -> sqlite3.Connection:
+    """A connection to a file, which must be there; ``options`` are those of SQLite's file names."""
     return sqlite3.connect(
-        f"file:{quote(path)}?mode=rw",
+        f"file:{quote(path)}?{options}",
         uri=True,
         isolation_level=None,
         timeout=_LONGEST_WAIT,
@@ -224,8 +224,9 @@ def identity_of(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_dev
 
 
-def _companions(path: str) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(identity_of(path + suffix) for suffix in ("-wal", "-shm"))
+def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The identities of the log and of the shared memory beside an index; ``None`` for each that is not there."""
+    return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
 
 
 def check(path: str) -> None:
@@ -242,8 +243,13 @@ def check(path: str) -> None:
     if not os.path.exists(path):
         raise UnusableError(path)
     with closing(connected(path)) as connection:
-        schema = facts.read(connection, facts.SCHEMA_FACT)
-        if schema is None:
-            raise UnusableError(path)
-        if schema != SCHEMA:
-            raise OutdatedError(path)
+        require_schema(connection, path)
+
+
+def require_schema(connection: sqlite3.Connection, path: str) -> None:
+    """Make sure that a connection is to an index of this version. Raises as ``check`` does."""
+    schema = facts.read(connection, facts.SCHEMA_FACT)
+    if schema is None:
+        raise UnusableError(path)
+    if schema != SCHEMA:
+        raise OutdatedError(path)

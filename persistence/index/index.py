@@ -13,15 +13,13 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeVar
 
-import msgspec
-
 from persistence.closable import Closable
-from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
 from persistence.forms.streaming import Streaming
 from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
-from persistence.index.damage import UnusableError
+from persistence.index.damage import SENSELESS, UnusableError
 from persistence.index.finding import Found
 from persistence.index.flat.views import FlatViews
 from persistence.index.generations import Generations
@@ -30,6 +28,7 @@ from persistence.index.making import Maker
 from persistence.index.pending import Pending
 from persistence.index.pool import Pool
 from persistence.index.processes import Processes
+from persistence.index.read_only import ReadOnly
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
@@ -50,8 +49,6 @@ _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
 _RETRY_AFTER = 2
 
-_SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
-"""What reading an index comes to whose bytes have changed where SQLite does not notice."""
 _DOUBT = 3600.0
 """Seconds for which an index that was made anew for such an error is believed."""
 
@@ -66,7 +63,8 @@ class Index(Closable):
 
     It owns its connections, the processes that make it, ``pending`` and ``flat``: ``close`` closes them.
 
-    Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
+    Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses. On a full disk
+    an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it is to have any: notes
     are for both. ``elsewhere`` are the definitions that other trees have.
     """
@@ -218,6 +216,15 @@ class Index(Closable):
         """What a search finds, in an index in which all is that was acknowledged before it was asked."""
         with disk_errors("looking what the index has still to take in of", form):
             noted = tuple(each.document for each in self._pending.outstanding() if each.form == form)
+        try:
+            return self._asked_of_used(form, work, nothing, noted)
+        except DiskFullError:
+            reading = ReadOnly(self._root, self._generations(form), self._source(form))
+            with disk_errors("reading the index of", form):
+                return reading.asked(work, nothing, noted)
+
+    def _asked_of_used(self, form: Form, work: Callable[[Reader], T], nothing: T, noted: Iterable[str]) -> T:
+        """The same where there is room: what is missing is taken in first."""
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
                 room.require(self._root)
@@ -271,7 +278,7 @@ class Index(Closable):
                 raise
             self._generations(form).forget(path)  # or another one is in its place already
             raise _AgainError from error
-        except _SENSELESS as error:
+        except SENSELESS as error:
             self._pool.discard(form)
             if not self._is_first_doubt(form):
                 raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
