@@ -218,10 +218,15 @@ class Index(Closable):
             noted = tuple(each.document for each in self._pending.outstanding() if each.form == form)
         try:
             return self._asked_of_used(form, work, nothing, noted)
-        except DiskFullError:
+        except DiskError as error:
             reading = ReadOnly(self._root, self._generations(form), self._source(form))
-            with disk_errors("reading the index of", form):
-                return reading.asked(work, nothing, noted)
+            try:
+                with disk_errors("reading the index of", form):
+                    return reading.asked(work, nothing, noted)
+            except DiskFullError:
+                if isinstance(error, DiskFullError) or room.is_used_up(self._root):
+                    raise
+                raise error from None
 
     def _asked_of_used(self, form: Form, work: Callable[[Reader], T], nothing: T, noted: Iterable[str]) -> T:
         """The same where there is room: what is missing is taken in first."""

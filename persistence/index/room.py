@@ -10,11 +10,20 @@ from __future__ import annotations
 import errno
 import os
 
+from persistence.store import files
+from persistence.store.layout import SPOOL
+
 _LEAST = 1 << 20
 """Bytes that must be free: much more than SQLite maps at a time."""
 
 _LEAST_INODES = 16
 """Files that can still be made: an index has four, and another one may be made beside it."""
+
+
+_TRIAL = 1 << 16
+"""Bytes that are written where the numbers of the file system may not tell the truth."""
+
+_USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 
 def require(root: str) -> None:
@@ -27,3 +36,21 @@ def require(root: str) -> None:
     is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
     if is_short_of_inodes or status.f_bavail * status.f_frsize < _LEAST:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def is_used_up(root: str) -> bool:
+    """Try whether there is no room, whatever the file system says: some count otherwise, or keep to a quota.
+
+    SQLite tells this as any other error of the disk.
+    """
+    try:
+        descriptor = files.open_unnamed(f"{root}/{SPOOL}")
+        if descriptor is None:
+            return False
+        try:
+            files.write_all(descriptor, bytes(_TRIAL))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno in _USED_UP
+    return False
