@@ -10,12 +10,14 @@ import contextlib
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from tests import opened
 from tests.table import table
 from tests.upkeep import kills
 from tests.upkeep.damage import case
@@ -50,7 +52,10 @@ def main() -> int:
             inflicted, found = case(pristine, scratch / "damaged", seed)
             violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
     say(f"\n{table(('command', *_STRIKES), rows)}\n\n{_CASES} trees with random damage")
-    say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
+    left = opened.threads()
+    violations += [f"{len(left)} threads of services are left"] if left else []
+    seconds, threads = time.monotonic() - begun, threading.active_count()
+    say("\n".join(("", *violations, f"{len(violations)} violations, {threads} threads, {seconds:.0f} s in all")))
     return int(bool(violations))
 
 
