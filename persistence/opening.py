@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
@@ -51,7 +53,10 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     check(properties, settings.roots)
     for base in bases_of(properties):
         FileBodies(base)
-    found = [open_store(settings, root).probe() for root in settings.roots]
+    found = []
+    for root in settings.roots:
+        with open_store(settings, root) as store:
+            found.append(store.probe())
     return next((cause for cause in found if cause is not None), None)
 
 
@@ -74,11 +79,19 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     )
 
 
-def open_reencryption(settings: Settings, properties: Properties, root: str, observer: Observer) -> Reencryption:
-    """What encrypts the tree of a root anew; ``observer`` hears of it. Definitions may be in any tree."""
+@contextmanager
+def open_reencryption(
+    settings: Settings, properties: Properties, root: str, observer: Observer
+) -> Iterator[Reencryption]:
+    """What encrypts the tree of a root anew, for a block; ``observer`` hears of it. Definitions may be in any tree."""
+    check(properties, settings.roots)
+    with ExitStack() as opened:
+        stores = {each: opened.enter_context(open_store(settings, each, observer)) for each in settings.roots}
+        yield _reencryption(settings, properties, stores, root)
+
+
+def _reencryption(settings: Settings, properties: Properties, stores: Mapping[str, Store], root: str) -> Reencryption:
     dialect, roots = DIALECTS[settings.dialect], settings.roots
-    check(properties, roots)
-    stores = {each: open_store(settings, each, observer) for each in roots}
 
     def store_of(provider: Provider) -> Store:
         return stores[root_of(provider, roots)]

@@ -65,7 +65,8 @@ def check(  # noqa: PLR0913 - an option each
         raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all; --all goes with --adopt")
     choice = chosen(flags)
     settings, root = choice.settings, choice.root
-    noting = Noting(root)
+    opened = click.get_current_context().with_resource
+    noting = opened(Noting(root))
     tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
     if not os.path.isdir(tree.root):
         raise StartupError(f"there is no data directory {tree.root}")
@@ -74,7 +75,7 @@ def check(  # noqa: PLR0913 - an option each
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index, integrity = open_index(settings, choice.properties, root), integrity_of(settings)
+    index, integrity = opened(open_index(settings, choice.properties, root)), integrity_of(settings)
     bodies_of = bodies_by_form(choice.properties, lambda base: BodiesView(base, integrity))
     inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=deep)
     measures = Measures(remedies, DIALECTS[settings.dialect], lambda: choice.sight().seen, adopter, dry_run)

@@ -45,13 +45,14 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     root = choice.root
-    noting = Noting(root)
-    reencryption = open_reencryption(choice.settings, choice.properties, root, noting)
+    opened = click.get_current_context().with_resource
+    noting = opened(Noting(root))
+    reencryption = opened(open_reencryption(choice.settings, choice.properties, root, noting))
     view = View(root)
 
     def reindex(changed: Form) -> None:
-        index = open_index(choice.settings, choice.properties, view.root)
-        indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
+        with open_index(choice.settings, choice.properties, view.root) as index:
+            indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
 
     jobs = [Job(reencryption, view.root, each, version, reindex) for each in _forms(reencryption.forms(), form)]
     started = time.monotonic()

@@ -41,8 +41,10 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
         raise click.UsageError(str(error)) from error
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
-    with indexes.tended(choice.root) as view:
-        index = open_index(choice.settings, choice.properties, choice.root)
+    with (
+        indexes.tended(choice.root) as view,
+        open_index(choice.settings, choice.properties, choice.root) as index,
+    ):
         try:
             work = indexes.work_on(view, index, Aim.VERIFIED if verify else Aim.ANEW, form, version)
         except BadRequestError as error:

@@ -70,9 +70,8 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = WhichDrafts(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    with indexes.tended(choice.root):
+    with indexes.tended(choice.root), open_index(choice.settings, choice.properties, choice.root) as index:
         sight = choice.sight()
-        index = open_index(choice.settings, choice.properties, choice.root)
         dialect = DIALECTS[choice.settings.dialect]
         try:
             run = Search(sight, index, dialect, _form(path), _asked(version))

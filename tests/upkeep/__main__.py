@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from tests import opened
 from tests.table import table
 from tests.upkeep import kills
 from tests.upkeep.damage import case
@@ -34,7 +35,8 @@ def main() -> int:
     begun, rows, violations = time.monotonic(), [], list[str]()
     with tempfile.TemporaryDirectory(prefix="persistence-upkeep-") as name:
         scratch = Path(name)
-        pristine = furnished(scratch / "pristine").root
+        with furnished(scratch / "pristine") as workshop:
+            pristine = workshop.root
         for scenario, inflict in SCENARIOS:
             round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
             counts = []
@@ -47,12 +49,13 @@ def main() -> int:
             rows.append((scenario.name, *counts))
             say(f"{scenario.name}: {sum(counts)} calls, {len(violations)} violations so far")
         for seed in range(_CASES):
-            # Each has a place of its own: the service of the last one may still be at work in its index.
-            inflicted, found = case(pristine, scratch / f"damaged-{seed}", seed)
-            shutil.rmtree(scratch / f"damaged-{seed}", ignore_errors=True)
+            inflicted, found = case(pristine, scratch / "damaged", seed)
             violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
     say(f"\n{table(('command', *_STRIKES), rows)}\n\n{_CASES} trees with random damage")
-    say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
+    left = opened.threads()
+    violations += [f"{len(left)} threads of services are left"] if left else []
+    seconds, threads = time.monotonic() - begun, threading.active_count()
+    say("\n".join(("", *violations, f"{len(violations)} violations, {threads} threads, {seconds:.0f} s in all")))
     return int(bool(violations))
 
 
