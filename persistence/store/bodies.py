@@ -41,7 +41,7 @@ class BodiesView:
 
     def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
         """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
-        place = self._place(address, sidecar.version)
+        place = self.place(address, sidecar.version)
         found = reading.beside(place, sidecar, content=content)
         if found is not None and not found.is_edited:
             return found
@@ -50,7 +50,8 @@ class BodiesView:
             found.file.close()
         return older or found
 
-    def _place(self, address: DocumentAddress, version: int) -> Place:
+    def place(self, address: DocumentAddress, version: int) -> Place:
+        """Where the body of the current revision of an attachment lies, and those of older ones beside it."""
         place = self._layout.place(address)
         return Place(f"{place.directory}/{version}", place.name)
 
@@ -98,7 +99,7 @@ class FileBodies(BodiesView):
         """
         if not isinstance(upload, Upload):
             raise TypeError("only what was received here can be stored")
-        place = self._place(address, sidecar.version)
+        place = self.place(address, sidecar.version)
         self._directories.make(place.directory)
         self._recover(place, over)
         if over is not None and address.keeps_history:
@@ -120,7 +121,7 @@ class FileBodies(BodiesView):
 
         It is the current revision, or with an ``instant`` an older one.
         """
-        place = self._place(address, over.version)
+        place = self.place(address, over.version)
         if instant is not None:
             place = place.revision(instant)
             files.make_directory(place.directory)
@@ -155,7 +156,7 @@ class FileBodies(BodiesView):
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         """Remove a body when its tombstone is committed; what has a history stays there."""
-        place = self._place(address, over.version)
+        place = self.place(address, over.version)
         if os.path.isdir(place.directory):
             self._recover(place, over)
             if address.keeps_history:
