@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
@@ -68,16 +69,22 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
 
 
 def open_reencryption(settings: Settings, properties: Properties, root: str, observer: Observer) -> Reencryption:
-    """What encrypts the tree of a root anew; ``observer`` hears of it. Definitions may be in any tree."""
+    """What encrypts the tree of a root anew; ``observer`` hears of it. Definitions may be in any tree.
+
+    Other trees and directories of attachments are opened when they are asked for: one that cannot be used keeps only
+    those forms from being encrypted that need it.
+    """
     dialect, roots = DIALECTS[settings.dialect], settings.roots
     check(properties, roots)
-    stores = {each: open_store(settings, each, observer) for each in roots}
+
+    @cache
+    def opened(each: str) -> Store:
+        return open_store(settings, each, observer)
 
     def store_of(provider: Provider) -> Store:
-        return stores[root_of(provider, roots)]
+        return opened(root_of(provider, roots))
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
-    bodies = {base: FileBodies(base) for base in bases_of(properties)}
-    return Reencryption(stores[os.path.abspath(root)], bodies_by_form(properties, bodies.__getitem__), vault)
+    return Reencryption(opened(os.path.abspath(root)), bodies_by_form(properties, cache(FileBodies)), vault)

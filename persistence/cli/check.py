@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import click
 import msgspec
 
-from persistence.cli.options import chosen, tree_options
+from persistence.cli.options import Choice, Chosen, chosen, tree_options
 from persistence.cli.progress import progress
-from persistence.cli.status import REMAINS, REPAIRED
+from persistence.cli.status import FAILED, REMAINS, REPAIRED, worst
+from persistence.cli.trees import each, failed
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
 from persistence.index.noting import Noting
 from persistence.opening import open_index
 from persistence.places import bodies_by_form
 from persistence.store.bodies import BodiesView
+from persistence.upkeep.attachments import AttachmentsCheck
 from persistence.upkeep.check import Check, Inspectors, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
@@ -34,7 +38,8 @@ from persistence.upkeep.tree import Tree
 def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_json: bool, **flags: str | None) -> None:
     """Look for damage, and repair it.
 
-    All of the tree of forms is checked, or the parts named, also while the service runs.
+    All trees and directories of attachments of the settings are checked, or the parts named, also while the service
+    runs.
 
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba.
 
@@ -46,40 +51,104 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
                  4  damage or leftovers remain, or a remedy failed
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(flags)
-    settings, root = choice.settings, choice.root
-    noting = Noting(root)
-    tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
-    if not os.path.isdir(tree.root):
-        raise StartupError(f"there is no data directory {tree.root}")
-    try:
-        parts = [tree.parts(path) for path in paths] or [()]
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index = open_index(settings, choice.properties, root)
-    inspectors = Inspectors.of(tree, index, bodies_by_form(choice.properties, BodiesView), deep=deep)
-    run = Check(tree, DIALECTS[settings.dialect], lambda: choice.sight().seen, inspectors, remedies)
-    line = _json if as_json else _line
-    started = time.monotonic()
-    with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:
-        for part in parts:
-            for report in run.run(part):
-                if report is None:
-                    bar.step()
-                else:
-                    bar.say(line(tree, report))
-    if remedies:
-        noting.leave()
-        with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
-            index.take_in_abandoned()
-    seconds = time.monotonic() - started
+    run = _Run(choice, paths, remedies, deep=deep, as_json=as_json)
+    status = each(choice.trees, run.tree)
+    if not choice.is_told:
+        status = worst((status, *run.attachments()))
+    if run.not_found and status != FAILED:
+        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
     if as_json:
-        click.echo(_json_summary(run.tally, seconds))
-    else:
-        click.echo(_summary(run.tally, seconds), err=True)
-    if run.tally.remaining:
-        sys.exit(REMAINS)
-    sys.exit(REPAIRED if run.tally.mended else 0)
+        click.echo(_json_summary(run.tally, run.seconds))
+    sys.exit(status)
+
+
+class _Run:
+    """One run of the command over trees and directories of attachments; ``tally`` counts what was seen in all."""
+
+    def __init__(
+        self, choice: Choice, paths: tuple[str, ...], remedies: frozenset[Remedy], *, deep: bool, as_json: bool
+    ) -> None:
+        self.tally = Tally()
+        self.seconds = 0.0
+        self.not_found = set(paths)
+        self._choice = choice
+        self._paths = paths
+        self._remedies = remedies
+        self._deep = deep
+        self._as_json = as_json
+        self._usable: dict[str, Tree] = {}
+
+    def tree(self, chosen: Chosen, prefix: str) -> int:
+        """Check a tree; returns the exit status."""
+        settings, root = chosen.settings, chosen.root
+        noting = Noting(root)
+        tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
+        if not os.path.isdir(tree.root):
+            raise StartupError(f"there is no data directory {tree.root}")
+        parts = self._parts(tree, is_only=not prefix)
+        index = open_index(settings, chosen.properties, root)
+        inspectors = Inspectors.of(tree, index, bodies_by_form(chosen.properties, BodiesView), deep=self._deep)
+        run = Check(tree, DIALECTS[settings.dialect], lambda: chosen.sight().seen, inspectors, self._remedies)
+        status = self._reported(tree, parts, run, prefix)
+        self._usable[tree.root] = tree
+        if self._remedies:
+            noting.leave()
+            with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
+                index.take_in_abandoned()
+        return status
+
+    def attachments(self) -> Iterator[int]:
+        """Check the directories of attachments, as far as the trees with their records can be used; exit statuses."""
+        timeout = self._choice.settings.lock_timeout
+        for name, base in self._choice.bases.items():
+            try:
+                root_of = partial(self._choice.root_of_records, base=base)
+                run = AttachmentsCheck(base, root_of, self._usable, self._remedies, timeout)
+                parts = self._parts(run.tree)
+                if parts:
+                    yield self._reported(run.tree, parts, run, f"{name}: ")
+            except PersistenceError as error:
+                failed(name, error)
+                yield FAILED
+
+    def _parts(self, tree: Tree, *, is_only: bool = False) -> list[tuple[str, ...]]:
+        """The parts that are to be checked, all of it where no path is given; a path may be in another tree.
+
+        Raises:
+            click.UsageError: it is not in the only tree.
+        """
+        if not self._paths:
+            return [()]
+        parts = []
+        for path in self._paths:
+            try:
+                parts.append(tree.parts(path))
+            except BadRequestError as error:
+                if is_only:
+                    raise click.UsageError(str(error)) from error
+            else:
+                self.not_found.discard(path)
+        return parts
+
+    def _reported(self, tree: Tree, parts: list[tuple[str, ...]], run: Check | AttachmentsCheck, prefix: str) -> int:
+        started = time.monotonic()
+        name = prefix.removesuffix(": ")
+        with progress(f"{prefix}checking", lambda: sum(tree.count(part) for part in parts)) as bar:
+            for part in parts:
+                for report in run.run(part):
+                    if report is None:
+                        bar.step()
+                    else:
+                        bar.say(_json(tree, report, name) if self._as_json else f"{prefix}{_line(tree, report)}")
+        seconds = time.monotonic() - started
+        if not self._as_json:
+            click.echo(f"{prefix}{_summary(run.tally, seconds)}", err=True)
+        self.tally.include(run.tally)
+        self.seconds += seconds
+        if run.tally.remaining:
+            return REMAINS
+        return REPAIRED if run.tally.mended else 0
 
 
 def _line(tree: Tree, report: Report) -> str:
@@ -100,9 +169,10 @@ def _shown(tree: Tree, path: str) -> str:
     return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
-def _json(tree: Tree, report: Report) -> str:
+def _json(tree: Tree, report: Report, name: str) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
+        **({"tree": name} if name else {}),
         "path": _shown(tree, finding.path),
         "kind": kind.label,
         "severity": kind.severity.value,

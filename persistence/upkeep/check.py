@@ -48,6 +48,13 @@ class Tally:
         is_open = report.outcome is Outcome.FOUND and severity is not Severity.NOTICE
         self.remaining += is_open or report.outcome is Outcome.FAILED
 
+    def include(self, other: Tally) -> None:
+        """Count what another check has seen."""
+        self.folders += other.folders
+        self.mended += other.mended
+        self.remaining += other.remaining
+        self.found += other.found
+
 
 @dataclass(frozen=True, slots=True)
 class Inspectors:
