@@ -95,7 +95,8 @@ class Restore:
             DamagedError: the list of digests cannot be read.
             DiskFullError, DiskError: the disk refused; restoring again goes on from there.
         """
-        to = ", ".join(each.root for each in self._targets)
+        roots = [each.root for each in self._targets]
+        to = roots[0] if len(roots) == 1 else f"{len(roots)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
             file = stack.enter_context(open(f"{self.source}/{SUMS}", "rb"))
             for _ in sums.read(file):  # all of it can be read: known before anything is changed
