@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
@@ -16,21 +17,34 @@ from persistence.service.encrypting import Encrypting
 from persistence.service.reencrypting import Reencryption
 from persistence.services import index_of, pending_in
 from persistence.settings import Settings
+from persistence.store import root
 from persistence.store.bodies import FileBodies
 from persistence.store.observing import NOBODY, Observer
 from persistence.store.routed import RoutedStorage
 from persistence.store.store import Store
 
 
-def open_store(settings: Settings, root: str, observer: Observer = NOBODY) -> Store:
-    """The store of the tree of a root; ``observer`` hears which documents are changed through it."""
-    return Store(root, lock_timeout=settings.lock_timeout, observer=observer)
+def open_store(settings: Settings, path: str, observer: Observer = NOBODY) -> Store:
+    """The store of the tree at a path; ``observer`` hears which documents are changed through it."""
+    return Store(path, lock_timeout=settings.lock_timeout, observer=observer)
 
 
 def open_index(settings: Settings, properties: Properties, root: str) -> Index:
     """The index of the tree of a root, for whoever changes no documents."""
     there = elsewhere(root, properties, settings.roots)
     return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)
+
+
+def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
+    """Make every tree of the settings that is missing; returns each root, and whether it was made.
+
+    Raises:
+        StartupError: one cannot be made there, or a provider has no place.
+        BusyError: one is being restored.
+        DiskError: the disk refused.
+    """
+    check(properties, settings.roots)
+    return [(each, root.init(each)) for each in settings.roots]
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -44,7 +58,10 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     check(properties, settings.roots)
     for base in bases_of(properties):
         FileBodies(base)
-    found = [open_store(settings, root).probe() for root in settings.roots]
+    found = []
+    for each in settings.roots:
+        with closing(open_store(settings, each)) as store:
+            found.append(store.probe())
     return next((cause for cause in found if cause is not None), None)
 
 

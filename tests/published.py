@@ -14,6 +14,7 @@ from persistence.model.users import ANONYMOUS, User
 from persistence.service.requests import Put
 from persistence.service.rules import Received, next_revision
 from persistence.store.store import Store
+from tests.initialised import initialised
 
 _DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms">
   <xh:head><xh:title>Form</xh:title>
@@ -41,7 +42,7 @@ class Planter:
     """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
 
     def __init__(self, data: Path) -> None:
-        self._store = Store(str(data), lock_timeout=1)
+        self._store = Store(initialised(data), lock_timeout=1)
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml`` with little but metadata."""

@@ -14,7 +14,7 @@ from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.status import REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
+from persistence.errors import BadRequestError, PersistenceError, one_line
 from persistence.index.noting import Noting
 from persistence.opening import open_index
 from persistence.places import bodies_by_form
@@ -49,8 +49,6 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     settings, root = choice.settings, choice.root
     noting = Noting(root)
     tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
-    if not os.path.isdir(tree.root):
-        raise StartupError(f"there is no data directory {tree.root}")
     try:
         parts = [tree.parts(path) for path in paths] or [()]
     except BadRequestError as error:

@@ -12,6 +12,7 @@ from persistence.model.addresses import Address, Form
 from persistence.store import files, locks, root, serving
 from persistence.store.directories import Directories
 from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
+from persistence.store.lease import Lease
 from persistence.store.locks import Locks
 from persistence.store.observing import NOBODY, Change, Observer
 from persistence.store.reading import Found
@@ -28,19 +29,21 @@ class Store(View):
     """
 
     def __init__(self, path: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
-        """Open the root, which is made if it is missing; ``lock_timeout`` is in seconds.
+        """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
         ``observer`` hears which documents are changed through this store.
 
         Raises:
-            StartupError: the tree has another format, or is not whole.
+            StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be prepared.
         """
         own = os.path.abspath(path)
         with disk_errors(f"data directory {own}"):
-            root.prepare(own)
-            weakref.finalize(self, os.close, locks.share(f"{own}/{SERVICE}"))
+            root.open_tree(own)
+            self._shared = weakref.finalize(self, os.close, locks.share(f"{own}/{SERVICE}"))
+            self._lease = Lease(own)
+            self._leased = weakref.finalize(self, self._lease.close)
             sweep(f"{own}/{SPOOL}")
             files.empty(f"{own}/{TRASH}")
         super().__init__(own)
@@ -48,6 +51,11 @@ class Store(View):
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
         self._directories = Directories(self.root)
         self._observer = observer
+
+    def close(self) -> None:
+        """Give back what the store holds of the tree: its lease and its lock. May be called again."""
+        self._leased()
+        self._shared()
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
@@ -59,6 +67,7 @@ class Store(View):
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
         """Begin to receive a content; no lock is held meanwhile."""
+        self._lease.require()
         with disk_errors("receiving a body"):
             return Upload(self.root, self._layout.own(SPOOL))
 
@@ -67,8 +76,9 @@ class Store(View):
         """Hold the lock of what an address belongs to, and write there.
 
         Raises:
-            BusyError: the lock was not to be had before its deadline.
+            BusyError: the lock was not to be had before its deadline, or another machine has taken the tree over.
         """
+        self._lease.require()
         change = Change(self._observer)
         try:
             with disk_errors("writing", address), self._locks.holding(address.scope):
@@ -99,6 +109,8 @@ class Store(View):
 
         Raises:
             DiskError: the root is gone or not writable.
+            BusyError: another machine has taken the tree over.
         """
+        self._lease.require()
         with disk_errors(f"data directory {self.root}"):
             return root.free_bytes(self.root)

@@ -23,6 +23,7 @@ from persistence.model.addresses import Collection
 from persistence.model.instants import next_after
 from persistence.store import copying, files, formats, locks
 from persistence.store.layout import LAYOUT, SERVICE, Place, file_name
+from persistence.store.root import missing, require
 from persistence.upkeep import opening
 from persistence.upkeep.copies import Copied, Copies
 from persistence.upkeep.findings import Kind
@@ -52,8 +53,8 @@ class Backup:
         self.count = Copied()
         self._destination = os.path.abspath(destination)
         self._tree = tree
-        if not os.path.isdir(tree.root):
-            raise StartupError(f"there is no data directory {tree.root}")
+        with disk_errors(f"data directory {tree.root}"):
+            require(tree.root)
         if os.path.exists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
         root, target = os.path.realpath(tree.root), os.path.realpath(destination)
@@ -107,7 +108,7 @@ class Backup:
         path = self._tree.layout.own(LAYOUT)
         layout = formats.read(path)
         if layout is None:
-            raise StartupError(f"there is no {path}: no data directory, or damaged: see 'persistence check'")
+            raise missing(self._tree.root)
         formats.check(path, layout)
         copies.add_bytes(LAYOUT, formats.encode(layout), os.stat(path).st_mtime_ns)
 

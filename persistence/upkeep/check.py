@@ -13,7 +13,7 @@ from typing import Self
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.index import Index
-from persistence.store import files, locks, owner, root
+from persistence.store import files, lease, locks, owner, root
 from persistence.store.layout import SERVICE
 from persistence.store.observing import Change
 from persistence.store.storage import Readable
@@ -90,17 +90,19 @@ class Check:
         """Check what lies below some names; ``None`` stands for a folder that is done.
 
         Raises:
-            StartupError: the tree has another format, or is not whole; or it belongs to another user, and is to change.
+            StartupError: the tree has another format, or is not whole; or it belongs to another user or is open on
+                another machine, and is to change.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be looked at.
         """
         with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
+            own.require_tree(self._tree)
             if self._remedies:
                 owner.require(self._tree.root)
-            own.require_tree(self._tree)
             of_root = list(own.format_of(self._tree.root))
             if self._remedies:
                 root.make_own(self._tree.root)  # a copy may have come without locks
+                stack.enter_context(lease.held(self._tree.root))
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
             for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:

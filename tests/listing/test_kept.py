@@ -12,6 +12,7 @@ from persistence.service.controls import Controls
 from persistence.service.requests import Put
 from persistence.services import services_of
 from persistence.store.store import Store
+from tests.initialised import initialised
 
 LEAVE = Form("hr", "leave")
 DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
@@ -26,7 +27,7 @@ DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path), lock_timeout=5)
+    return Store(initialised(tmp_path), lock_timeout=5)
 
 
 def publish(store: Store, name: str) -> None:

@@ -14,6 +14,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.store.attached import Attached
 from persistence.store.bodies import FileBodies
 from persistence.store.store import Store
+from tests.initialised import initialised
 
 FORM = Form("pics", "album")
 CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
@@ -27,7 +28,7 @@ class Place:
         self.base = directory / "base"
         self.base.mkdir()
         self.bodies = FileBodies(str(self.base))
-        self.store = Store(str(directory / "root"), lock_timeout=1)
+        self.store = Store(initialised(directory / "root"), lock_timeout=1)
         self.attached = Attached(self.store, self.bodies)
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:

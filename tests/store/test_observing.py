@@ -19,6 +19,7 @@ from persistence.services import services_of
 from persistence.store import files
 from persistence.store.store import Store
 from persistence.store.view import View
+from tests.initialised import initialised
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -43,7 +44,7 @@ class Listener:
 
     def __init__(self, root: Path) -> None:
         self.told: list[Told] = []
-        self.store = Store(str(root), lock_timeout=0.02, observer=self)
+        self.store = Store(initialised(root), lock_timeout=0.02, observer=self)
         self._view = View(str(root))
 
     def changing(self, form: Form, document: str) -> None:

@@ -17,6 +17,7 @@ from persistence.app import create_app
 from persistence.cli import commands
 from persistence.settings import Settings
 from persistence.store.layout import INDEX, LOCKS
+from tests.initialised import initialised
 
 DOCUMENT = "app/form/data/document"
 ATTACHMENT = f"{DOCUMENT}/scan.bin"
@@ -53,7 +54,7 @@ class Workshop:
     @cached_property
     def client(self) -> FlaskClient:
         """A client of the service, which starts with the first use."""
-        return create_app(Settings(data=str(self.root))).test_client()
+        return create_app(Settings(data=initialised(self.root))).test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
         """Store a resource; its entity tag."""
