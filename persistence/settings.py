@@ -257,9 +257,9 @@ def _require_meant(file: str, name: str, said: str, path: str) -> None:
         StartupError: it is there, and not beside the settings.
     """
     if not os.path.lexists(path) and os.path.lexists(said):
+        meant = os.path.relpath(said, os.path.dirname(os.path.abspath(file)))
         raise StartupError(
-            f"{file}: {name} = {said!r} is relative to the file and means {path}, which is not there, while"
-            f" {os.path.abspath(said)} is: write {os.path.relpath(said, os.path.dirname(os.path.abspath(file)))!r}"
+            f"{file}: {name} = {said!r} starts in the directory of the file, where it is not: write {meant!r}"
         )
 
 

@@ -102,10 +102,10 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     descriptors.allow_most()
     effective = configuration.load(file, flags)
-    starting.require_free(effective.settings.bind)
     if is_init:
         init_trees(effective.settings, effective.properties)
     served = Served.of(effective)
+    starting.require_free(served.settings.bind)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     Server(served, partial(_read, file, flags)).run()

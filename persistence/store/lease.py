@@ -1,9 +1,9 @@
 """The lease of a tree: which machine has it open, so that a second machine does not write into it as well.
 
 Locks exclude processes of one machine; over NFS or on a cluster file system those of another machine may not see them.
-So whoever opens a tree to write says so in a file in the tree, and renews that every ``INTERVAL`` seconds. All processes
-of a machine share one lease. Clocks of two machines are never compared: a lease that another machine has left behind is
-told by its not being renewed for ``WATCH`` seconds.
+So a process that opens a tree to write says so in a file in the tree, and renews that every ``INTERVAL`` seconds. All
+processes of a machine share one lease. Clocks of two machines are never compared: a lease that is not renewed for
+``WATCH`` seconds was left behind.
 
 The file is of one length and is written in place: that needs no room on a disk that is full. It is not synced: after a
 power cut it is the lease of a machine that has been restarted, whatever it says.

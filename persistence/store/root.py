@@ -97,11 +97,10 @@ def missing(root: str) -> StartupError:
     """
     if is_left_of_a_tree(root):
         return StartupError(
-            f"{root} has lost its {LAYOUT}, and there are files of a tree in it: 'persistence check --repair --data"
-            f" {root}' writes {LAYOUT} again"
+            f"{root} has lost its {LAYOUT}, and there are forms in it: 'persistence check --repair' writes it again"
         )
     return StartupError(
-        f"{root} is not a data directory (no {LAYOUT}): 'persistence init {root}' makes one; is the disk mounted?"
+        f"{root} is not a data directory (no {LAYOUT}): 'persistence init DIR' makes one; is the disk mounted?"
     )
 
 

@@ -88,7 +88,7 @@ def test_an_interrupted_upgrade_without_steps_left_is_finished(old: Path) -> Non
         ('{"format":3}', "a newer version of this service wrote it"),
         ('{"format":2,"restoring":"a backup"}', "restoring a backup has not finished"),
         ("{", "cannot be read"),
-        (None, "this is no data directory"),
+        (None, "has lost its layout.json|is not a data directory"),
     ],
 )
 def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | None, said: str) -> None:
