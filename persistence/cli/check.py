@@ -19,6 +19,7 @@ from persistence.index.noting import Noting
 from persistence.opening import open_index
 from persistence.places import bodies_by_form
 from persistence.store.bodies import BodiesView
+from persistence.store.root import missing
 from persistence.upkeep.check import Check, Inspectors, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
@@ -49,6 +50,8 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     settings, root = choice.settings, choice.root
     noting = Noting(root)
     tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
+    if not os.path.isdir(tree.root):
+        raise missing(tree.root)
     try:
         parts = [tree.parts(path) for path in paths] or [()]
     except BadRequestError as error:

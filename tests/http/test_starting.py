@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -56,8 +57,8 @@ def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, co
 def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
     (tmp_path / "big").mkdir()
     (tmp_path / "own.toml").write_text(
-        'trusted = ["127.0.0.1"]\nkeys = "keys.json"\n'
-        '"svc.persistence.provider.*.*.*.attachments" = "big"\n"svc.persistence.big.base-path" = "big"\n'
+        'dialect = "orbeon"\ntrusted = ["127.0.0.1"]\nkeys = "keys.json"\n'
+        '"oxf.fr.persistence.provider.*.*.*.attachments" = "big"\n"oxf.fr.persistence.big.base-path" = "big"\n'
         '[datasource.second]\ndata = "disk2"\n'
     )
     assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
@@ -82,10 +83,8 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, command: str) -> None:
             pass
         assert service.get(PATH).status == 404
     said = [line for line in str(refused.value).splitlines()[1:] if "[INFO]" not in line]
-    assert said == [
-        f"persistence: cannot serve on {bind}: another program serves there; another address: --bind HOST:PORT,"
-        " PERSISTENCE_BIND or the setting bind"
-    ]
+    ways = "--bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
+    assert said == [f"persistence: cannot serve on {bind}: another program serves there; another address: {ways}"]
     assert time.monotonic() - began < 20
 
 
@@ -151,7 +150,7 @@ class Asking:
         self._ends = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -303,6 +302,7 @@ def test_a_service_whose_tree_another_machine_has_taken_over_stops_writing(tmp_p
             assert service.get(PATH).status == 200
         assert service.put(PATH).status == 503, "until it is started again"
         assert before != lease.read_bytes()
+        lease.write_bytes(b" " * 511 + b"\n")  # the other machine has it no longer
     with running(tmp_path) as service:
         assert service.put(PATH).status == 204
 

@@ -113,9 +113,7 @@ def test_a_store_opens_trees_only_and_makes_nothing(tmp_path: Path) -> None:
     """The issue: an unmounted disk, or a wrong directory, is not an empty tree."""
     (tmp_path / "mounted").mkdir()
     for path in (tmp_path / "mounted", tmp_path / "deep/root"):
-        with pytest.raises(
-            StartupError, match=r"is not a data directory \(no layout.json\): 'persistence init .*mounted"
-        ):
+        with pytest.raises(StartupError, match=r"is not a data directory .*'persistence init DIR'"):
             Store(str(path), lock_timeout=1)
         with pytest.raises(StartupError, match="is not a data directory"):
             View(str(path))
@@ -137,7 +135,7 @@ def test_a_directory_with_nothing_of_anybodys_in_it_becomes_a_tree(tmp_path: Pat
 
 def test_a_directory_that_holds_something_does_not_become_a_tree(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("x")
-    with pytest.raises(StartupError, match="is not empty .*'notes'"):
+    with pytest.raises(StartupError, match=r"is not empty .*'notes'"):
         root.init(str(tmp_path))
     assert list(tmp_path.iterdir()) == [tmp_path / "notes"]
 
@@ -156,7 +154,7 @@ def test_a_tree_that_has_lost_its_layout_file_is_repaired_and_not_made_new(tmp_p
     (tmp_path / path).parent.mkdir(parents=True)
     (tmp_path / path).write_text("{}")
     for refused in (lambda: root.init(str(tmp_path)), lambda: Store(str(tmp_path), lock_timeout=1)):
-        with pytest.raises(StartupError, match="has lost its layout.json.*'persistence check --repair"):
+        with pytest.raises(StartupError, match=r"has lost its layout\.json.*'persistence check --repair'"):
             refused()
     assert not (tmp_path / ".locks").exists()
 
