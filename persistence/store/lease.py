@@ -32,8 +32,6 @@ INTERVAL = 15.0
 """Seconds between two renewals by one process."""
 WATCH = 45.0
 """Seconds without a renewal after which the lease of another machine counts as left behind."""
-FRESH = 1.0
-"""Seconds for which a writer believes what was last read; so long two machines could both write after a takeover."""
 
 _PAUSE = 0.25
 _SETTLING = 2.0
@@ -103,7 +101,6 @@ class Lease:
         self._interval, self._watch = interval, watch
         self._seen = -1
         self._left: Content | None = None
-        self._looked = 0.0
         self._guard = threading.RLock()  # a store may be collected, and closed, by the thread that renews
         self._ends = threading.Event()
         self._process = os.getpid()
@@ -121,12 +118,13 @@ class Lease:
     def require(self) -> None:
         """Make sure, before something is written, that no other machine has taken the lease over.
 
+        Reads the file each time, which costs some microseconds: a machine that slept must not write before it has looked.
+
         Raises:
             BusyError: one has; this process must be started again.
         """
-        if not self.lost and _now() - self._looked > FRESH:
-            with self._guard:
-                self._look()
+        with self._guard:
+            self._look()
         if self.lost:
             raise BusyError(self.lost, retry_after=60)
 
@@ -169,8 +167,8 @@ class Lease:
             f"persistence: {self._root} was last opened by {content.said}: waiting {self._watch:g} seconds to see"
             " whether it still is\n"
         )
-        end = _now() + self._watch
-        while _now() < end:
+        end = time.monotonic() + self._watch
+        while time.monotonic() < end:
             time.sleep(min(_PAUSE, self._watch / 8))
             now = self._read()
             if now is None or self._is_ours(now):
@@ -189,7 +187,6 @@ class Lease:
         if self.lost:
             return
         content = self._read()
-        self._looked = _now()
         if content is not None and not self._is_ours(content):
             self.lost = f"{self._root} was taken over by {content.said}: nothing is written here until a restart"
             sys.stderr.write(f"persistence: {self.lost}\n")
@@ -222,7 +219,6 @@ class Lease:
         with suppress(OSError):
             files.overwrite(self._path, _padded(Content(own.host, own.machine, own.boot, since, now, count)))
             self._seen = count
-        self._looked = _now()
 
     def _let_go(self) -> None:
         if self._held is not None:
@@ -257,12 +253,12 @@ def _refusal(root: str, content: Content) -> str:
 def _shared(path: str) -> int:
     """Take part in a lock that the last one to end tries to have alone; raises ``OSError``."""
     files.ensure_file(path)
-    deadline = _now() + _PATIENCE
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             return locks.share(path)
         except BusyError:  # for the moment that it takes to write one block
-            if _now() > deadline:
+            if time.monotonic() > deadline:
                 raise OSError(f"{path} is locked") from None
             time.sleep(0.001)
 
@@ -291,8 +287,3 @@ def _line(path: Path) -> str:
         return path.read_text().strip()[:_LONGEST_NAME]
     except (OSError, ValueError):
         return ""
-
-
-def _now() -> float:
-    """A clock that goes on while the machine sleeps: who wakes up must look at the lease before writing."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

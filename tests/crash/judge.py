@@ -31,6 +31,7 @@ from persistence.store.store import Store
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
+from tests.initialised import initialised
 
 FORM = Form("app", "form")
 DATA = DocumentAddress(FORM, Collection.DATA, "document", DATA_XML)
@@ -68,7 +69,7 @@ class Judge:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        store = Store(str(root), lock_timeout=1)
+        store = Store(initialised(root), lock_timeout=1)
         services = services_of(store, SVC, Properties.load({}, SVC.property_prefix))
         self._documents, self._definitions = services.documents, services.definitions
         self._layout = Layout(str(root))

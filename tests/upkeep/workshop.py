@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from persistence.app import create_app
 from persistence.cli import commands
 from persistence.settings import Settings
-from persistence.store.layout import INDEX, LOCKS
+from persistence.store.layout import INDEX, LEASE, LOCKS
 from tests.initialised import initialised
 
 DOCUMENT = "app/form/data/document"
@@ -111,11 +111,11 @@ class Workshop:
         }
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
-        """Every file with mode, time and bytes, but for the index, which the service keeps up to date meanwhile."""
+        """Every file with mode, time and bytes, but for the index and the lease, which the service keeps up to date."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
-            if path.is_file() and INDEX not in path.parts
+            if path.is_file() and INDEX not in path.parts and path != self.root / LEASE
         }
 
 
