@@ -118,7 +118,7 @@ class Lease:
     def require(self) -> None:
         """Make sure, before something is written, that no other machine has taken the lease over.
 
-        Reads the file each time, which costs some microseconds: a machine that slept must not write before it has looked.
+        Reads the file each time, which costs some microseconds: a machine that slept looks before it writes again.
 
         Raises:
             BusyError: one has; this process must be started again.
