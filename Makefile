@@ -19,7 +19,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@touch $@
 
 run: install ## install and serve on 127.0.0.1:8080, data under var/
-	$(BIN)/persistence serve
+	$(BIN)/persistence serve --init
 
 # More processes than processors: half of the time a test waits for a disk, or for a service to start.
 test: install ## install and run the tests (5 min)

@@ -23,7 +23,10 @@ from pathlib import Path
 
 from client import Connection, rate
 
+from persistence.store.root import init
+
 HERE = Path(__file__).parent
+_SERVICES = ("persistence.app:create_app()", "unindexed:app")
 # Real form data has about one element per eighty bytes.
 _FIELD = b"<applicant-name>" + b"Lea Example of Paris, department of rivers" + b"</applicant-name>\n"
 BODY = b"<form>" + _FIELD * 65 + b"</form>"
@@ -42,6 +45,8 @@ def server(application: str, directory: str, workers: int, threads: int) -> Iter
         *("--chdir", str(HERE), application),
     ]
     environment = {**os.environ, "PERSISTENCE_DATA": directory, "BENCH_DATA": directory}
+    if application in _SERVICES:
+        init(directory)
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         wait(port)

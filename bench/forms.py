@@ -19,6 +19,7 @@ from persistence.model.instants import next_after
 from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.store import digests, sidecars
+from persistence.store.root import init
 from persistence.store.store import Store
 
 SIZES = (500, 2_000, 10_000)
@@ -75,7 +76,8 @@ def _timed(port: int, path: str) -> tuple[float, bytes]:
 
 def _plant(root: Path, count: int) -> None:
     """Lay down definitions as the service leaves them, without its fsyncs."""
-    Store(str(root), lock_timeout=1)
+    init(str(root))
+    Store(str(root), lock_timeout=1).close()
     for number in range(count):
         form, version = divmod(number, _VERSIONS)
         folder = root / f"app-{form // _FORMS:03}/form-{form % _FORMS:02}/form/{version + 1}"

@@ -19,6 +19,7 @@ from typing import Any
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.store import digests, sidecars
+from persistence.store.root import init
 from persistence.store.store import Store
 
 APP, FORM = "acme", "order"
@@ -102,7 +103,8 @@ class Orders:
 
 def plant(root: Path, orders: Orders) -> None:
     """Lay down the form and its documents as the service leaves them, without its fsyncs."""
-    Store(str(root), lock_timeout=1)
+    init(str(root))
+    Store(str(root), lock_timeout=1).close()
     at = Instant("2019-12-31T00:00:00.000Z")
     _lay(root / APP / FORM / "form" / "1", "form.xhtml", definition(), Sidecar(**_common(definition(), at)))
     for order in orders:

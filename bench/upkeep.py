@@ -17,6 +17,7 @@ from pathlib import Path
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.store import digests, sidecars
+from persistence.store.root import init
 from persistence.store.store import Store
 
 _DOCUMENTS = 100_000
@@ -52,7 +53,8 @@ def main() -> None:
 
 def _plant(root: Path, count: int) -> None:
     """Lay down documents as the service leaves them, without its fsyncs."""
-    Store(str(root), lock_timeout=1)
+    init(str(root))
+    Store(str(root), lock_timeout=1).close()
     digest = digests.text(hashlib.sha256(_BODY).hexdigest())
     for number in range(count):
         folder = root / f"hr/leave/data/{number:08}"

@@ -2,14 +2,17 @@
 
 import sys
 
-from persistence.errors import StartupError
+from persistence import starting
+from persistence.app import policy_of
+from persistence.errors import PersistenceError
 from persistence.settings import load
 
 # The service's own settings, from its file and the environment; `persistence serve` adds its flags.
 try:
-    _settings = load().settings
-except StartupError as error:
+    _effective = load()
+except PersistenceError as error:
     sys.exit(f"persistence: {error}")
+_settings = _effective.settings
 bind = _settings.bind
 workers = _settings.workers
 threads = _settings.threads
@@ -36,3 +39,16 @@ worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
 accesslog = None
 # Its default path is one per user: two services would share it.
 control_socket_disable = True
+
+
+def on_starting(server):
+    """Say what is served, to whom and where, and stop if the address is taken; `persistence serve` does so itself."""
+    try:
+        for bind in server.cfg.bind:
+            starting.require_free(bind)
+        served = starting.Served(_settings, _effective.properties, policy_of(_settings))
+        for line in starting.lines(served, server.cfg.bind[0]):
+            sys.stderr.write(starting.said(line))
+    except PersistenceError as error:
+        sys.stderr.write(starting.said(str(error)))
+        sys.exit(4)

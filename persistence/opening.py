@@ -19,6 +19,7 @@ from persistence.service.encrypting import Encrypting
 from persistence.service.reencrypting import Reencryption
 from persistence.services import index_of, pending_in
 from persistence.settings import Settings
+from persistence.store import root
 from persistence.store.bodies import FileBodies
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.observing import NOBODY, Observer
@@ -26,9 +27,9 @@ from persistence.store.routed import RoutedStorage
 from persistence.store.store import Store
 
 
-def open_store(settings: Settings, root: str, observer: Observer = NOBODY) -> Store:
-    """The store of the tree of a root; ``observer`` hears which documents are changed through it."""
-    return Store(root, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
+def open_store(settings: Settings, path: str, observer: Observer = NOBODY) -> Store:
+    """The store of the tree at a path; ``observer`` hears which documents are changed through it."""
+    return Store(path, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
 
 
 def integrity_of(settings: Settings) -> Integrity:
@@ -43,6 +44,18 @@ def open_index(settings: Settings, properties: Properties, root: str) -> Index:
     return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)
 
 
+def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bool]]:
+    """Make every tree of the settings that is missing; returns each root, and whether it was made.
+
+    Raises:
+        StartupError: one cannot be made there, or a provider has no place.
+        BusyError: one is being restored.
+        DiskError: the disk refused.
+    """
+    check(properties, settings.roots)
+    return [(each, root.init(each)) for each in settings.roots]
+
+
 def probe(settings: Settings, properties: Properties) -> str | None:
     """Try out every tree; returns what keeps the service from writing into one of them for now.
 
@@ -55,8 +68,8 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     for base in bases_of(properties):
         FileBodies(base)
     found = []
-    for root in settings.roots:
-        with open_store(settings, root) as store:
+    for each in settings.roots:
+        with open_store(settings, each) as store:
             found.append(store.probe())
     return next((cause for cause in found if cause is not None), None)
 

@@ -1,6 +1,7 @@
 """Settings: one frozen object from defaults < TOML file < environment < flags. Unknown names are errors.
 
-The file holds the properties too: its tables, and its names with a dot.
+The file holds the properties too: its tables, and its names with a dot. A path in it is relative to the directory that
+the file is in, a path of the environment or of a flag to the current directory. ``load`` makes all of them absolute.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _FILE_VARIABLE = "PERSISTENCE_CONFIG"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _BIND = rf"^(unix:/.+|(\[[0-9a-fA-F:.]+\]|[^:\s/]+):{_PORT})$"
+_PATHS = frozenset({"data", "gunicorn", "keys", "encryption_keys"})
+_SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
 SECRET = frozenset({"encryption_key"})
@@ -46,7 +49,10 @@ class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that can be set; ``docs`` of each are in ``MEANINGS``. Relative paths start where the service does."""
+    """Everything that can be set; ``MEANINGS`` says what each is.
+
+    The paths of defaults are those that ``DEFAULT_FILE`` in the current directory would lead to.
+    """
 
     data: str = "var/data"
     bind: Annotated[str, msgspec.Meta(pattern=_BIND)] = "127.0.0.1:8080"
@@ -138,13 +144,19 @@ def load(
         ("environment", _from_environment(variables)),
         ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
     )
-    settings, origins, unknown = _merged(layers)
+    settings, origins, unknown = _merged(named, layers)
     prefix = DIALECTS[settings.dialect].property_prefix
     _check_dialect(properties, settings.dialect, named)
     for name, origin in unknown.items():
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
     there = os.path.abspath(named) if os.path.exists(named) else ""
     return Effective(settings, origins, Properties.load(properties, prefix, named), there)
+
+
+def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether this process was handed the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
+    variables = os.environ if environment is None else environment
+    return "GUNICORN_FD" in variables or "LISTEN_FDS" in variables
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
@@ -166,12 +178,15 @@ def _is_property(name: str, value: object) -> bool:
     return "." in name or (isinstance(value, dict) and name not in _FILE_ONLY)
 
 
-def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Settings, dict[str, str], dict[str, str]]:
-    """The settings, the origin of each, and the unknown names with theirs."""
-    values: dict[str, object] = {}
+def _merged(
+    file: str, layers: Iterable[tuple[str, Mapping[str, object]]]
+) -> tuple[Settings, dict[str, str], dict[str, str]]:
+    """The settings, the origin of each, and the unknown names with theirs; ``file`` is that of the settings."""
+    values = _default_paths(file)
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     unknown: dict[str, str] = {}
     for origin, layer in layers:
+        relative_to = os.path.dirname(origin) if origin == file else ""
         for name, value in layer.items():
             if name not in origins:
                 unknown.setdefault(name, origin)
@@ -180,7 +195,10 @@ def _merged(layers: Iterable[tuple[str, Mapping[str, object]]]) -> tuple[Setting
                 raise StartupError(f"{origin}: {name} can only be set in the settings file")
             if name in _ENVIRONMENT_ONLY and origin != "environment":
                 raise StartupError(f"{origin}: {name} can only be set in the environment")
-            values[name] = _converted(name, value, origin)
+            converted = _converted(name, value, origin)
+            values[name] = _absolute(name, converted, relative_to)
+            if origin == file and name in _SILENTLY_EMPTY:
+                _require_meant(file, name, str(converted), str(values[name]))
             origins[name] = origin
     return Settings(**values), origins, unknown  # type: ignore[arg-type]  # each was converted to its field's type
 
@@ -223,6 +241,37 @@ def _converted(name: str, value: object, origin: str) -> object:
             raise StartupError(f"{origin}: bind = {value!r} is not HOST:PORT, or unix: and an absolute path") from error
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
     return converted
+
+
+def _default_paths(file: str) -> dict[str, object]:
+    """The defaults of paths, beside a file as they are beside ``DEFAULT_FILE``: its directory decides, not ours."""
+    shipped = Settings()
+    beside = {name: os.path.relpath(getattr(shipped, name), os.path.dirname(DEFAULT_FILE)) for name in _PATHS}
+    return {name: _absolute(name, path, os.path.dirname(file)) for name, path in beside.items()}
+
+
+def _absolute(name: str, value: object, directory: str) -> object:
+    """The value of a setting, with its path made absolute if it is one; an empty path says nothing, and stays."""
+    if name in _PATHS and value:
+        return os.path.abspath(os.path.join(directory, str(value)))
+    if name == "datasource" and isinstance(value, dict):
+        return {key: Datasource(os.path.abspath(os.path.join(directory, each.data))) for key, each in value.items()}
+    return value
+
+
+def _require_meant(file: str, name: str, said: str, path: str) -> None:
+    """Make sure that a file of keys is not looked for beside the settings while it lies where the service starts.
+
+    Earlier versions took paths from there, and a service that finds no keys lets more callers in than one that does.
+
+    Raises:
+        StartupError: it is there, and not beside the settings.
+    """
+    if not os.path.lexists(path) and os.path.lexists(said):
+        meant = os.path.relpath(said, os.path.dirname(os.path.abspath(file)))
+        raise StartupError(
+            f"{file}: {name} = {said!r} starts in the directory of the file, where it is not: write {meant!r}"
+        )
 
 
 def _unknown(name: str, prefix: str) -> str:

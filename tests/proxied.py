@@ -14,7 +14,9 @@ def settings(port: int, dialect: str, own: Path | None) -> str:
     provider = f"{PREFIXES[dialect]}persistence.files"
     lines = {"uri": f"http://127.0.0.1:{port}", "dialect": BEHIND}
     added = "".join(f'"{provider}.{name}" = "{value}"\n' for name, value in lines.items())
-    return added + (own.read_text() if own is not None and own.exists() else "")
+    text = own.read_text() if own is not None and own.exists() else ""
+    keys = "" if "encryption_keys" in text else 'encryption_keys = "var/encryption-keys.json"\n'
+    return added + keys + text
 
 
 _OF_A_TREE = "it is about files, workers or the index of a tree, which the service in front has not"

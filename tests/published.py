@@ -15,6 +15,7 @@ from persistence.model.users import ANONYMOUS, User
 from persistence.service.requests import Put
 from persistence.service.rules import Received, next_revision
 from persistence.store.store import Store
+from tests.initialised import initialised
 from tests.opened import close, opened
 
 _DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms">
@@ -43,7 +44,7 @@ class Planter(Closable):
     """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
 
     def __init__(self, data: Path) -> None:
-        self._store = opened(Store(str(data), lock_timeout=1))
+        self._store = opened(Store(initialised(data), lock_timeout=1))
 
     def close(self) -> None:
         """Let go of the tree, which happens at the end of a test in any case."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import proxied
+from tests.initialised import initialised
 
 PUBLIC = "/fr/service/persistence"
 PROVIDER = ""
@@ -191,9 +192,10 @@ def alone(
     environment.update(env or {})
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
-        own = ("--bind", bind, "--data", str(data), "--dialect", dialect)
+        own = ("--init", "--bind", bind, "--data", str(data), "--dialect", dialect)
         arguments = [sys.executable, "-m", module, "serve", *own, *size, *options]
     else:
+        initialised(data)
         environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
         arguments = [sys.executable, "-m", "gunicorn", *own, *size, *options, "persistence.app:create_app()"]

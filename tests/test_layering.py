@@ -72,7 +72,9 @@ ALLOWED = {
         "errors",
     },
     "app": {"http", "backend", "opening", "properties", "model", "dialect", "settings", "closable", "errors"},
+    "starting": {"app", "http", "opening", "places", "properties", "settings", "errors"},
     "cli": {
+        "starting",
         "app",
         "opening",
         "service",
@@ -118,6 +120,7 @@ ONE_PLACE = {
     ("os", "chown"): {"store/files.py"},
     ("os", "write"): {"store/files.py"},
     ("os", "ftruncate"): {"store/files.py"},
+    ("os", "pwrite"): {"store/files.py"},
     ("shutil", "rmtree"): {"store/files.py"},
     ("fcntl", "flock"): {"store/locks.py"},
     ("os", "environ"): {"settings.py"},

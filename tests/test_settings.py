@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from persistence.errors import StartupError
@@ -116,7 +117,8 @@ def test_addresses_to_serve_on(bind: str) -> None:
 @pytest.mark.parametrize("value", ["10.0.0.0/8,unix,::1", " 10.0.0.0/8 , unix, ::1,"])
 def test_a_list_in_the_environment_has_commas(file: Path, value: str) -> None:
     file.write_text('trusted = ["10.0.0.0/8", "unix", "::1"]')
-    assert load(environment={"PERSISTENCE_TRUSTED": value}).settings == load(str(file), environment={}).settings
+    assert load(environment={"PERSISTENCE_TRUSTED": value}).settings.trusted == ("10.0.0.0/8", "unix", "::1")
+    assert load(str(file), environment={}).settings.trusted == ("10.0.0.0/8", "unix", "::1")
     assert load(environment={"PERSISTENCE_TRUSTED": ""}).settings.trusted == ()
 
 
@@ -141,9 +143,81 @@ def test_administrators_cannot_come_from_the_environment() -> None:
         load(environment={"PERSISTENCE_ADMIN": "[]"})
 
 
+def placed(project: Path) -> Settings:
+    """The defaults, of a project whose settings file lies in ``config``, there or not."""
+    paths = {
+        "data": "var/data",
+        "gunicorn": "config/gunicorn.conf.py",
+        "keys": "var/keys.json",
+        "encryption_keys": "var/encryption-keys.json",
+    }
+    return Settings(**{name: str(project / path) for name, path in paths.items()})
+
+
+def test_paths_of_the_file_start_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The issue: a service that is started in another folder has the same tree."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "etc/own.toml").write_text(
+        'data = "../tree"\nkeys = "keys.json"\nencryption_keys = "/run/ring.json"\ngunicorn = "g.py"\n'
+        '"svc.persistence.big.base-path" = "../big"\n"svc.persistence.old.directory" = "old"\n'
+        '"svc.persistence.none.base-path" = " "\n[datasource.second]\ndata = "second"\n'
+    )
+    for start, file in ((tmp_path, "etc/own.toml"), (tmp_path / "elsewhere", "../etc/own.toml")):
+        monkeypatch.chdir(start)
+        effective = load(file, environment={})
+        settings, properties = effective.settings, effective.properties
+        assert (settings.data, settings.keys) == (f"{tmp_path}/tree", f"{tmp_path}/etc/keys.json")
+        assert (settings.encryption_keys, settings.gunicorn) == ("/run/ring.json", f"{tmp_path}/etc/g.py")
+        assert dict(settings.roots.named) == {"second": f"{tmp_path}/etc/second"}
+        assert properties.provider("big").base_path == f"{tmp_path}/big"
+        assert properties.provider("old").base_path == f"{tmp_path}/etc/old"
+        assert properties.provider("none").base_path == ""
+
+
+def test_paths_of_environment_and_flags_start_in_the_current_directory(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text('data = "of-the-file"\n')
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    settings = load(str(file), {"data": "by/flag"}, {"PERSISTENCE_KEYS": "../by-environment.json"}).settings
+    assert (settings.data, settings.keys) == (f"{here}/by/flag", f"{tmp_path}/by-environment.json")
+
+
+def test_defaults_of_paths_follow_the_file_and_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that says the default may be left out; and no start elsewhere loses the keys."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/persistence.toml").write_text("threads = 3\n")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    found = load("../config/persistence.toml", environment={}).settings
+    assert msgspec.structs.replace(found, threads=8) == placed(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["keys", "encryption_keys"])
+def test_keys_that_lie_where_earlier_versions_looked_are_not_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Without keys a service lets more callers in: it must not lose them in silence."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/persistence.toml").write_text(f'{name} = "var/it.json"\n')
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var/it.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StartupError, match=rf"{name} = 'var/it.json' .* write '../var/it.json'"):
+        load(environment={})
+    (tmp_path / "config/var").mkdir()
+    (tmp_path / "config/var/it.json").write_text("{}")
+    assert getattr(load(environment={}).settings, name) == f"{tmp_path}/config/var/it.json"
+
+
 def test_a_missing_file_is_an_error_only_if_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load(environment={}).settings == Settings()
+    assert load(environment={}).settings == placed(tmp_path)
     with pytest.raises(StartupError, match="does not exist"):
         load("nowhere.toml", environment={})
 
@@ -153,7 +227,7 @@ def test_every_setting_has_a_meaning_and_the_example_names_them_all() -> None:
     example = load(str(PROJECT / "config/persistence.toml"), environment={})
     defaults = [name for name, origin in example.origins.items() if origin == "default"]
     assert defaults == ["admin", "encryption_key", "datasource"]
-    assert example.settings == Settings()
+    assert example.settings == placed(PROJECT)
 
 
 def test_the_administrator_of_the_example_is_valid(file: Path) -> None:

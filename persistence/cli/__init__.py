@@ -11,6 +11,7 @@ import click
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
+    "init": "init",
     "serve": "serve",
     "config": "config",
     "key": "key",

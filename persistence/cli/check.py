@@ -21,12 +21,13 @@ from persistence.cli.progress import progress
 from persistence.cli.status import EDITED, FAILED, REMAINS, REPAIRED, worst
 from persistence.cli.trees import each, failed
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError, StartupError, disk_errors, one_line
+from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.noting import Noting
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.opening import integrity_of, open_index
 from persistence.places import bodies_by_form
 from persistence.store.bodies import BodiesView
+from persistence.store.root import missing
 from persistence.upkeep.attachments import AttachmentsCheck
 from persistence.upkeep.check import Check, Inspectors, Measures, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
@@ -134,7 +135,7 @@ class _Run:
         noting = opened(Noting(root))
         tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
         if not os.path.isdir(tree.root):
-            raise StartupError(f"there is no data directory {tree.root}")
+            raise missing(tree.root)
         parts = self._parts(tree, is_only=not prefix)
         index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
         bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesView(base, integrity))

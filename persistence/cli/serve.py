@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -12,42 +13,61 @@ from flask import Flask
 from gunicorn.app.base import Application
 
 from persistence import settings as configuration
-from persistence.app import create_app, policy_of, warn_of, warn_of_properties
+from persistence import starting
+from persistence.app import create_app
 from persistence.cli import descriptors
 from persistence.cli.options import settings_options
-from persistence.opening import open_encryption_keys, probe
-from persistence.settings import Settings
+from persistence.errors import PersistenceError
+from persistence.opening import init_trees
+from persistence.starting import Served
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
-    """gunicorn, told by settings instead of its own command line."""
+    """gunicorn, told by settings instead of its own command line. ``read`` reads them again, on SIGHUP."""
 
-    def __init__(self, settings: Settings, application: Callable[[], Flask]) -> None:
-        self._settings = settings
-        self._application = application
+    def __init__(self, served: Served, read: Callable[[], Served]) -> None:
+        self._served = served
+        self._read = read
         super().__init__()
 
     def load_config(self) -> None:
         """Take gunicorn's own file for the fine tuning, and the service's settings for the rest."""
+        settings = self._served.settings
         # What nginx relies on, also where gunicorn's own file is not there; the file says why.
         self.cfg.set("keepalive", 75)
         self.cfg.set("limit_request_line", 8190)
         self.cfg.set("limit_request_field_size", 16380)
         self.cfg.set("forwarder_headers", "")
-        if os.path.exists(self._settings.gunicorn):
-            self.load_config_from_file(self._settings.gunicorn)
+        if os.path.exists(settings.gunicorn):
+            self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
         self.cfg.set("worker_class", "gthread")
-        self.cfg.set("bind", self._settings.bind)
-        self.cfg.set("workers", self._settings.workers)
-        self.cfg.set("threads", self._settings.threads)
+        self.cfg.set("bind", settings.bind)
+        self.cfg.set("workers", settings.workers)
+        self.cfg.set("threads", settings.threads)
         self.cfg.set("post_worker_init", _leave_interrupts_to_the_master)
+        self.cfg.set("on_starting", _say_nothing_more)
         # Its default path is one per user: two services would share it.
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
+    def reload(self) -> None:
+        """Read the settings again; where they cannot be served, those before stay in force, and the log says why."""
+        before, config = self._served, self.cfg  # type: ignore[has-type]  # gunicorn ships no annotations
+        try:
+            self._served = self._read()
+            if self._served.settings.bind != before.settings.bind:
+                starting.require_free(self._served.settings.bind)
+            super().reload()
+        except (PersistenceError, SystemExit) as error:  # gunicorn exits where its own file cannot be read
+            self._served, self.cfg = before, config
+            cause = error if isinstance(error, PersistenceError) else f"{before.settings.gunicorn} is not acceptable"
+            sys.stderr.write(starting.said(f"the settings were read again and not taken, the old ones count: {cause}"))
+        else:
+            _announce(self._served, "the settings were read again")
+
     def load(self) -> Flask:
         """The application, once in each worker."""
-        return self._application()
+        return create_app(self._served.settings, self._served.properties, self._served.policy)
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
@@ -55,15 +75,37 @@ def _leave_interrupts_to_the_master(_worker: object) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _say_nothing_more(_arbiter: object) -> None:
+    """The file for gunicorn's own command says here what has been said already."""
+
+
+def _announce(served: Served, *first: str) -> None:
+    for line in (*first, *starting.lines(served)):
+        sys.stderr.write(starting.said(line))
+    sys.stderr.flush()
+
+
+def _read(file: str | None, flags: dict[str, object]) -> Served:
+    return Served.of(configuration.load(file, flags))
+
+
 @click.command()
+@click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
-def serve(file: str | None, **flags: object) -> None:
-    """Serve forms over HTTP until stopped."""
+def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
+    """Serve forms over HTTP until stopped.
+
+    \b
+    Signals: TERM   stop when the requests that run are answered
+             HUP    read the settings again, and replace the workers
+             USR2   start a new service on the same address, for new software; then TERM to this one
+    """  # noqa: D301 - click's mark for lines that stay apart
     descriptors.allow_most()
     effective = configuration.load(file, flags)
-    settings = effective.settings
-    policy = policy_of(settings)  # now, for a worker that starts anew must not decide otherwise
-    open_encryption_keys(settings, effective.properties)  # what they are refused for is said once
-    warn_of_properties(effective.properties)
-    warn_of(probe(settings, effective.properties))  # once, not by every worker
-    Server(settings, partial(create_app, settings, effective.properties, policy)).run()
+    if is_init:
+        init_trees(effective.settings, effective.properties)
+    served = Served.of(effective)
+    starting.require_free(served.settings.bind)
+    _announce(served)
+    sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
+    Server(served, partial(_read, file, flags)).run()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from flask import Blueprint, Response
 
-from persistence.errors import DiskError
+from persistence.errors import BusyError, DiskError
 from persistence.http.responses import text
 
 PATHS = ("/healthz", "/readyz")
@@ -23,7 +23,7 @@ class Stored(Protocol):
         """Its path."""
 
     def free_bytes(self) -> int:
-        """Space that the service may still use there; raises ``DiskError`` where it cannot write."""
+        """Space that the service may still use there; raises ``DiskError`` or ``BusyError`` where it cannot write."""
 
 
 def blueprint(places: Iterable[Stored], *, min_free: int) -> Blueprint:
@@ -39,7 +39,7 @@ def blueprint(places: Iterable[Stored], *, min_free: int) -> Blueprint:
         for place in places:
             try:
                 free = place.free_bytes()
-            except DiskError as error:
+            except (BusyError, DiskError) as error:
                 return text(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             if free < min_free:
                 cause = f"{free} bytes are free in {place.root}; the floor is {min_free}"

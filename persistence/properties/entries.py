@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -75,9 +76,16 @@ def _entry(name: str, value: object, prefix: str, file: str | None) -> Entry:
     if found is None:
         raise StartupError(f"{file}: {unknown(name, prefix)}")
     try:
-        return Entry(tuple(name.split(".")), _checked(found, value), found, file)
+        return Entry(tuple(name.split(".")), _placed(_checked(found, value), found.kind, file), found, file)
     except BadRequestError as error:
         raise StartupError(f"{file}: {name}: {error}") from error
+
+
+def _placed(value: Value, kind: Kind, file: str | None) -> Value:
+    """The value; the path of a directory is relative to that of the file. An expression in it is not evaluated."""
+    if kind is not Kind.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
+        return value
+    return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
 
 
 def _checked(property_: Known, value: object) -> Value:

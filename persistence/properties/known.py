@@ -34,6 +34,7 @@ class Kind(Enum):
     BOOLEAN = "true or false"
     INTEGER = f"an integer from 1 to {LARGEST}"
     TEXT = "a string"
+    DIRECTORY = "the path of a directory"
     PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
     FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
     PERMISSIONS = "a string of JSON"
@@ -140,8 +141,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     _acts("persistence.<provider>.active", Kind.BOOLEAN, "the provider is asked where all of them are", default=True),
     _acts("persistence.<provider>.datasource", Kind.TEXT, "name of the root of a tree; of a database, elsewhere"),
-    _acts("persistence.<provider>.base-path", Kind.TEXT, "directory of a provider of attachments"),
-    _acts("persistence.<provider>.directory", Kind.TEXT, "the older name of base-path"),
+    _acts("persistence.<provider>.base-path", Kind.DIRECTORY, "directory of a provider of attachments"),
+    _acts("persistence.<provider>.directory", Kind.DIRECTORY, "the older name of base-path"),
     _flag("persistence.<provider>.lease", "documents can be locked with LOCK and UNLOCK"),
     _flag("persistence.<provider>.reindex", "the provider takes part in reindexing"),
     _flag("persistence.<provider>.reencrypt", "the provider takes part in encrypting anew"),

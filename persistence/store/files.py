@@ -120,6 +120,15 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     sync_directory(os.path.dirname(path))
 
 
+def overwrite(path: str, data: bytes) -> None:
+    """Write over the beginning of a file in place, and make it if it is missing: not durable, and for small data."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        os.pwrite(descriptor, data, 0)
+    finally:
+        os.close(descriptor)
+
+
 def append(path: str, data: bytes) -> None:
     """Add a line to a file that is made where it is missing, durably."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)

@@ -14,6 +14,7 @@
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
     <root>/.locks/elsewhere/00 ... ff                          the same, for documents that other services have
     <root>/.locks/service                                      shared by whoever uses the tree
+    <root>/.locks/lease                                        which machine has the tree open, renewed while it has
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
@@ -44,6 +45,7 @@ LOCKS = ".locks"
 CREATIONS = ".locks/creations"
 ELSEWHERE_LOCKS = ".locks/elsewhere"
 SERVICE = ".locks/service"
+LEASE = ".locks/lease"
 SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"

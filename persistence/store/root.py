@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from persistence.errors import StartupError
+from persistence.errors import StartupError, disk_errors
+from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.sidecar import fresh_id
 from persistence.store import files, formats, owner
 from persistence.store.formats import FORMAT, LayoutFile
@@ -18,9 +19,11 @@ from persistence.store.layout import (
     INDEX,
     LAYOUT,
     LOCKS,
+    OTHERS,
     QUARANTINE,
     SERVE,
     SERVICE,
+    SIDECAR_SUFFIX,
     SPOOL,
     TRASH,
 )
@@ -28,31 +31,128 @@ from persistence.store.locks import STRIPES, share, try_lock
 
 _LEAST_FREE = 1 << 20
 _LEAST_INODES = 64
+_OWN = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+_LOOKS = 1000
+_COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
+_COLLECTIONS = {"form", "data", "draft"}
+_MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
 _FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
-def prepare(root: str) -> None:
-    """Make the root's own files where they are missing.
+def init(root: str) -> bool:
+    """Make a tree of a directory that has nothing in it, and the directory with all above it if it is missing.
+
+    Returns ``False`` where there is a tree already, which is not changed. ``layout.json`` is written last: an
+    interrupted call leaves a directory that the next one completes.
 
     Raises:
-        StartupError: the tree has another format, or is not whole.
+        StartupError: the directory holds something else, or belongs to another user; or the tree cannot be served.
         BusyError: a restore has just begun.
-        OSError: something cannot be made.
+        DiskError: something cannot be made.
     """
-    files.ensure_directory(root)
-    path = f"{root}/{LAYOUT}"
-    if formats.read(path) is None:
+    with disk_errors(f"data directory {root}"):
+        files.ensure_directory(root)
+        if _has_layout(root):
+            return False
+        _require_empty(root)
+        owner.require(root)
         make_own(root)
         descriptor = share(f"{root}/{SERVICE}")  # what a restore says there must not be replaced
         try:
-            if formats.read(path) is None:
-                formats.write(path, LayoutFile(FORMAT))
+            if _has_layout(root):
+                return False
+            formats.write(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
         finally:
             os.close(descriptor)
+    return True
+
+
+def open_tree(root: str) -> None:
+    """Make sure that there is a tree that can be served, and make own directories of it that are missing.
+
+    Raises:
+        StartupError: there is no tree, it has another format, or it is not whole.
+        OSError: something cannot be made.
+    """
+    require(root)
+    make_own(root)
+
+
+def require(root: str) -> None:
+    """Make sure that there is a tree that can be served; nothing is changed.
+
+    Raises:
+        StartupError: there is no tree, it has another format, or it is not whole.
+        OSError: it cannot be looked at.
+    """
+    if not _has_layout(root):
+        raise missing(root)
+
+
+def missing(root: str) -> StartupError:
+    """The error for a directory without ``layout.json``; its text says what to do.
+
+    Raises:
+        OSError: the directory cannot be looked at.
+    """
+    if is_left_of_a_tree(root):
+        return StartupError(
+            f"{root} has lost its {LAYOUT}, and there are forms in it: 'persistence check --repair' writes it again"
+        )
+    return StartupError(
+        f"{root} is not a data directory (no {LAYOUT}): 'persistence init DIR' makes one; is the disk mounted?"
+    )
+
+
+def is_left_of_a_tree(root: str) -> bool:
+    """Whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
+
+    Looks into ``_LOOKS`` directories at most: any directory of the machine may have been named.
+
+    Raises:
+        OSError: the directory itself cannot be listed.
+    """
+    due, looks = [(root, 0)], 0
+    while due and looks < _LOOKS:
+        path, depth = due.pop()
+        looks += 1
+        try:
+            with os.scandir(path) as entries:
+                found = [entry for entry in entries if not entry.name.startswith(".") and entry.name not in OTHERS]
+        except OSError as error:
+            if path == root and not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            continue
+        if depth == _DOCUMENT_DEPTH:
+            if any(entry.name in _MAIN_SIDECARS for entry in found):
+                return True
+            continue
+        is_form = depth == _COLLECTION_DEPTH - 1
+        below = (each for each in found if not is_form or each.name in _COLLECTIONS)
+        due += [(each.path, depth + 1) for each in below if each.is_dir(follow_symlinks=False)]
+    return False
+
+
+def _has_layout(root: str) -> bool:
+    path = f"{root}/{LAYOUT}"
     layout = formats.read(path)
     if layout is not None:
         formats.check(path, layout)
-    make_own(root)
+    return layout is not None
+
+
+def _require_empty(root: str) -> None:
+    """Make sure that a directory holds nothing but what an interrupted ``init`` has made, and ``OTHERS``."""
+    if is_left_of_a_tree(root):
+        raise missing(root)
+    own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
+    others = sorted(
+        name
+        for name in os.listdir(root)
+        if name not in own and name not in OTHERS and not name.startswith(f"{LAYOUT}.")
+    )
+    if others:
+        raise StartupError(f"{root} is not empty (it holds {others[0]!r}): a tree is made in an empty directory")
 
 
 NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
@@ -61,7 +161,7 @@ NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
 
 def make_own(root: str) -> None:
     """Make the service's own directories and lock files where they are missing; raises ``OSError``."""
-    for name in (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX):
+    for name in _OWN:
         files.make_directory(f"{root}/{name}")
     files.ensure_file(f"{root}/{SERVICE}")
     for number in range(STRIPES):

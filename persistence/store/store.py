@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from io import FileIO
 
 from persistence.closable import Closable, closed
@@ -14,6 +14,7 @@ from persistence.store import files, locks, root, serving
 from persistence.store.directories import Directories
 from persistence.store.integrity import Integrity
 from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
+from persistence.store.lease import Lease
 from persistence.store.locks import Locks
 from persistence.store.observing import NOBODY, Change, Observer
 from persistence.store.reading import Found
@@ -35,26 +36,26 @@ class Store(View, Closable):
     def __init__(
         self, path: str, *, lock_timeout: float, observer: Observer = NOBODY, integrity: Integrity | None = None
     ) -> None:
-        """Open the root, which is made if it is missing; ``lock_timeout`` is in seconds.
+        """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
         ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``View``.
 
         Raises:
-            StartupError: the tree has another format, or is not whole.
+            StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be prepared.
         """
         own = os.path.abspath(path)
         with disk_errors(f"data directory {own}"):
-            root.prepare(own)
-            service = FileIO(locks.share(f"{own}/{SERVICE}"))
-            try:
+            root.open_tree(own)
+            with ExitStack() as opened:
+                service = opened.enter_context(FileIO(locks.share(f"{own}/{SERVICE}")))
+                self._lease = Lease(own)
+                opened.callback(self._lease.close)
                 sweep(f"{own}/{SPOOL}")
                 files.empty(f"{own}/{TRASH}")
-            except OSError:
-                service.close()
-                raise
-        super().__init__(own, integrity)
+                super().__init__(own, integrity)
+                opened.pop_all()
         self._service = service
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
@@ -63,6 +64,7 @@ class Store(View, Closable):
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
+        self._lease.close()
         self._service.close()
 
     def probe(self) -> str | None:
@@ -88,9 +90,11 @@ class Store(View, Closable):
         """Hold the lock of what an address belongs to, and write there.
 
         Raises:
-            BusyError: the lock was not to be had before its deadline, or the store was closed.
+            BusyError: the lock was not to be had before its deadline, the store was closed, or another machine has
+                taken the tree over.
         """
         self._require_open()
+        self._lease.require()
         change = Change(self._observer)
         try:
             with disk_errors("writing", address), self._locks.holding(address.scope):
@@ -125,7 +129,9 @@ class Store(View, Closable):
 
         Raises:
             DiskError: the root is gone or not writable.
+            BusyError: another machine has taken the tree over.
         """
+        self._lease.require()
         with disk_errors(f"data directory {self.root}"):
             if not os.path.exists(self._layout.own(SERVICE)):
                 self._make_own_again()

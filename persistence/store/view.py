@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-from persistence.errors import StartupError, disk_errors
+from persistence.errors import disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.store import formats, leftovers, reading
+from persistence.store import leftovers, reading, root
 from persistence.store.integrity import Integrity
 from persistence.store.layout import (
-    LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
     Layout,
@@ -41,13 +40,8 @@ class View:
             DiskError: the root cannot be looked at.
         """
         self.root = os.path.abspath(path)
-        if not os.path.isdir(self.root):
-            raise StartupError(f"there is no data directory {self.root}")
         with disk_errors(f"data directory {self.root}"):
-            file = f"{self.root}/{LAYOUT}"
-            layout = formats.read(file)
-            if layout is not None:
-                formats.check(file, layout)
+            root.require(self.root)
         self._layout = Layout(self.root)
         self._integrity = integrity or Integrity()
 

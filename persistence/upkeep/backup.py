@@ -24,6 +24,7 @@ from persistence.model.instants import Instant, next_after
 from persistence.store import copying, files, formats, locks
 from persistence.store.integrity import Integrity
 from persistence.store.layout import LAYOUT, SERVICE, file_name
+from persistence.store.root import missing
 from persistence.upkeep import manifest, sums
 from persistence.upkeep.bodies import BodiesOf
 from persistence.upkeep.copies import Copied, Copies, Last, NewBackup, linkable
@@ -224,12 +225,12 @@ def _instant(newest: str | None) -> Instant:
 def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
     """The layout of a tree that can be saved, and its time; for the stack nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
-        raise StartupError(f"there is no data directory {tree.root}")
+        raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):
         stack.callback(os.close, locks.share(tree.layout.own(SERVICE)))
     path = tree.layout.own(LAYOUT)
     layout = formats.read(path)
     if layout is None:
-        raise StartupError(f"there is no {path}: no data directory, or damaged: see 'persistence check'")
+        raise missing(tree.root)
     formats.check(path, layout)
     return layout, os.stat(path).st_mtime_ns

@@ -13,7 +13,7 @@ from typing import Self
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.index import Index
-from persistence.store import files, locks, owner, root
+from persistence.store import files, lease, locks, owner, root
 from persistence.store.integrity import Integrity
 from persistence.store.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
 from persistence.store.observing import Change
@@ -118,17 +118,19 @@ class Check:
         only folders of these are checked, and no indexes as a whole.
 
         Raises:
-            StartupError: the tree has another format, or is not whole; or it belongs to another user, and is to change.
+            StartupError: the tree has another format, or is not whole; or it belongs to another user or is open on
+                another machine, and is to change.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be looked at.
         """
         with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
+            own.require_tree(self._tree)
             if self._changes:
                 owner.require(self._tree.root)
-            own.require_tree(self._tree)
             of_root = [*own.format_of(self._tree.root), *(() if only else own.missing(self._tree.root))]
             if self._changes:
                 root.make_own(self._tree.root)  # a copy may have come without locks
+                stack.enter_context(lease.held(self._tree.root))
             self._file, self._is_part = self._file_of(only), bool(only)
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))

@@ -13,7 +13,7 @@ from persistence.index.making import processors
 from persistence.index.reindexing import progress_in, reported
 from persistence.index.work import Aim, FlatTask, Work
 from persistence.model.addresses import Form
-from persistence.store import locks, owner, root
+from persistence.store import lease, locks, owner, root
 from persistence.store.layout import SERVICE
 from persistence.store.view import View
 
@@ -23,7 +23,8 @@ def tended(path: str) -> Iterator[View]:
     """The tree of a root, for whoever writes into its index: for the block nobody restores or upgrades it.
 
     Raises:
-        StartupError: there is none, it has another format, is not whole, or belongs to another user.
+        StartupError: there is none, it has another format, is not whole, belongs to another user, or is open
+            on another machine.
         BusyError: it is being restored or upgraded.
         DiskError: it cannot be looked at, or not be written.
     """
@@ -33,7 +34,8 @@ def tended(path: str) -> Iterator[View]:
         root.make_own(view.root)  # a copy may have come without
         service = locks.share(f"{view.root}/{SERVICE}")
     try:
-        yield view
+        with lease.held(view.root):
+            yield view
     finally:
         os.close(service)
 
@@ -75,7 +77,9 @@ def is_being_made(view: View) -> bool:
 
 
 def make(work: Work, progress: Progress) -> None:
-    """Do the work, after whoever makes an index already, with all processors; this process must have no other threads.
+    """Do the work, after whoever makes an index already, with all processors.
+
+    This process must have no other threads but that of the lease, which nothing here waits for.
 
     Raises:
         DiskError: the tree cannot be read, or an index not be written.

@@ -22,15 +22,15 @@ def require_tree(tree: Tree) -> None:
     """Make sure that this is a tree of the service at all, before anything in it is touched.
 
     Raises:
-        StartupError: it has no layout.json, no locks, and not one sidecar.
+        StartupError: there is no such directory, or it has no layout.json, no locks, and not one sidecar.
         OSError: it cannot be looked at.
     """
     if any(os.path.lexists(tree.layout.own(name)) for name in (LAYOUT, LOCKS)):
         return
-    for item in tree.walk():
+    for item in tree.walk() if os.path.isdir(tree.root) else ():
         if isinstance(item, Folder) and any(_is_sidecar(item, name) for name in listing.folder(item.path).sidecars):
             return
-    raise StartupError(f"{tree.root} is no data directory: nothing in it was made by the service")
+    raise root.missing(tree.root)
 
 
 def _is_sidecar(folder: Folder, name: str) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from persistence.errors import StartupError, disk_errors
+from persistence.errors import disk_errors
 from persistence.model.instants import next_after
-from persistence.store import files, formats, locks, owner, root
+from persistence.store import files, formats, lease, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, LOCKS, SERVICE
 from persistence.upkeep.sealing import seal_sidecars
@@ -63,7 +63,8 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
         owner.require(path)
         files.make_directory(f"{path}/{LOCKS}")
         files.ensure_file(f"{path}/{SERVICE}")
-        with locks.alone(f"{path}/{SERVICE}", "the data directory is in use: stop the service first"):
+        in_use = "the data directory is in use: stop the service first"
+        with locks.alone(f"{path}/{SERVICE}", in_use), lease.held(path):
             began = LayoutFile(FORMAT, layout.steps, upgrading_from=layout.upgrading_from or layout.format)
             formats.write(f"{path}/{LAYOUT}", began)
             done = dict(layout.steps)
@@ -78,7 +79,7 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
 def _layout(path: str) -> LayoutFile:
     layout = formats.read(f"{path}/{LAYOUT}")
     if layout is None:
-        raise StartupError(f"there is no {path}/{LAYOUT}: this is no data directory")
+        raise root.missing(path)
     if layout.format > FORMAT or layout.restoring:
         formats.check(f"{path}/{LAYOUT}", layout)
     return layout

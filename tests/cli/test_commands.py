@@ -35,7 +35,7 @@ def test_config_prints_every_setting_and_its_origin(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "workers = 7  # flag: " in done.stdout
     assert "dialect = 'orbeon'  # environment: " in done.stdout
-    assert "data = 'var/data'  # default: " in done.stdout
+    assert f"data = '{tmp_path}/var/data'  # default: " in done.stdout
 
 
 @pytest.mark.parametrize(

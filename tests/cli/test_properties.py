@@ -138,7 +138,7 @@ def test_a_route_is_explained(tmp_path: Path) -> None:
     ]
     done = persistence("config", "route", "acme/order", "form", "--config", "own.toml", cwd=tmp_path)
     assert done.stdout.splitlines()[-2:] == [
-        f"provider files is a tree here, {tmp_path}/var/data (the default)",
+        f"provider files is a tree here, {tmp_path.parent}/var/data (the default)",
         "attachments of definitions are with it, whatever the properties say",
     ]
 

@@ -33,6 +33,7 @@ from persistence.store.store import Store
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
+from tests.initialised import initialised
 
 FORM = Form("app", "form")
 DATA = DocumentAddress(FORM, Collection.DATA, "document", DATA_XML)
@@ -72,7 +73,7 @@ class Judge(Closable):
         self._root = root
         properties = Properties.load({}, SVC.property_prefix)
         self._opened = ExitStack()
-        store = self._opened.enter_context(Store(str(root), lock_timeout=1))
+        store = self._opened.enter_context(Store(initialised(root), lock_timeout=1))
         index = self._opened.enter_context(index_of(store.root, SVC, properties, pending_in(store.root)))
         services = services_of(store, SVC, properties, index=index)
         self._documents, self._definitions = services.documents, services.definitions

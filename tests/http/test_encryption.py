@@ -47,7 +47,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )
     (directory / "big").mkdir()
-    config.write_text(CONFIG + "".join(lines) + apart)
+    config.write_text('encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart)
     with running(directory, options=("--config", str(config))) as service:
         service.face = PUBLIC
         yield service

@@ -23,6 +23,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     (directory / "big").mkdir()
     config = directory / "settings.toml"
     config.write_text(
+        'encryption_keys = "var/encryption-keys.json"\n'
         '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )

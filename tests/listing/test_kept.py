@@ -11,6 +11,7 @@ from persistence.service.catalog import Catalog
 from persistence.service.controls import Controls
 from persistence.service.requests import Put
 from persistence.store.store import Store
+from tests.initialised import initialised
 from tests.opened import opened, services
 
 LEAVE = Form("hr", "leave")
@@ -26,7 +27,7 @@ DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return opened(Store(str(tmp_path), lock_timeout=5))
+    return opened(Store(initialised(tmp_path), lock_timeout=5))
 
 
 def publish(store: Store, name: str) -> None:

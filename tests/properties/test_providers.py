@@ -97,15 +97,15 @@ def test_a_provider_is_what_its_properties_say(dialect: Dialect) -> None:
     text = (
         '"persistence.provider.shop.*.data" = "far"\n"persistence.far.uri" = "http://far:8080/base/"\n'
         '"persistence.far.active" = false\n"persistence.far.datasource" = "db"\n'
-        '"persistence.provider.*.*.*.attachments" = "fs"\n"persistence.fs.directory" = "old"\n'
+        '"persistence.provider.*.*.*.attachments" = "fs"\n"persistence.fs.directory" = "/old"\n'
     )
     assert properties(text, dialect).of(ORDER).route == Route(
         Provider("files"),
         Provider("far", "http://far:8080/base", "db", is_active=False, mirrored=(("Datasource", "db"),)),
-        Provider("fs", base_path="old", mirrored=(("Directory", "old"),)),
+        Provider("fs", base_path="/old", mirrored=(("Directory", "/old"),)),
     )
-    newer = properties(f'{text}"persistence.fs.base-path" = "new"', dialect).provider("fs")
-    assert newer.base_path == "new"
+    newer = properties(f'{text}"persistence.fs.base-path" = "/new"', dialect).provider("fs")
+    assert newer.base_path == "/new"
 
 
 def test_what_holds_for_every_provider_holds_for_one() -> None:

@@ -23,6 +23,7 @@ from persistence.service.searching import Searching
 from persistence.store.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
+from tests.initialised import initialised
 from tests.opened import opened, services
 from tests.orders import ANN, BOB, INDEXED, ORDER, found
 from tests.published import PERMISSIONS, Planter
@@ -55,7 +56,7 @@ class Bench:
 
     @property
     def store(self) -> Store:
-        return opened(Store(str(self.data), lock_timeout=1))
+        return opened(Store(initialised(self.data), lock_timeout=1))
 
     @property
     def _loaded(self) -> Properties:

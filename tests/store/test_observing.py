@@ -18,6 +18,7 @@ from persistence.service.services import Services
 from persistence.store import files
 from persistence.store.store import Store
 from persistence.store.view import View
+from tests.initialised import initialised
 from tests.opened import opened, services
 
 FORM = Form("hr", "leave")
@@ -43,7 +44,7 @@ class Listener:
 
     def __init__(self, root: Path) -> None:
         self.told: list[Told] = []
-        self.store = opened(Store(str(root), lock_timeout=0.02, observer=self))
+        self.store = opened(Store(initialised(root), lock_timeout=0.02, observer=self))
         self._view = View(str(root))
 
     def changing(self, form: Form, document: str) -> None:

@@ -177,7 +177,7 @@ def test_a_backup_is_not_made_inside_another(workshop: Workshop, tmp_path: Path)
     saved = backup(workshop, tmp_path / "backups")
     done = command("backup", str(saved), "--data", str(workshop.root))
     assert "is a backup itself" in str(done.exception)
-    assert "there is no data directory" in str(command("backup", str(tmp_path / "b"), "--data", "/nowhere").exception)
+    assert "is not a data directory" in str(command("backup", str(tmp_path / "b"), "--data", "/nowhere").exception)
 
 
 def test_a_tree_that_was_only_started_is_empty(workshop: Workshop, tmp_path: Path) -> None:

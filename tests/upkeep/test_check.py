@@ -633,7 +633,7 @@ def test_what_is_no_tree_is_not_made_one(tmp_path: Path) -> None:
     before = workshop.state()
     for flags in ((), ("--repair", "--adopt", "--all")):
         done = CliRunner().invoke(commands, ["check", "--data", str(tmp_path), *flags])
-        assert "is no data directory" in str(done.exception)
+        assert "is not a data directory" in str(done.exception)
     assert workshop.state() == before
     assert not (tmp_path / ".locks").exists()
 
@@ -729,7 +729,7 @@ def test_a_terminal_gets_a_progress_bar_beside_the_lines(workshop: Workshop) -> 
     [
         (("nowhere",), 2, "nowhere is not in the data directory"),
         (("../..",), 2, "../.. is not in the data directory"),
-        (("--data", "nowhere"), 1, "there is no data directory"),
+        (("--data", "nowhere"), 1, "is not a data directory (no layout.json)"),
         (("--depp",), 2, "--depp"),
     ],
 )

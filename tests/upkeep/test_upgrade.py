@@ -128,7 +128,7 @@ def test_what_is_no_sidecar_is_not_sealed(old: Path) -> None:
         ('{"format":4}', "a newer version of this service wrote it"),
         ('{"format":3,"restoring":"a backup"}', "restoring a backup has not finished"),
         ("{", "cannot be read"),
-        (None, "this is no data directory"),
+        (None, "has lost its layout.json|is not a data directory"),
     ],
 )
 def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | None, said: str) -> None:

@@ -17,7 +17,8 @@ from persistence.app import Service, create_app
 from persistence.cli import commands
 from persistence.closable import Closable
 from persistence.settings import Settings
-from persistence.store.layout import INDEX, LOCKS
+from persistence.store.layout import INDEX, LEASE, LOCKS
+from tests.initialised import initialised
 from tests.opened import close, opened
 
 DOCUMENT = "app/form/data/document"
@@ -63,7 +64,7 @@ class Workshop(Closable):
     @cached_property
     def client(self) -> FlaskClient:
         """A client of the service, which starts with the first use."""
-        self._app = opened(create_app(Settings(data=str(self.root))))
+        self._app = opened(create_app(Settings(data=initialised(self.root))))
         return self._app.test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
@@ -121,11 +122,11 @@ class Workshop(Closable):
         }
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
-        """Every file with mode, time and bytes, but for the index, which the service keeps up to date meanwhile."""
+        """Every file with mode, time and bytes, but for the index and the lease, which the service keeps up to date."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
-            if path.is_file() and INDEX not in path.parts
+            if path.is_file() and INDEX not in path.parts and path != self.root / LEASE
         }
 
 

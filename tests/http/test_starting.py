@@ -1,0 +1,325 @@
+"""Starting, reloading, exchanging and doubling a service: over real processes."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from persistence.store.lease import Lease, Machine
+from tests.cli.test_commands import persistence
+from tests.initialised import initialised
+from tests.service import Service, running
+
+PATH = "hr/leave/data/D/data.xml"
+SCRIPT = Path(sys.executable).parent / "persistence"
+
+
+def first_lines(service: Service) -> list[str]:
+    return service.log.read_text().splitlines()
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+def test_the_first_lines_say_what_is_served_where_and_to_whom(tmp_path: Path, command: str) -> None:
+    """The issue: before gunicorn's lines; under gunicorn's own command after its first one."""
+    with running(tmp_path, command=command) as service:
+        lines = first_lines(service)
+    own = [line for line in lines if line.startswith("persistence: ")]
+    assert re.fullmatch(r"persistence: version \d+\.\d+\.\d+, dialect svc", own[0])
+    assert own[1:3] == [
+        f"persistence: data directory {tmp_path}/data",
+        "persistence: may call: every program of this machine, until there is an API key ('persistence key add NAME')",
+    ]
+    assert own[3].startswith("persistence: at ")
+    assert len(own) == 4
+    if command == "serve":
+        assert lines[:4] == own
+
+
+def test_they_name_all_trees_and_who_may_call(tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    (tmp_path / "own.toml").write_text(
+        'dialect = "orbeon"\ntrusted = ["127.0.0.1"]\nkeys = "keys.json"\n'
+        '"oxf.fr.persistence.provider.*.*.*.attachments" = "big"\n"oxf.fr.persistence.big.base-path" = "big"\n'
+        '[datasource.second]\ndata = "disk2"\n'
+    )
+    assert persistence("key", "add", "runtime", "--config", "own.toml", cwd=tmp_path).returncode == 0
+    with running(tmp_path, options=("--config", "own.toml"), dialect="orbeon") as service:
+        lines = first_lines(service)
+    assert lines[0].endswith(", dialect orbeon")
+    assert lines[1:5] == [
+        f"persistence: data directory {tmp_path}/data",
+        f"persistence: data directory {tmp_path}/disk2 (datasource second)",
+        f"persistence: attachments in {tmp_path}/big",
+        "persistence: may call: whoever has the API key, without a key 127.0.0.1",
+    ]
+
+
+@pytest.mark.parametrize("command", ["serve", "gunicorn"])
+def test_a_port_in_use_is_one_line(tmp_path: Path, command: str) -> None:
+    """Findings of a newcomer: eleven lines of gunicorn over five seconds."""
+    with running(tmp_path / "first") as service:
+        bind = f"127.0.0.1:{service.port}"
+        began = time.monotonic()
+        with pytest.raises(RuntimeError) as refused, running(tmp_path / "second", bind=bind, command=command):
+            pass
+        assert service.get(PATH).status == 404
+    said = [line for line in str(refused.value).splitlines()[1:] if "[INFO]" not in line]
+    ways = "--bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
+    assert said == [f"persistence: cannot serve on {bind}: another program serves there; another address: {ways}"]
+    assert time.monotonic() - began < 20
+
+
+def test_the_socket_of_another_service_is_not_taken_away(tmp_path: Path) -> None:
+    path = f"unix:{tmp_path}/socket"
+    with running(tmp_path / "first", bind=path, env={"PERSISTENCE_TRUSTED": "unix"}):
+        done = persistence("serve", "--init", "--data", "data", "--bind", path, "--insecure", cwd=tmp_path)
+        assert done.returncode == 1
+        assert f"cannot serve on {path}: another program serves there" in done.stderr
+    (tmp_path / "left").write_text("")  # what a service that was killed leaves is no obstacle
+    with running(tmp_path / "first", bind=path, env={"PERSISTENCE_TRUSTED": "unix"}):
+        pass
+
+
+def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
+    """Findings of a newcomer: workers were replaced, and ``max_body = 100`` had no effect."""
+    own = tmp_path / "own.toml"
+    own.write_text("max_body = 1000\n")
+    with running(tmp_path, options=("--config", "own.toml")) as service:
+        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>", Form_Definition_Version=1).status == 201
+        before = service.workers()
+        own.write_text('max_body = 100\n"svc.persistence.*.autosave" = false\n')
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: "persistence: the settings were read again" in first_lines(service))
+        until(lambda: not set(before) & set(service.workers()))
+        assert service.put(PATH, b"<d>" + b"x" * 200 + b"</d>").status == 413
+        assert service.put("hr/leave/draft/D/data.xml", Form_Definition_Version=1).status == 403
+        assert service.get(PATH).status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("max_boddy = 1\n", "unknown setting 'max_boddy'"),
+        ("not toml", "own.toml cannot be read"),
+        ('[datasource.second]\ndata = "unmounted"\n', "unmounted is not a data directory"),
+        ('gunicorn = "broken.py"\n', "is not acceptable"),
+    ],
+)
+def test_settings_that_cannot_be_served_do_not_stop_a_service(tmp_path: Path, text: str, cause: str) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text("max_body = 1000\n")
+    (tmp_path / "broken.py").write_text("this is no Python")
+    with running(tmp_path, options=("--config", "own.toml")) as service:
+        before = service.workers()
+        own.write_text(text)
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: "were read again and not taken" in service.log.read_text())
+        until(lambda: not set(before) & set(service.workers()) and bool(service.workers()))
+        line = next(line for line in first_lines(service) if "not taken" in line)
+        assert cause in line
+        assert service.put(PATH, b"<d/>", Form_Definition_Version=1).status == 201
+        assert service.put(PATH, b"<d>" + b"x" * 2000 + b"</d>").status == 413, "the old settings count"
+
+
+class Asking:
+    """Clients that ask in a loop, each request on a connection of its own, and keep what went wrong."""
+
+    def __init__(self, port: int, clients: int = 3) -> None:
+        self.done = 0
+        self.failures: list[str] = []
+        self._port = port
+        self._ends = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        while not self._ends.is_set():
+            for method, body in (("PUT", b"<d/>"), ("GET", None)):
+                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+                try:
+                    headers = {"Svc-Form-Definition-Version": "1", "Connection": "close"}
+                    connection.request(method, f"/crud/hr/leave/data/of-{number}/data.xml", body, headers)
+                    answer = connection.getresponse()
+                    answer.read()
+                    if answer.status not in {200, 201, 204}:
+                        self.failures.append(f"{method} {answer.status}")
+                except (OSError, http.client.HTTPException) as error:
+                    self.failures.append(f"{method} {error!r}")
+                finally:
+                    connection.close()
+                self.done += 1
+
+
+@contextmanager
+def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    """A service that is started as a person starts it; its first master, its port and its log."""
+    log = directory / "service.log"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
+    own = ("--data", "data", "--bind", "127.0.0.1:0", "--workers", "2", "--threads", "4")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "serve", "--init", *own], cwd=directory, env=environment, stdout=output, stderr=output
+        )
+    masters = {process.pid}
+    try:
+        until(lambda: log.read_text().count("Booting worker") >= 2)
+        port = re.search(r"Listening at: http://127\.0\.0\.1:(\d+)", log.read_text())
+        assert port is not None
+        yield process, int(port[1]), log
+    finally:
+        masters |= {int(pid) for pid in re.findall(r"Listening at: \S+ \((\d+)\)", log.read_text())}
+        for pid in masters:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+        process.wait(30)
+
+
+@pytest.mark.parametrize(
+    "command", [(str(SCRIPT),), (sys.executable, "-m", "persistence.cli")], ids=["script", "module"]
+)
+def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """docs/upkeep.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
+    with by_command(tmp_path, *command) as (old, port, log), Asking(port) as asking:
+        until(lambda: asking.done > 20)
+        old.send_signal(signal.SIGUSR2)
+        until(lambda: log.read_text().count("Booting worker") >= 4)
+        until(lambda now=asking.done: asking.done > now + 20)  # type: ignore[misc]
+        assert old.poll() is None, "both serve"
+        old.send_signal(signal.SIGTERM)
+        assert old.wait(30) == 0
+        until(lambda now=asking.done: asking.done > now + 20)  # type: ignore[misc]
+    assert asking.failures == []
+    assert "usr2" in log.read_text()
+
+
+def test_two_services_serve_one_tree_of_one_machine(tmp_path: Path) -> None:
+    """The issue: locks are between processes, and the index of one hears of what the other has stored."""
+    with (
+        running(tmp_path / "one", data=tmp_path / "tree") as one,
+        running(tmp_path / "two", data=tmp_path / "tree") as two,
+    ):
+        assert one.put(PATH, b"<d>0</d>", Form_Definition_Version=1).status == 201
+        counts = dict.fromkeys((one.port, two.port), 0)
+
+        def count_up(service: Service, rounds: int) -> None:
+            while counts[service.port] < rounds:
+                read = service.get(PATH)
+                value = int(read.body[3:-4])
+                written = service.put(PATH, f"<d>{value + 1}</d>".encode(), {"If-Match": read["ETag"] or ""})
+                assert written.status in {204, 412, 503}
+                counts[service.port] += written.status == 204
+
+        threads = [threading.Thread(target=count_up, args=(service, 30)) for service in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert one.get(PATH).body == two.get(PATH).body == b"<d>60</d>", "an update was lost"
+        for service, name in ((one, "by-one"), (two, "by-two")):
+            path = f"hr/leave/data/{name}/data.xml"
+            assert service.put(path, f"<d>{name}</d>".encode(), Form_Definition_Version=1).status == 201
+            for asked in (one, two):
+                found = asked.raw(
+                    "POST", f"{asked.face}/search/hr/leave", body=f"<search><query>{name}</query></search>".encode()
+                )
+                assert (found.status, b'search-total="1"' in found.body) == (200, True)
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(20)
+        assert two.put(PATH).status == 204
+
+
+@contextmanager
+def another_machine(data: Path) -> Iterator[None]:
+    """The tree, open on another machine, which renews its lease."""
+    other = Lease(str(data), machine=Machine("elsewhere", "2" * 32, "another-boot"), interval=0.2)
+    try:
+        yield
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "--bind", "127.0.0.1:0"), ("check", "--repair"), ("reindex",), ("reencrypt",)]
+)
+def test_a_tree_that_another_machine_has_open_is_refused(tmp_path: Path, command: tuple[str, ...]) -> None:
+    initialised(tmp_path / "data")
+    with another_machine(tmp_path / "data"):
+        done = persistence(*command, "--data", "data", cwd=tmp_path)
+        assert done.returncode == 1
+        assert re.search(
+            rf"^persistence: {tmp_path}/data is open on machine elsewhere since \S+Z, .* stop the service there first$",
+            done.stderr,
+            re.MULTILINE,
+        )
+        for reading in (("forms",), ("check",), ("backup", "backups")):
+            assert persistence(*reading, "--data", "data", cwd=tmp_path).returncode == 0
+
+
+def test_a_service_whose_tree_another_machine_has_taken_over_stops_writing(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        assert service.put(PATH, Form_Definition_Version=1).status == 201
+        lease = service.data / ".locks/lease"
+        assert b'"host"' in lease.read_bytes()
+        before = lease.read_bytes()
+        lease.write_bytes(b" " * 511 + b"\n")
+        with another_machine(service.data):
+            refused = service.put(PATH)
+            assert (refused.status, refused["Retry-After"]) == (503, "60")
+            assert "was taken over by machine elsewhere since" in refused.cause
+            ready = service.raw("GET", "/readyz")
+            assert (ready.status, "was taken over by machine elsewhere" in ready.cause) == (503, True)
+            assert service.get(PATH).status == 200
+        assert service.put(PATH).status == 503, "until it is started again"
+        assert before != lease.read_bytes()
+        lease.write_bytes(b" " * 511 + b"\n")  # the other machine has it no longer
+    with running(tmp_path) as service:
+        assert service.put(PATH).status == 204
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another machine in a mount namespace")
+def test_a_real_process_with_another_boot_id_is_refused(tmp_path: Path) -> None:
+    """The file of the boot id is replaced in a mount namespace of its own, as a second kernel would have it."""
+    (tmp_path / "boot").write_text("0f0f0f0f-2f70-43fa-97da-000000000000\n")
+    script = (
+        f"mount --bind {tmp_path}/boot /proc/sys/kernel/random/boot_id && hostname second &&"
+        f" exec {sys.executable} -m persistence.cli serve --data {tmp_path}/data --bind 127.0.0.1:0"
+    )
+    with running(tmp_path) as service:
+        done = subprocess.run(
+            ["unshare", "--mount", "--uts", "sh", "-c", script], capture_output=True, text=True, timeout=90, check=False
+        )
+        if "unshare" in done.stderr or "mount:" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.returncode == 1
+        assert "is open on machine" in done.stderr
+        assert service.put(PATH, Form_Definition_Version=1).status == 201

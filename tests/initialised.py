@@ -1,0 +1,13 @@
+"""A tree for tests: nothing but ``init`` makes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from persistence.store import root
+
+
+def initialised(path: Path | str) -> str:
+    """The path of a directory, as text, in which there is a tree from now on."""
+    root.init(str(path))
+    return str(path)
