@@ -107,7 +107,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         ("provider", "", Datasources(parser, backend.default, backend.named), proxied),
     )
     contents = Contents(backend.store, settings.accel_redirect)
-    headers = ResponseHeaders(header_names(dialect))
+    headers = ResponseHeaders(header_names(dialect), quotes_tags=dialect.quotes_tags)
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
@@ -116,7 +116,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         app.register_blueprint(crud.blueprint(name, prefix))
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
         app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
-        app.register_blueprint(Reindex(services, parser).blueprint(f"{name}-reindex", prefix))
+        app.register_blueprint(Reindex(services, parser, dialect).blueprint(f"{name}-reindex", prefix))
     app.register_blueprint(Reencrypt(backend.reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
     if dialect.has_proxy:
         app.register_blueprint(unknown_paths())

@@ -13,6 +13,7 @@ class HeaderNames:
 
     app: str
     created: str
+    deleted: str
     did_encrypt: str
     document: str
     form: str
@@ -23,6 +24,7 @@ class HeaderNames:
     modifier: str
     operations: str
     organization: str
+    refused: str
     stage: str
     username: str
     valid: str
@@ -34,6 +36,7 @@ def header_names(dialect: Dialect) -> HeaderNames:
     return HeaderNames(
         app=dialect.header("Form-Definition-App"),
         created=dialect.header("Created"),
+        deleted=dialect.header("Deleted"),
         did_encrypt=dialect.header("Did-Encrypt"),
         document=dialect.header("Document"),
         form=dialect.header("Form-Definition-Form"),
@@ -44,6 +47,7 @@ def header_names(dialect: Dialect) -> HeaderNames:
         modifier=dialect.header("Last-Modified-By-Username"),
         operations=dialect.header("Operations"),
         organization=dialect.header("Organization"),
+        refused=dialect.header("Refused"),
         stage=dialect.header("Workflow-Stage"),
         username=dialect.header("Username"),
         valid=dialect.header("Valid"),

@@ -22,13 +22,13 @@ from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.access import Access
+from persistence.service.conditions import check_precondition
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
-from persistence.service.results import Read, Removed, Written
+from persistence.service.results import Cleared, Read, Removed, Written
 from persistence.service.rules import (
     check_data_format,
-    check_precondition,
     grave_of,
     living,
     must_live,
@@ -127,7 +127,8 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
             own = must_live(current, address)
             main = None if address.is_main else self.store.read(address.main, content=False)
-            check_precondition(delete.precondition, address, own, living(main))
+            may_read = partial(self._may_read, delete.user, address)
+            check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
             versions.must_equal(number, own.sidecar.version, address)
             document = own if address.is_main else must_live(main, address.main)
             operations = self.access.to_delete(address, document.sidecar, delete.user)
@@ -141,27 +142,31 @@ class Documents:
                 writer.forget(address, grave, over=own)
             return Removed(address, own.sidecar.version, None, operations)
 
-    def delete_all(self, form: Form, delete: Delete) -> int:
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
 
-        Returns how many documents that were. Every one is deleted for itself under its own lock, so a crash half-way
-        leaves the others as they were, and the next call goes on. Drafts of documents that were never saved stay. A
-        damaged document does not keep the others from being deleted; it is reported when they are.
+        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
+        and the next call goes on. Drafts of documents that were never saved stay. A damaged document does not keep the
+        others from being deleted; it is reported when they are.
         """
         number = _number(self.properties.of(form), delete.version, "deleting all data of a form")
-        count = 0
+        count = refused = 0
         damage: DamagedError | None = None
+        refusal = ""
         for document in self.store.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             try:
                 count += self._delete_one(address, number, delete)
             except DamagedError as error:
                 damage = damage or error
+            except ForbiddenError as error:
+                refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
-        return count
+        return Cleared(count, refused, refusal)
 
     def _delete_one(self, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
+        """Delete a document that is there; raises as ``delete`` where the user may not."""
         if not self._is_to_go(address, self.store.sidecar(address), number):
             return False
         with self.store.writing(address) as writer:
@@ -171,10 +176,7 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            try:
-                self.access.to_delete(address, own.sidecar, delete.user)
-            except ForbiddenError:
-                return False
+            self.access.to_delete(address, own.sidecar, delete.user)
             self._bury(writer, address, own, grave_of(own, delete.user))
             return True
 
@@ -231,7 +233,8 @@ class Documents:
     def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> tuple[int, Operations]:
         """The version to store and what the user may do; refuses what does not fit what is stored (4.2, PUT 3 to 5)."""
         own = living(seen.own)
-        check_precondition(put.precondition, address, own, seen.main)
+        may_read = partial(self._may_read, put.user, address)
+        check_precondition(put.precondition, address, own, seen.main, may_read=may_read)
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)

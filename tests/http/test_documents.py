@@ -9,7 +9,7 @@ from tests.service import Service
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 RFC_1123 = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
-TAG = re.compile(r"[0-9a-f]{40}")
+TAG = {"svc": re.compile(r'"[0-9a-f]{40}"'), "orbeon": re.compile(r"[0-9a-f]{40}")}
 
 
 def test_create_update_read_and_delete(service: Service, form: str) -> None:
@@ -111,7 +111,7 @@ def test_headers_of_get(service: Service, form: str) -> None:
         assert RFC_1123.fullmatch(str(got[date]))
         assert ISO.fullmatch(str(got[own + iso]))
         assert parsedate_to_datetime(str(got[date])).isoformat()[:19] == str(got[own + iso])[:19]
-    assert TAG.fullmatch(str(got["ETag"]))
+    assert TAG[service.dialect].fullmatch(str(got["ETag"]))
 
 
 def test_headers_of_put_and_delete(service: Service, form: str) -> None:
