@@ -10,7 +10,7 @@ from persistence import settings as configuration
 from persistence.backend import Reports, backend_of
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
-from persistence.http import callers, failures, health, logs
+from persistence.http import callers, failures, foreign, health, logs
 from persistence.http.attachments import AttachmentLists
 from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
@@ -111,6 +111,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
+    if settings.foreign_headers == "refuse":
+        foreign.register(app, dialect)
     for name, prefix, services, of_resources in faces:
         crud = Crud(services, dialect, of_resources, headers, contents, settings.max_body)
         app.register_blueprint(crud.blueprint(name, prefix))

@@ -1,10 +1,35 @@
-"""The names of the service's own headers and environ keys in one dialect, made once."""
+"""The names of the service's own headers: those of requests, and those of responses in one dialect, made once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from persistence.dialect import Dialect
+
+
+REQUEST_NAMES = frozenset(
+    {
+        "Created-Existing",
+        "Create-Flat-View",
+        "Credentials",
+        "Datasource",
+        "Decrypt",
+        "For-Document-Id",
+        "For-Document-IsDraft",
+        "Form-Definition-Version",
+        "Group",
+        "Group-Existing",
+        "Hash-Algorithm",
+        "Hash-Value",
+        "Path-To-Holder",
+        "Roles",
+        "Singleton",
+        "Username",
+        "Username-Existing",
+        "Workflow-Stage",
+    }
+)
+"""Headers of requests that are read, without the prefix of the dialect (spec crud 3)."""
 
 
 @dataclass(frozen=True, slots=True)
