@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 
-
 REQUEST_NAMES = frozenset(
     {
         "Created-Existing",

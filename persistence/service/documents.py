@@ -15,7 +15,15 @@ from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.forms.streaming import Streaming
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    DESIGNER_VERSION,
+    FORM_XHTML,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
@@ -36,7 +44,7 @@ from persistence.service.rules import (
 )
 from persistence.service.singleton import Singletons
 from persistence.service.vault import AS_STORED, Intake, Vault
-from persistence.store.reading import Found
+from persistence.store.reading import NOTHING_THERE, Found
 from persistence.store.storage import Readable, Storage, Writing
 
 
@@ -243,10 +251,30 @@ class Documents:
         if self.dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
         version = number or self._version_of(address, seen)
+        self.require_published(address, version)
         document = own if address.is_main else seen.main
         if document is not None:
             return version, self.access.to_update(address, document.sidecar, put.user)
         return version, self.access.to_create(address, version, put.user)
+
+    def require_published(self, address: DocumentAddress, version: int) -> None:
+        """Refuse data of a version that was never published, where the property says so.
+
+        A deleted version was published: its tombstone keeps its permissions, and what was begun can be saved. The
+        designer's own form never is.
+
+        Raises:
+            NotFoundError: there is nothing of the version.
+        """
+        configured = self.properties.of(address.form)
+        if not configured.needs_publication or self.dialect.is_designer(address.form):
+            return
+        if self.store.mark(DefinitionAddress(address.form, version, FORM_XHTML)) == NOTHING_THERE:
+            name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.published-only"
+            raise NotFoundError(
+                f"version {version} of {address.form} was never published, and data is stored of published versions"
+                f" only: the property {name} is true"
+            )
 
     def _has_one_version(self, form: Form) -> bool:
         return self.dialect.is_designer(form) or not self.properties.of(form).has_versions

@@ -73,11 +73,13 @@ class ProvidedDocuments:
         rules, store = self.documents, self.documents.store
         version = versions.must_be_sent(rules.admitted_to_write(address, put), address)
         self._check(address, put.precondition, version, store.read(address, content=False))
+        rules.require_published(address, version)
         checking = rules.checks.checking(address.form, version) if address.is_main else None
         receipt = receiving(store, address, put.content_type, chunks, checking)
         with receipt as (upload, received), store.writing(address) as writer:
             over = writer.current(address)
             self._check(address, put.precondition, version, over)
+            rules.require_published(address, version)
             put = replace(put, origin=_with_organization(put.origin, living(over)))
             sidecar = next_revision(put, received, version, over=over, owner=put.user)
             with self._only_one(address, put, version):
