@@ -131,7 +131,7 @@ class Wiring:
         rights = Rights(catalog, properties)
         singletons = Singletons(seen, catalog, properties, rights, place.index)
         definitions = Definitions(place.storage, properties, place.flat)
-        documents = Documents(seen, dialect, properties, Access(seen, rights), singletons, place.index)
+        documents = Documents(seen, dialect, properties, Access(seen, rights, dialect), singletons, place.index)
         resources = face(definitions, documents)
         return Services(
             definitions=resources[0],

@@ -309,11 +309,13 @@ def test_deleting_all_data_of_a_form(service: Service, form: str) -> None:
     assert service.delete(f"{form}/data/", Form_Definition_Version="next").status == 400
     some = service.delete(f"{form}/data/", Form_Definition_Version=1)
     assert (some.status, some.body) == (200, b"")
+    own = service.prefix
+    assert (some[own + "Deleted"], some[own + "Refused"]) == ("3", "0")
     statuses = [service.get(f"{form}/data/D{number}/data.xml").status for number in range(6)]
     assert statuses == [service.deleted, 200] * 3
     assert service.get(f"{form}/draft/D0/data.xml").status == 404
     assert service.delete(f"{form}/data").status == 200
     assert service.get(f"{form}/data/D1/data.xml").status == service.deleted
     assert service.get(f"{form}/draft/never-saved/data.xml").status == 200
-    assert service.delete(f"{form}/data/").status == 200
-    assert service.delete("no-app/no-form/data/").status == 200
+    for empty in (service.delete(f"{form}/data/"), service.delete("no-app/no-form/data/")):
+        assert (empty.status, empty[own + "Deleted"], empty[own + "Refused"]) == (200, "0", "0")
