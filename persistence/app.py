@@ -117,7 +117,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
         crud = Crud(services, dialect, of_resources, headers, contents, settings.max_body)
         app.register_blueprint(crud.blueprint(name, prefix))
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
-        app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
+        app.register_blueprint(Search(services, parser, headers).blueprint(f"{name}-search", prefix))
         app.register_blueprint(Reindex(services, parser, dialect).blueprint(f"{name}-reindex", prefix))
     app.register_blueprint(Reencrypt(backend.reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
     if dialect.has_proxy:

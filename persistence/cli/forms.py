@@ -16,8 +16,8 @@ from persistence.errors import BadRequestError
 from persistence.upkeep.overview import FormSummary, VersionSummary, overview
 from persistence.upkeep.sight import Faulty
 
-_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "NOTES")
-_NUMBERS = (1, 5, 6)
+_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "NOTES")
+_NUMBERS = (1, 5, 6, 7)
 _TITLE = 2
 _ENGLISH = "en"
 _SECOND = 19
@@ -29,7 +29,7 @@ _SECOND = 19
 def forms(*, app: str | None, **options: str | None) -> None:
     """List the published versions of all forms, or of those of the application APP.
 
-    Documents and drafts are counted once for each form, deleted documents too. Nothing is changed, and the service may
+    Documents, deleted documents and drafts are counted once for each form. Nothing is changed, and the service may
     run.
 
     \b
@@ -56,13 +56,13 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
 def _rows(summary: FormSummary) -> Iterator[tuple[str, ...]]:
     form = safe(str(summary.form))
-    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.drafts))
+    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.deleted, summary.drafts))
     if not summary.versions:
         yield form, "", "", "", "", *counts, "nothing published"
     for version in summary.versions:
         said = _of_fault(version) if isinstance(version, Faulty) else _of_version(version)
         yield form, *said[:4], *counts, said[4]
-        counts = "", ""
+        counts = "", "", ""
 
 
 def _of_fault(fault: Faulty) -> tuple[str, str, str, str, str]:
@@ -91,6 +91,7 @@ def _counts(found: Iterable[FormSummary], damaged: int) -> str:
         counted(len(published), "form"),
         counted(sum(len(summary.versions) for summary in published), "version"),
         counted(sum(summary.documents for summary in found), "document"),
+        f"{sum(summary.deleted for summary in found)} deleted",
         counted(sum(summary.drafts for summary in found), "draft"),
     )
     return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")

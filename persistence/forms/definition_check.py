@@ -49,7 +49,8 @@ class DefinitionCheck(MetadataReader):
         elif not self._instance:
             _check_element(name, attributes)
             for key in attributes:
-                _check_attribute(name, key)
+                if _PART in key or SEPARATOR in key:
+                    _check_attribute(name, key)
             _check_classes(attributes)
             if name == _INSTANCE:
                 self._instance = self.depth

@@ -46,6 +46,7 @@ class HeaderNames:
     hash_value: str
     last_modified: str
     modifier: str
+    notice: str
     operations: str
     organization: str
     refused: str
@@ -69,6 +70,7 @@ def header_names(dialect: Dialect) -> HeaderNames:
         hash_value=dialect.header("Hash-Value"),
         last_modified=dialect.header("Last-Modified"),
         modifier=dialect.header("Last-Modified-By-Username"),
+        notice=dialect.header("Notice"),
         operations=dialect.header("Operations"),
         organization=dialect.header("Organization"),
         refused=dialect.header("Refused"),

@@ -76,18 +76,18 @@ def whole(body: bytes, headers: Headers) -> Response:
     return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
 
 
-def xml(body: bytes) -> Response:
+def xml(body: bytes, headers: Headers | None = None) -> Response:
     """An XML document that was made for this answer."""
-    return whole(body, _XML)
+    return whole(body, [*_XML, *(headers or [])])
 
 
-def xml_in_pieces(pieces: Iterable[bytes]) -> Response:
+def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
     """An XML document that may be large: sent as it is made, unless it is small and its length soon known."""
     blocks = _blocks(pieces)
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
-        return xml(begin)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, _XML, streams=True)
+        return xml(begin, headers)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers], streams=True)
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -180,6 +180,10 @@ class ResponseHeaders:
     def of_clearing(self, cleared: Cleared) -> Headers:
         """The headers of a DELETE of all data of a form."""
         return [(self._names.deleted, str(cleared.deleted)), (self._names.refused, str(cleared.refused))]
+
+    def of_notice(self, notice: str | None) -> Headers:
+        """The header that tells what of a request was not there, if anything."""
+        return [] if notice is None else [(self._names.notice, _wire(one_line(notice)))]
 
     def _tag(self, tag: str) -> str:
         return f'"{tag}"' if self._quotes_tags else tag
