@@ -7,10 +7,12 @@ and beside it the name that was probably meant.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from persistence.dialect import Dialect
+from persistence.errors import DamagedError
 from persistence.model.addresses import Form
 from persistence.model.nearest import alike, nearest
 from persistence.model.search import Sight
@@ -38,7 +40,7 @@ class Asked:
 
 
 class Notices:
-    """Finds out what was asked for and is not there. Methods raise ``DamagedError`` and ``DiskError``."""
+    """Finds out what was asked for and is not there. Methods raise ``DiskError``."""
 
     def __init__(self, catalog: Catalog, forms: PublishedForms, keys: Keys, dialect: Dialect) -> None:
         """The ``forms`` are those whose names a user may be told."""
@@ -58,12 +60,14 @@ class Notices:
         return None if indexed is None else unknown_controls(asked.form, asked.definition, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
+        """Nothing is said of a form with a damaged version: searches find what they can all the same."""
         form, version = asked.form, asked.version
-        published = tuple(islice((each.version for each in self._catalog.readable(form)), _MOST_SHOWN + 1))
-        if not published:
-            return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
-        if isinstance(version, int) and self._catalog.version(form, version) is None:
-            return unpublished_version(form, version, published)
+        with suppress(DamagedError):
+            published = tuple(islice((each.version for each in self._catalog.versions(form)), _MOST_SHOWN + 1))
+            if not published:
+                return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
+            if isinstance(version, int) and self._catalog.version(form, version) is None:
+                return unpublished_version(form, version, published)
         return None
 
 

@@ -167,3 +167,12 @@ def test_roles_without_a_user_name_are_told(acme: Service) -> None:
     assert notice(post(acme, "/search/hr/own", "<search/>", Roles="clerk")) == said
     assert notice(post(acme, "/search/hr/own", "<search/>", Roles="clerk", Username="lea")) is None
     assert notice(post(acme, "/search/acme/order", "<search/>", Roles="clerk")) is None
+
+
+def test_a_damaged_definition_is_no_reason_to_answer_otherwise(acme: Service) -> None:
+    """It may be published or not: nobody can tell, and the search finds what it can."""
+    sidecar = acme.data / "hr/broken/form/1/form.xhtml.json"
+    sidecar.parent.mkdir(parents=True, exist_ok=True)
+    sidecar.write_text("{")
+    sidecar.with_name("form.xhtml").write_bytes(orders.definition())
+    assert notice(post(acme, "/search/hr/broken", "<search/>", Form_Definition_Version=1)) is None
