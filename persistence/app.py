@@ -12,7 +12,7 @@ from persistence.backend import Backend, Reports, backend_of
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
-from persistence.http import callers, failures, health, logs
+from persistence.http import callers, failures, foreign, health, logs
 from persistence.http.attachments import AttachmentLists
 from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
@@ -141,15 +141,17 @@ def _route(app: Flask, backend: Backend, settings: Settings) -> None:
         ("provider", "", Datasources(parser, backend.default, backend.named), proxied),
     )
     contents = Contents(backend.store, settings.accel_redirect)
-    headers = ResponseHeaders(header_names(dialect))
+    headers = ResponseHeaders(header_names(dialect), quotes_tags=dialect.quotes_tags)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
+    if settings.foreign_headers == "refuse":
+        foreign.register(app, dialect)
     for name, prefix, services, of_resources in faces:
         crud = Crud(services, dialect, of_resources, headers, contents, settings.max_body)
         app.register_blueprint(crud.blueprint(name, prefix))
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
-        app.register_blueprint(Search(services, parser).blueprint(f"{name}-search", prefix))
-        app.register_blueprint(Reindex(services, parser).blueprint(f"{name}-reindex", prefix))
+        app.register_blueprint(Search(services, parser, headers).blueprint(f"{name}-search", prefix))
+        app.register_blueprint(Reindex(services, parser, dialect).blueprint(f"{name}-reindex", prefix))
     app.register_blueprint(Reencrypt(backend.reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
     if dialect.has_proxy:
         app.register_blueprint(unknown_paths())

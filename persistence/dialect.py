@@ -17,6 +17,9 @@ class Dialect:
     ``deleted_read_status`` is the status of GET and HEAD of a resource that was deleted. With
     ``requires_version`` a PUT of new data must name its form version; the designer's own data is exempt. With
     ``has_proxy`` the provider face is called by the proxy of a runtime, which has decided already (spec crud 11).
+    ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
+    query with an unknown element or attribute is refused. With ``has_get_of_reindex`` a GET of
+    ``/reindex``, as old callers send it (spec search 5), answers the status; without, it is 405.
     """
 
     name: str
@@ -27,6 +30,9 @@ class Dialect:
     deleted_read_status: int
     requires_version: bool
     has_proxy: bool
+    quotes_tags: bool
+    is_strict: bool
+    has_get_of_reindex: bool
 
     def header(self, name: str) -> str:
         """The name on the wire of a header of the service, such as ``Svc-Operations``."""
@@ -46,6 +52,9 @@ SVC = Dialect(
     deleted_read_status=404,
     requires_version=False,
     has_proxy=False,
+    quotes_tags=True,
+    is_strict=True,
+    has_get_of_reindex=False,
 )
 ORBEON = Dialect(
     name="orbeon",
@@ -56,5 +65,8 @@ ORBEON = Dialect(
     deleted_read_status=410,
     requires_version=True,
     has_proxy=True,
+    quotes_tags=False,
+    is_strict=False,
+    has_get_of_reindex=True,
 )
 DIALECTS = {dialect.name: dialect for dialect in (SVC, ORBEON)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from persistence.dialect import Dialect
 from persistence.index.flat.views import FlatViews
@@ -24,6 +25,7 @@ from persistence.service.catalog import Catalog
 from persistence.service.controls import Controls
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
+from persistence.service.notices import Notices
 from persistence.service.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.service.published_forms import PublishedForms
 from persistence.service.publishing import Publishing
@@ -31,6 +33,8 @@ from persistence.service.reindexing import Reindexing
 from persistence.service.resources import DefinitionResources, DocumentResources
 from persistence.service.rights import Rights
 from persistence.service.routed import RoutedIndex, RoutedReindexing, RoutedTables
+from persistence.service.searched import searched
+from persistence.service.searching import Index as Searched
 from persistence.service.searching import Searching
 from persistence.service.services import Services
 from persistence.service.singleton import Singletons
@@ -135,17 +139,26 @@ class Wiring:
         rights = Rights(catalog, properties)
         singletons = Singletons(seen, catalog, properties, rights, place.index)
         definitions = Definitions(place.storage, properties, place.flat)
-        documents = Documents(seen, dialect, properties, Access(seen, rights), singletons, place.index)
+        documents = Documents(seen, dialect, properties, Access(seen, rights, dialect), singletons, place.index)
+        forms = PublishedForms(catalog, self.admins, rights, is_strict=dialect.is_strict)
         resources = face(definitions, documents)
         return Services(
             definitions=resources[0],
             documents=resources[1],
             publishing=Publishing(place.storage, dialect, documents, definitions),
             attachments=Attachments(documents, Controls(seen), properties),
-            forms=PublishedForms(catalog, self.admins, rights),
-            searching=Searching(place.index, catalog, properties, rights, dialect),
+            forms=forms,
+            searching=searching_of(place.index, catalog, rights, forms, self),
             reindexing=place.reindexing,
         )
+
+
+def searching_of(index: Searched, catalog: Catalog, rights: Rights, forms: PublishedForms, wiring: Wiring) -> Searching:
+    """Searches of an index, by the definitions of a catalog."""
+    dialect = wiring.dialect
+    versions = partial(searched, catalog=catalog, properties=wiring.properties, dialect=dialect)
+    notices = Notices(catalog, forms, index.keys, dialect)
+    return Searching(index, rights, versions, notices, is_strict=dialect.is_strict)
 
 
 def _as_they_are(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:

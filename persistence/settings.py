@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     trusted: tuple[str, ...] = ()
     keys: str = "var/keys.json"
     insecure: bool = False
+    foreign_headers: Literal["refuse", "ignore"] = "refuse"
     admin: tuple[Admin, ...] = ()
     encryption_keys: str = "var/encryption-keys.json"
     encryption_key: tuple[str, ...] = ()
@@ -102,6 +103,8 @@ MEANINGS: Mapping[str, str] = {
     "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
     "keys": "file with the digests of the API keys; persistence key writes it",
     "insecure": "whether everybody who reaches the service may call",
+    "foreign_headers": "whether headers of the other dialect, such as Orbeon-Username in svc, are refused (400) or"
+    " ignored: refuse or ignore",
     "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
     "remote_connect": "seconds in which another service that is a provider must be reached, else 502 or 503",
     "remote_timeout": "seconds without a byte after which it is given up, and the answer is 504",

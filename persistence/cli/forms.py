@@ -18,8 +18,8 @@ from persistence.model.addresses import Form
 from persistence.upkeep.overview import FormSummary, VersionSummary, overview
 from persistence.upkeep.sight import Faulty
 
-_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "TREE", "NOTES")
-_NUMBERS = (1, 5, 6)
+_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "TREE", "NOTES")
+_NUMBERS = (1, 5, 6, 7)
 _TITLE = 2
 _ENGLISH = "en"
 _SECOND = 19
@@ -31,7 +31,7 @@ _SECOND = 19
 def forms(*, app: str | None, **options: str | None) -> None:
     """List the published versions of all forms in all trees, or of those of the application APP.
 
-    Documents and drafts are counted once for each form, deleted documents too. Nothing is changed, and the service may
+    Documents, deleted documents and drafts are counted once for each form. Nothing is changed, and the service may
     run.
 
     \b
@@ -71,13 +71,13 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
 def _rows(summary: FormSummary, tree: Chosen, *, several: bool) -> Iterator[tuple[str, ...]]:
     form, where = safe(str(summary.form)), safe(tree.name) if several else ""
-    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.drafts))
+    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.deleted, summary.drafts))
     if not summary.versions:
         yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
     for version in summary.versions:
         said = _of_fault(version) if isinstance(version, Faulty) else _of_version(version)
         yield form, *said[:4], *counts, where, said[4]
-        counts = "", ""
+        counts = "", "", ""
 
 
 def _unpublished(form: Form, tree: Chosen) -> str:
@@ -115,6 +115,7 @@ def _counts(found: Iterable[FormSummary], damaged: int) -> str:
         counted(len({summary.form for summary in published}), "form"),
         counted(sum(len(summary.versions) for summary in published), "version"),
         counted(sum(summary.documents for summary in found), "document"),
+        f"{sum(summary.deleted for summary in found)} deleted",
         counted(sum(summary.drafts for summary in found), "draft"),
     )
     return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")

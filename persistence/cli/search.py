@@ -65,7 +65,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
 
     \b
     Exit status: 0  searched, whatever was found
-                 1  could not: no such form, no data directory, another user's
+                 1  could not: no such form, version or indexed control, no data directory, another user's
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
@@ -81,14 +81,12 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
             run = Search(tree.sight(), index, DIALECTS[tree.settings.dialect], form, asked)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
+        run.require_controls(_controls(query, columns))
         needed = run.needed()
         if needed is not None:
             with progress("making the index", needed.count) as bar:
                 indexes.make(needed, bar.step)
         hits = run.run(query, drafts)
-        unknown = [each for each in _controls(query, columns) if each not in run.indexed()]
-    for each in unknown:
-        click.echo(f"no indexed control has the path {safe(each)}: persistence show {safe(path)} lists them", err=True)
     if as_json:
         for hit in hits.page:
             click.echo(_json(hit))

@@ -21,9 +21,9 @@ _PATH: tuple[tuple[str, str | None], ...] = (
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
-_ENCRYPT, _ENCRYPT_CLASS = f"http://orbeon.org/oxf/xml/form-runner{SEPARATOR}encrypt", "fr-encrypt"
-_PERMISSIONS = "permissions"
-_WANTED = ("title", "available", "singleton", _PERMISSIONS)
+ENCRYPT, ENCRYPT_CLASS = f"http://orbeon.org/oxf/xml/form-runner{SEPARATOR}encrypt", "fr-encrypt"
+PERMISSIONS = "permissions"
+_WANTED = ("title", "available", "singleton", PERMISSIONS)
 
 MOST_KEPT = 1 << 16
 """Characters of titles, their languages and permissions together: they are kept beside every published version."""
@@ -58,23 +58,28 @@ class MetadataReader(Streaming):
             titles=self._titles,
             available=self._said.get("available") != "false",
             singleton=None if singleton is None else singleton == "true",
-            permissions=self._said.get(_PERMISSIONS),
+            permissions=self._said.get(PERMISSIONS),
             encrypts=self._encrypts,
         )
+
+    @property
+    def is_in_permissions(self) -> bool:
+        """Whether the element that has begun last is that of the permissions, or in it."""
+        return self._item == PERMISSIONS
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Follow the path to the metadata, and take down what is wanted below."""
         super().start(name, attributes)
-        if name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split():
+        if name == ENCRYPT or ENCRYPT_CLASS in attributes.get("class", "").split():
             self._encrypts = True
-        if self._item == _PERMISSIONS:
+        if self._item == PERMISSIONS:
             self._keep(_start_tag(name, attributes))
         elif self._matched == len(_PATH):
             if self.depth == len(_PATH) + 1 and name in _WANTED:
                 self._item = name
                 self._language = attributes.get(LANGUAGE, "")
                 self._pieces = []
-                self._keep(_start_tag(name, attributes) if name == _PERMISSIONS else "")
+                self._keep(_start_tag(name, attributes) if name == PERMISSIONS else "")
                 self._count(len(self._language) + _A_TITLE)
         elif self._matched == self.depth - 1:
             wanted, identity = _PATH[self._matched]
@@ -83,7 +88,7 @@ class MetadataReader(Streaming):
 
     def end(self, name: str) -> None:
         """Step back on that path, or close what is being taken down."""
-        if self._item == _PERMISSIONS:
+        if self._item == PERMISSIONS:
             self._keep(f"</{_local(name)}>")
         if self._item is not None and self.depth == len(_PATH) + 1:
             self._close(self._item, "".join(self._pieces))
@@ -99,7 +104,7 @@ class MetadataReader(Streaming):
 
     def _text(self, text: str) -> None:
         if self._item is not None:
-            self._keep(escape(text) if self._item == _PERMISSIONS else text)
+            self._keep(escape(text) if self._item == PERMISSIONS else text)
 
     def _keep(self, piece: str) -> None:
         self._count(len(piece))

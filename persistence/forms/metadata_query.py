@@ -6,18 +6,17 @@ from collections.abc import Iterable
 
 from persistence.forms import request_elements
 from persistence.model import form_elements
+from persistence.model.form_elements import FILTER, FORMS, PAGINATION, SORT
 from persistence.model.form_query import FormQuery
 
-_FILTER, _SORT, _PAGINATION = "filter", "sort", "pagination"
 
-
-def read(pieces: Iterable[bytes]) -> FormQuery:
-    """The query of a body; elements and attributes that are not known are ignored, and so is the root's name.
+def read(pieces: Iterable[bytes], *, is_strict: bool = False) -> FormQuery:
+    """The query of a body; the root's name does not matter, nor, unless ``is_strict``, unknown elements and attributes.
 
     Raises:
         MalformedXmlError: it is not well-formed, or has a document type.
-        BadRequestError: it asks for what there is not.
+        BadRequestError: it asks for what there is not, or has what is not known.
         PersistenceError: whatever ``pieces`` raises about the client.
     """
-    found = request_elements.read(pieces, (_FILTER, _SORT, _PAGINATION))
-    return form_elements.from_elements(found.root, found.all(_FILTER), found.first(_SORT), found.first(_PAGINATION))
+    found = request_elements.read(pieces, (FILTER, SORT, PAGINATION), FORMS if is_strict else None)
+    return form_elements.from_elements(found.root, found.all(FILTER), found.first(SORT), found.first(PAGINATION))

@@ -7,24 +7,27 @@ from collections.abc import Collection, Iterable
 from persistence.errors import BadRequestError
 from persistence.forms.metadata import LANGUAGE
 from persistence.model import form_elements
-from persistence.model.elements import Element, Elements
-from persistence.xml.streaming import Streaming
+from persistence.model.elements import Element, Elements, Vocabulary
+from persistence.xml.streaming import SEPARATOR, Streaming
 
 MOST_CHILDREN = 200
 """Each may be work for every document or form there is."""
 
 _CHILD = 2
+_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 
 
-def read(pieces: Iterable[bytes], names: Collection[str]) -> Elements:
-    """The children of these names, which are in no namespace; others are ignored, and so is the root's name.
+def read(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary | None = None) -> Elements:
+    """The children of these names, which are in no namespace; the root's name does not matter.
+
+    Other elements and attributes are refused where they are not in the ``vocabulary``; without one, they are ignored.
 
     Raises:
         MalformedXmlError: the document is not well-formed, or has a document type.
-        BadRequestError: it has more children of these names than anyone needs.
+        BadRequestError: it has more children of these names than anyone needs, or what is not known.
         PersistenceError: whatever ``pieces`` raises about the client.
     """
-    with _Reader(names) as reader:
+    with _Reader(names, vocabulary) as reader:
         reader.read(pieces)
     return Elements(reader.root, {name: tuple(found) for name, found in reader.children.items()})
 
@@ -32,8 +35,10 @@ def read(pieces: Iterable[bytes], names: Collection[str]) -> Elements:
 class _Reader(Streaming):
     """Collects the root and the wanted children."""
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, names: Collection[str], vocabulary: Vocabulary | None) -> None:
         super().__init__()
+        self._vocabulary = vocabulary
+        self._child = ""
         self.parser.CharacterDataHandler = self._text
         self.root = Element()
         self.children: dict[str, list[Element]] = {name: [] for name in names}
@@ -44,6 +49,8 @@ class _Reader(Streaming):
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """The root, a child, or something inside one, of which only the text counts."""
         super().start(name, attributes)
+        if self._vocabulary is not None:
+            self._check(self._vocabulary, name, attributes)
         if self.depth == 1:
             self.root = Element(_with_language(attributes))
         elif self.depth == _CHILD and name in self.children:
@@ -51,6 +58,16 @@ class _Reader(Streaming):
             if self._count > MOST_CHILDREN:
                 raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(self.children)} are not accepted at once")
             self._attributes, self._pieces = _with_language(attributes), []
+
+    def _check(self, vocabulary: Vocabulary, name: str, attributes: dict[str, str]) -> None:
+        said = [key for key in attributes if not key.startswith(_XML)]
+        if self.depth == 1:
+            vocabulary.check_root(said)
+        elif self.depth == _CHILD:
+            vocabulary.check_child(name, said)
+            self._child = name
+        else:
+            vocabulary.check_inner(self._child, name)
 
     def end(self, name: str) -> None:
         """A child is complete."""

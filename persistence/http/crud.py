@@ -15,7 +15,7 @@ from persistence.http import bodies
 from persistence.http.contents import Contents
 from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
-from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, whole
+from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.service.migrating import migrated
 from persistence.service.parts import opened
@@ -91,8 +91,13 @@ class Crud:
 
     def delete_all(self, app: str, form: str) -> Response:
         """``DELETE /crud/$app/$form/data/``."""
-        self.services().documents.delete_all(Form(app, form), self.parser.delete(_request()))
-        return empty(HTTPStatus.OK, [])
+        request = _request()
+        cleared = self.services().documents.delete_all(Form(app, form), self.parser.delete(request))
+        headers = self.headers.of_clearing(cleared)
+        if cleared.is_refused:
+            cause = f"none of {cleared.refused} documents was deleted: {cleared.refusal}"
+            return refusal(request.environ, HTTPStatus.FORBIDDEN, cause, headers)
+        return empty(HTTPStatus.OK, headers)
 
     def _read(self, request: Request, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:
         found, headers = read.found, self.headers.of_read(read)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from flask import Blueprint, Response, request
 
+from persistence.dialect import Dialect
 from persistence.http import bodies
 from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
@@ -21,18 +22,21 @@ class Reindex:
 
     services: ServicesOf
     parser: RequestParser
+    dialect: Dialect
 
     def blueprint(self, name: str, prefix: str) -> Blueprint:
         """The routes below ``prefix``."""
         blueprint = Blueprint(name, __name__, url_prefix=f"{prefix}/reindex")
-        blueprint.add_url_rule("", "all", self.all, methods=("GET", "POST"), provide_automatic_options=False)
+        blueprint.post("", provide_automatic_options=False)(self.all)
+        if self.dialect.has_get_of_reindex:
+            blueprint.add_url_rule("", "asked_by_get", self.status, methods=("GET",), provide_automatic_options=False)
         blueprint.post("/<app>/<form>", provide_automatic_options=False)(self.version)
         blueprint.get("/status", provide_automatic_options=False)(self.status)
         blueprint.record(without_head)
         return blueprint
 
     def all(self) -> Response:
-        """``GET`` or ``POST /reindex``: that of every form."""
+        """``POST /reindex``: that of every form."""
         bodies.drain(request.environ)
         self.services().reindexing.all()
         return empty(HTTPStatus.OK, [])
@@ -45,5 +49,5 @@ class Reindex:
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
-        """``GET /reindex/status``: how far it is."""
+        """``GET /reindex/status``: how far it is. A GET of ``/reindex`` by old callers changes nothing either."""
         return xml(self.services().reindexing.status().as_xml())

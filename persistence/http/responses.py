@@ -21,7 +21,7 @@ from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
 from persistence.service.content_types import UNKNOWN
-from persistence.service.results import Read, Removed, Written
+from persistence.service.results import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -76,18 +76,18 @@ def whole(body: bytes, headers: Headers) -> Response:
     return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
 
 
-def xml(body: bytes) -> Response:
+def xml(body: bytes, headers: Headers | None = None) -> Response:
     """An XML document that was made for this answer."""
-    return whole(body, _XML)
+    return whole(body, [*_XML, *(headers or [])])
 
 
-def xml_in_pieces(pieces: Iterable[bytes]) -> Response:
+def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
     """An XML document that may be large: sent as it is made, unless it is small and its length soon known."""
     blocks = _blocks(pieces)
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
-        return xml(begin)
-    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, _XML, streams=True)
+        return xml(begin, headers)
+    return BareResponse(chain((begin, more), blocks), HTTPStatus.OK, [*_XML, *headers], streams=True)
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -133,8 +133,9 @@ def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
 class ResponseHeaders:
     """Builds the header lists; the instants' two formats come from the one stored value."""
 
-    def __init__(self, names: HeaderNames) -> None:
+    def __init__(self, names: HeaderNames, *, quotes_tags: bool) -> None:
         self._names = names
+        self._quotes_tags = quotes_tags
 
     def of_read(self, read: Read) -> Headers:
         """The headers of GET and HEAD, but for length and range."""
@@ -142,7 +143,7 @@ class ResponseHeaders:
         headers = [
             ("Content-Type", _wire(sidecar.content_type or UNKNOWN)),
             ("X-Content-Type-Options", "nosniff"),
-            ("ETag", read.etag),
+            ("ETag", self._tag(read.etag)),
             ("Last-Modified", rfc1123(sidecar.modified)),
             ("Created", rfc1123(sidecar.created)),
             (names.last_modified, sidecar.modified),
@@ -176,11 +177,22 @@ class ResponseHeaders:
             headers.append((self._names.operations, str(removed.operations)))
         return headers
 
+    def of_clearing(self, cleared: Cleared) -> Headers:
+        """The headers of a DELETE of all data of a form."""
+        return [(self._names.deleted, str(cleared.deleted)), (self._names.refused, str(cleared.refused))]
+
+    def of_notice(self, notice: str | None) -> Headers:
+        """The header that tells what of a request was not there, if anything."""
+        return [] if notice is None else [(self._names.notice, _wire(one_line(notice)))]
+
+    def _tag(self, tag: str) -> str:
+        return f'"{tag}"' if self._quotes_tags else tag
+
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
         headers = [(self._names.version, str(version))]
         if sidecar is not None:
             headers += [
-                ("ETag", sidecar.etag),
+                ("ETag", self._tag(sidecar.etag)),
                 ("Last-Modified", rfc1123(sidecar.modified)),
                 (self._names.last_modified, sidecar.modified),
             ]

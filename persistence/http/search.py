@@ -9,8 +9,9 @@ from flask import Blueprint, Response, request
 from persistence.http import bodies
 from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
-from persistence.http.responses import xml_in_pieces
+from persistence.http.responses import ResponseHeaders, xml_in_pieces
 from persistence.model.addresses import Form
+from persistence.service.searching import Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class Search:
 
     services: ServicesOf
     parser: RequestParser
+    headers: ResponseHeaders
 
     def blueprint(self, name: str, prefix: str) -> Blueprint:
         """The routes below ``prefix``."""
@@ -31,10 +33,13 @@ class Search:
         """``POST /search/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
         body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
-        return xml_in_pieces(self.services().searching.search(Form(app, form), version, body, user))
+        return self._answer(self.services().searching.search(Form(app, form), version, body, user))
 
     def distinct_values(self, app: str, form: str) -> Response:
         """``POST /distinct-values/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
         body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
-        return xml_in_pieces(self.services().searching.distinct(Form(app, form), version, body, user))
+        return self._answer(self.services().searching.distinct(Form(app, form), version, body, user))
+
+    def _answer(self, answered: Answered) -> Response:
+        return xml_in_pieces(answered.pieces, self.headers.of_notice(answered.notice))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
 from persistence.errors import BadRequestError
+from persistence.model.nearest import nearest
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
+_LONGEST_SHOWN = 60
 _DIRECTIONS = {"asc": False, "desc": True}
 
 
@@ -40,6 +42,61 @@ class Elements:
     def first(self, name: str) -> Element | None:
         """The first child of a name; ``None`` where there is none."""
         return next(iter(self.all(name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The attributes of the root of a kind of request, and by name its children, each with its attributes.
+
+    Names are those of no namespace; attributes of XML itself, such as ``xml:lang``, may stand anywhere.
+    """
+
+    what: str
+    root: frozenset[str]
+    children: Mapping[str, frozenset[str]]
+
+    def check_root(self, attributes: Iterable[str]) -> None:
+        """Refuse an unknown attribute of the root, whose own name does not matter.
+
+        Raises:
+            BadRequestError: there is one.
+        """
+        self._check(attributes, self.root, f"a {self.what}")
+
+    def check_child(self, name: str, attributes: Iterable[str]) -> None:
+        """Refuse an unknown child, or an unknown attribute of one.
+
+        Raises:
+            BadRequestError: it is, or has, one.
+        """
+        known = self.children.get(name)
+        if known is None:
+            raise BadRequestError(f"a {self.what} has no element <{shown(name)}>{_meant(name, self.children)}")
+        self._check(attributes, known, f"<{name}> of a {self.what}")
+
+    def check_inner(self, child: str, name: str) -> None:
+        """Refuse an element inside a child.
+
+        Raises:
+            BadRequestError: always.
+        """
+        raise BadRequestError(f"<{child}> of a {self.what} has text, and no element <{shown(name)}>")
+
+    @staticmethod
+    def _check(attributes: Iterable[str], known: frozenset[str], what: str) -> None:
+        for name in attributes:
+            if name not in known:
+                raise BadRequestError(f"{what} has no attribute {shown(name)!r}{_meant(name, known)}")
+
+
+def shown(name: str) -> str:
+    """A name as an error shows it."""
+    return name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, sorted(known))
+    return "" if near is None else f"; the nearest is {near}"
 
 
 def count(text: str, what: str, default: int) -> int:

@@ -6,12 +6,25 @@ import re
 from collections.abc import Iterable, Mapping
 
 from persistence.errors import BadRequestError
-from persistence.model.elements import Element, count, is_descending, word
+from persistence.model.elements import Element, Vocabulary, count, is_descending, word
 from persistence.model.form_query import DEFAULT_LANGUAGE, Filter, FormQuery, Match, Metadata, Page, Sort, Wanted
 from persistence.model.instants import parse_time
 
 LANGUAGE = "xml:lang"
 LATEST = "latest"
+FILTER, SORT, PAGINATION = "filter", "sort", "pagination"
+_ABOUT = frozenset({"metadata", "combinator", "url"})
+FORMS = Vocabulary(
+    "query for forms",
+    frozenset({"all-forms", "ignore-admin-permissions"}),
+    {
+        FILTER: _ABOUT | {"match"},
+        SORT: _ABOUT | {"direction"},
+        PAGINATION: frozenset({"page-number", "page-size"}),
+        "remote-server": frozenset({"url", "username", "password"}),  # accepted and ignored (spec search 4.2)
+    },
+)
+"""What a request may say where what is unknown is refused."""
 
 MOST_FILTERS = 100
 """Each is compared with every form there is."""

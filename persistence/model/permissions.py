@@ -107,6 +107,32 @@ def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) ->
     )
 
 
+_HEADER = {
+    Condition.AUTHENTICATED: "Username",
+    Condition.OWNER: "Username",
+    Condition.GROUP_MEMBER: "Group",
+}
+_NEVER = frozenset({Condition.TOKEN, Condition.UNKNOWN})
+
+
+def unsaid(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
+    """The headers, without prefix, that were not sent and that a permission for one of the operations asks for.
+
+    A group and roles count only beside a user name, so that without one it is the only answer.
+    """
+    asked = frozenset(any_of)
+    needed = {
+        "Roles" if isinstance(condition, UserRole) else _HEADER[condition]
+        for each in permissions or ()
+        if not asked.isdisjoint(each.operations) and not _NEVER.intersection(each.conditions)
+        for condition in each.conditions
+    }
+    if user.name is None:
+        return ("Username",) if needed else ()
+    sent = {"Username", *(("Group",) if user.group else ()), *(("Roles",) if user.roles else ())}
+    return tuple(name for name in ("Group", "Roles") if name in needed - sent)
+
+
 def _granted(permissions: Permissions, user: User, owner: User | None) -> frozenset[str]:
     granted: frozenset[str] = frozenset()
     for permission in permissions:

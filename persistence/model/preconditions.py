@@ -16,6 +16,11 @@ class Tags:
         """Whether one of the current entity tags is among these."""
         return self.tags is None or not self.tags.isdisjoint(current)
 
+    @property
+    def has_weak(self) -> bool:
+        """Whether one of them is a weak tag, which none matches."""
+        return self.tags is not None and any(tag.startswith("W/") for tag in self.tags)
+
 
 @dataclass(frozen=True, slots=True)
 class Precondition:

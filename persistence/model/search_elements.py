@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from persistence.errors import BadRequestError
-from persistence.model.elements import Element, Elements, count, is_descending, word
+from persistence.model.elements import Element, Elements, Vocabulary, count, is_descending, word
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.operations import FINDING, OPERATIONS
 from persistence.model.search import (
@@ -30,6 +30,27 @@ QUERY, DRAFTS, OPERATIONS_ELEMENT, PAGE_SIZE, PAGE_NUMBER = SEARCHED = (
     "page-number",
 )
 """The children that a search looks at."""
+
+_OF_QUERY = frozenset(
+    {
+        *("path", "metadata", "match", "control", "sort"),
+        *("name", "type", "summary-show", "statically-required", "html-label"),  # a runtime says them (spec search 0.2)
+    }
+)
+SEARCH = Vocabulary(
+    "search",
+    frozenset({"return-all-indexed-fields"}),
+    {
+        QUERY: _OF_QUERY,
+        DRAFTS: frozenset({"for-document-id", "for-never-saved-document"}),
+        OPERATIONS_ELEMENT: frozenset({"any-of"}),
+        PAGE_SIZE: frozenset(),
+        PAGE_NUMBER: frozenset(),
+        "lang": frozenset(),  # without a meaning since long (spec search 1.1)
+    },
+)
+DISTINCT = Vocabulary("request for distinct values", frozenset(), {QUERY: _OF_QUERY})
+"""What requests may say where what is unknown is refused."""
 
 MOST_TOKENS = 200
 """Each is looked for in every value there is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import unquote_plus
 
@@ -29,15 +29,20 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who is calling; without a ``name`` the caller is anonymous."""
+    """Who is calling; without a ``name`` the caller is anonymous.
+
+    ``is_nameless`` says that a group or roles were sent without a name: they count for nothing.
+    """
 
     name: str | None = None
     group: str | None = None
     roles: tuple[Role, ...] = ()
     organization: tuple[str, ...] = ()
+    is_nameless: bool = field(default=False, compare=False)
 
 
 ANONYMOUS = User()
+_NAMELESS = User(is_nameless=True)
 
 
 class _RoleJson(msgspec.Struct):
@@ -67,7 +72,7 @@ def parse_credentials(text: str) -> User:
         raise BadRequestError(f"malformed credentials header: {error}") from error
     name = _decoded(raw.username)
     if name is None:
-        return ANONYMOUS
+        return _NAMELESS if raw.groups or raw.roles else ANONYMOUS
     return User(
         name=name,
         group=_decoded(raw.groups[0]) if raw.groups else None,
@@ -87,7 +92,7 @@ def from_headers(name: str | None, group: str | None, roles: str | None) -> User
     """
     who = short(name, "user name")
     if who is None:
-        return ANONYMOUS
+        return _NAMELESS if (group or "").strip() or (roles or "").strip() else ANONYMOUS
     words = tuple(Role(word) for word in _SEPARATOR.split((roles or "").strip()) if word)
     return User(name=who, group=short(group, "group name"), roles=words)
 

@@ -112,6 +112,12 @@ KNOWN: tuple[Known, ...] = (
     _acts("persistence.<provider>.autosave", Kind.BOOLEAN, "drafts can be stored", default=False),
     _acts("persistence.<provider>.permissions", Kind.BOOLEAN, "user and group permissions hold", default=False),
     _acts("persistence.<provider>.versioning", Kind.BOOLEAN, "definitions have versions", default=False),
+    _acts(
+        "persistence.<provider>.published-only",
+        Kind.BOOLEAN,
+        "data is stored of published forms and versions only",
+        default=False,
+    ),
     _acts("persistence.<provider>.data-format-version", Kind.FORMAT, "format of form data at rest", "4.0.0"),
     _acts("permissions.<app>.<form>", Kind.PERMISSIONS, "permissions where the definition has none of its own"),
     _acts("detail.singleton.enabled.<app>.<form>", Kind.BOOLEAN, "the form has one document only", default=False),

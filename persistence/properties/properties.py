@@ -31,8 +31,9 @@ class FormProperties:
     """What the properties say of a form.
 
     ``route`` are its providers. Drafts, permissions and the format are asked of the provider of its data, versions and
-    flat views of that of its definitions (spec forms 5.3). ``permissions`` are for a definition without its own,
-    ``None`` being "undefined" (spec crud 6.3). ``is_singleton`` is for a definition that does not say (spec forms 5.2).
+    flat views of that of its definitions (spec forms 5.3). With ``needs_publication`` data is stored of published
+    versions only. ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
+    ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
     their whole paths (spec search 7.2).
     """
@@ -41,6 +42,7 @@ class FormProperties:
     has_drafts: bool
     has_permissions: bool
     has_versions: bool
+    needs_publication: bool
     data_format: str
     permissions: Permissions | None
     is_singleton: bool
@@ -196,6 +198,7 @@ class Properties:
             has_drafts=self._of_provider(data, "autosave") is True,
             has_permissions=self._of_provider(data, "permissions") is True,
             has_versions=self._of_provider(definitions, "versioning") is True,
+            needs_publication=self._of_provider(data, "published-only") is True,
             data_format=str(self._of_provider(data, "data-format-version")),
             permissions=None if granting is None else self._permissions.get(granting.name),
             is_singleton=self._value("detail", "singleton", "enabled", form.app, form.name) is True,

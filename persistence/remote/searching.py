@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import count
 
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
@@ -32,6 +33,8 @@ from persistence.remote.names import path
 from persistence.xml.streaming import Streaming
 
 _PAGE = 100
+_SOURCES = 256
+"""Forms of which the definitions that were read are kept."""
 
 
 class RemoteIndex:
@@ -45,7 +48,8 @@ class RemoteIndex:
         self, caller: Caller, source_of: Callable[[Form], Source], is_judged_there: Callable[[Form], bool]
     ) -> None:
         self._caller = caller
-        self._source_of = source_of
+        # One for each form, so that what was read of a definition is kept until its mark tells of another.
+        self._source_of = lru_cache(_SOURCES)(source_of)
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them

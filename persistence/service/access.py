@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from persistence.dialect import Dialect
 from persistence.errors import ForbiddenError
-from persistence.model import operations
-from persistence.model.addresses import Address, Collection, DocumentAddress
+from persistence.model import operations, permissions
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
@@ -26,9 +27,10 @@ class Access:
     attachments too. Methods raise ``ForbiddenError``.
     """
 
-    def __init__(self, store: Readable, rights: Rights) -> None:
+    def __init__(self, store: Readable, rights: Rights, dialect: Dialect) -> None:
         self._store = store
         self._rights = rights
+        self._dialect = dialect
 
     def to_read(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         """A GET or HEAD.
@@ -56,8 +58,8 @@ class Access:
             on_saved = self._rights.on_data(address.form, saved, user)
             if on_saved.allows(*_UPDATE):
                 return on_saved
-            _must_allow(on_saved, _READ, address)
-        _must_allow(allowed, needed, address)
+            self._must_allow(on_saved, _READ, address, saved.version, user)
+        self._must_allow(allowed, needed, address, version, user)
         return allowed
 
     def to_delete(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
@@ -78,10 +80,22 @@ class Access:
 
     def _to(self, any_of: tuple[str, ...], address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         allowed = self._rights.on_data(address.form, document, user)
-        _must_allow(allowed, any_of, address)
+        self._must_allow(allowed, any_of, address, document.version, user)
         return allowed
 
+    def _must_allow(
+        self, allowed: Operations, any_of: tuple[str, ...], address: Address, version: int, user: User
+    ) -> None:
+        if not allowed.allows(*any_of):
+            reason = self._reason(address.form, version, any_of, user)
+            raise ForbiddenError(f"you may not {' or '.join(any_of)} {address}{reason}")
 
-def _must_allow(allowed: Operations, any_of: tuple[str, ...], address: Address) -> None:
-    if not allowed.allows(*any_of):
-        raise ForbiddenError(f"you may not {' or '.join(any_of)} {address}")
+    def _reason(self, form: Form, version: int, any_of: tuple[str, ...], user: User) -> str:
+        """The headers that a permission asks for and that were not sent: often the cause."""
+        missing = permissions.unsaid(self._rights.of_data(form, version), user, any_of)
+        if not missing:
+            return ""
+        if user.is_nameless:
+            return f": roles and groups count only together with a user name ({self._dialect.header('Username')})"
+        headers = " or ".join(map(self._dialect.header, missing))
+        return f": the request was sent without {headers}"

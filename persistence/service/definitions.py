@@ -25,10 +25,11 @@ from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.properties.providers import Route
+from persistence.service.conditions import check_precondition
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
 from persistence.service.results import Read, Removed, Written
-from persistence.service.rules import Received, check_precondition, grave_over, living, must_live, next_revision
+from persistence.service.rules import Received, grave_over, living, must_live, next_revision
 from persistence.store.reading import Found
 from persistence.store.storage import Incoming, Readable, Storage, Writing
 

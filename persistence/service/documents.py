@@ -14,20 +14,28 @@ from typing import Protocol
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
-from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
+from persistence.model.addresses import (
+    DATA_XML,
+    DESIGNER_VERSION,
+    FORM_XHTML,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.access import Access
+from persistence.service.conditions import check_precondition
 from persistence.service.definitions import latest_version
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Put
-from persistence.service.results import Read, Removed, Written
+from persistence.service.results import Cleared, Read, Removed, Written
 from persistence.service.rules import (
     check_data_format,
-    check_precondition,
     grave_of,
     living,
     must_live,
@@ -35,7 +43,7 @@ from persistence.service.rules import (
 )
 from persistence.service.singleton import Singletons
 from persistence.service.vault import AS_STORED, Intake, Vault
-from persistence.store.reading import Found
+from persistence.store.reading import NOTHING_THERE, Found
 from persistence.store.storage import Readable, Storage, Writing
 from persistence.xml.streaming import Streaming
 
@@ -127,7 +135,8 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
             own = must_live(current, address)
             main = None if address.is_main else self.store.read(address.main, content=False)
-            check_precondition(delete.precondition, address, own, living(main))
+            may_read = partial(self._may_read, delete.user, address)
+            check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
             versions.must_equal(number, own.sidecar.version, address)
             document = own if address.is_main else must_live(main, address.main)
             operations = self.access.to_delete(address, document.sidecar, delete.user)
@@ -141,27 +150,31 @@ class Documents:
                 writer.forget(address, grave, over=own)
             return Removed(address, own.sidecar.version, None, operations)
 
-    def delete_all(self, form: Form, delete: Delete) -> int:
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
 
-        Returns how many documents that were. Every one is deleted for itself under its own lock, so a crash half-way
-        leaves the others as they were, and the next call goes on. Drafts of documents that were never saved stay. A
-        damaged document does not keep the others from being deleted; it is reported when they are.
+        Every document is deleted for itself under its own lock, so a crash half-way leaves the others as they were,
+        and the next call goes on. Drafts of documents that were never saved stay. A damaged document does not keep the
+        others from being deleted; it is reported when they are.
         """
         number = _number(self.properties.of(form), delete.version, "deleting all data of a form")
-        count = 0
+        count = refused = 0
         damage: DamagedError | None = None
+        refusal = ""
         for document in self.store.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             try:
                 count += self._delete_one(address, number, delete)
             except DamagedError as error:
                 damage = damage or error
+            except ForbiddenError as error:
+                refused, refusal = refused + 1, refusal or str(error)
         if damage is not None:
             raise damage
-        return count
+        return Cleared(count, refused, refusal)
 
     def _delete_one(self, address: DocumentAddress, number: int | None, delete: Delete) -> bool:
+        """Delete a document that is there; raises as ``delete`` where the user may not."""
         if not self._is_to_go(address, self.store.sidecar(address), number):
             return False
         with self.store.writing(address) as writer:
@@ -171,10 +184,7 @@ class Documents:
             if own.sidecar.deleted:
                 writer.discard_draft(address.form, address.document)
                 return False
-            try:
-                self.access.to_delete(address, own.sidecar, delete.user)
-            except ForbiddenError:
-                return False
+            self.access.to_delete(address, own.sidecar, delete.user)
             self._bury(writer, address, own, grave_of(own, delete.user))
             return True
 
@@ -231,7 +241,8 @@ class Documents:
     def _check(self, address: DocumentAddress, put: Put, number: int | None, seen: _Seen) -> tuple[int, Operations]:
         """The version to store and what the user may do; refuses what does not fit what is stored (4.2, PUT 3 to 5)."""
         own = living(seen.own)
-        check_precondition(put.precondition, address, own, seen.main)
+        may_read = partial(self._may_read, put.user, address)
+        check_precondition(put.precondition, address, own, seen.main, may_read=may_read)
         for stored, where in ((own, address), (seen.main, address.main)):
             if stored is not None:
                 versions.must_equal(number, stored.sidecar.version, where)
@@ -240,10 +251,30 @@ class Documents:
         if self.dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
         version = number or self._version_of(address, seen)
+        self.require_published(address, version)
         document = own if address.is_main else seen.main
         if document is not None:
             return version, self.access.to_update(address, document.sidecar, put.user)
         return version, self.access.to_create(address, version, put.user)
+
+    def require_published(self, address: DocumentAddress, version: int) -> None:
+        """Refuse data of a version that was never published, where the property says so.
+
+        A deleted version was published: its tombstone keeps its permissions, and what was begun can be saved. The
+        designer's own form never is.
+
+        Raises:
+            NotFoundError: there is nothing of the version.
+        """
+        configured = self.properties.of(address.form)
+        if not configured.needs_publication or self.dialect.is_designer(address.form):
+            return
+        if self.store.mark(DefinitionAddress(address.form, version, FORM_XHTML)) == NOTHING_THERE:
+            name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.published-only"
+            raise NotFoundError(
+                f"version {version} of {address.form} was never published, and data is stored of published versions"
+                f" only: the property {name} is true"
+            )
 
     def _has_one_version(self, form: Form) -> bool:
         return self.dialect.is_designer(form) or not self.properties.of(form).has_versions

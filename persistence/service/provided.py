@@ -18,12 +18,13 @@ from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.preconditions import Precondition
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT
+from persistence.service.conditions import check_precondition
 from persistence.service.definitions import Definitions
 from persistence.service.documents import Documents
 from persistence.service.receiving import receiving
 from persistence.service.requests import Delete, Get, Origin, Put
-from persistence.service.results import Read, Removed, Written
-from persistence.service.rules import check_precondition, grave_of, grave_over, living, next_revision
+from persistence.service.results import Cleared, Read, Removed, Written
+from persistence.service.rules import grave_of, grave_over, living, next_revision
 from persistence.store.reading import Found
 
 
@@ -72,11 +73,13 @@ class ProvidedDocuments:
         rules, store = self.documents, self.documents.store
         version = versions.must_be_sent(rules.admitted_to_write(address, put), address)
         self._check(address, put.precondition, version, store.read(address, content=False))
+        rules.require_published(address, version)
         checking = rules.checks.checking(address.form, version) if address.is_main else None
         receipt = receiving(store, address, put.content_type, chunks, checking)
         with receipt as (upload, received), store.writing(address) as writer:
             over = writer.current(address)
             self._check(address, put.precondition, version, over)
+            rules.require_published(address, version)
             put = replace(put, origin=_with_organization(put.origin, living(over)))
             sidecar = next_revision(put, received, version, over=over, owner=put.user)
             with self._only_one(address, put, version):
@@ -100,7 +103,7 @@ class ProvidedDocuments:
                 writer.discard_draft(address.form, address.document)
         return Removed(address, version, grave, None)
 
-    def delete_all(self, form: Form, delete: Delete) -> int:  # noqa: ARG002 - as the proxy's own face has it
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
         """There is no such path: the proxy searches, and deletes one document after the other.
 
         Raises:

@@ -22,7 +22,9 @@ from persistence.service.rights import Rights
 class PublishedForms:
     """Answers queries with XML. A version that cannot be read is left out; methods raise ``DiskError``."""
 
-    def __init__(self, catalog: Catalog, admins: Iterable[Admin], rights: Rights) -> None:
+    def __init__(self, catalog: Catalog, admins: Iterable[Admin], rights: Rights, *, is_strict: bool) -> None:
+        """With ``is_strict``, queries with unknown elements or attributes are refused."""
+        self._is_strict = is_strict
         self._catalog = catalog
         self._admins = tuple(admins)
         self._rights = rights
@@ -37,6 +39,11 @@ class PublishedForms:
         total, page = select(self._listed(self._looked_up(query), user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))
 
+    def names(self, app: str | None, user: User) -> set[Form]:
+        """The forms that the list shows to a user, or those of one application."""
+        listed = self._listed(self._looked_up(FormQuery(app=app, latest_only=True)), user)
+        return {one.published.form for one in select(listed, FormQuery())[1]}
+
     def search(self, body: Iterable[bytes], user: User) -> bytes:
         """The list for a query in XML.
 
@@ -44,7 +51,7 @@ class PublishedForms:
             BadRequestError: the query is malformed, or asks for what there is not.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        query = metadata_query.read(body)
+        query = metadata_query.read(body, is_strict=self._is_strict)
         try:
             return self.find(query, user)
         except BadAddressError:  # a filter may name what is no form's name

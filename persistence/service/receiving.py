@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import disk_errors
-from persistence.forms import permissions
+from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.metadata import MetadataReader
 from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress
@@ -35,7 +35,7 @@ def receiving(
     Raises:
         BadRequestError: the content type is no media type.
         MalformedXmlError: the address holds XML and the body is not.
-        BadRequestError: a definition has permissions that this service does not know.
+        BadRequestError: a definition has permissions or marks of encryption that this service does not know.
         DiskError: the disk refused.
         PersistenceError: whatever ``chunks`` raises about the client.
     """
@@ -61,16 +61,9 @@ def check_for(address: Address) -> Checking:
     """What checks a content while it streams by; nothing for an attachment."""
     if not address.is_main:
         return nullcontext()
-    return MetadataReader() if isinstance(address, DefinitionAddress) else Streaming()
+    return DefinitionCheck() if isinstance(address, DefinitionAddress) else Streaming()
 
 
 def metadata_of(check: Streaming | None) -> FormMetadata | None:
-    """What a checked content says of its form; ``None`` where it is no definition.
-
-    Raises:
-        BadRequestError: it has permissions that this service does not know.
-    """
-    metadata = check.metadata if isinstance(check, MetadataReader) else None
-    if metadata is not None and metadata.permissions is not None:
-        permissions.check(metadata.permissions)
-    return metadata
+    """What a checked content says of its form; ``None`` where it is no definition."""
+    return check.metadata if isinstance(check, MetadataReader) else None

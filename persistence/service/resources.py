@@ -7,7 +7,7 @@ from typing import Protocol
 
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.service.requests import Delete, Get, Put
-from persistence.service.results import Read, Removed, Written
+from persistence.service.results import Cleared, Read, Removed, Written
 
 
 class DefinitionResources(Protocol):
@@ -35,5 +35,5 @@ class DocumentResources(Protocol):
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing."""
 
-    def delete_all(self, form: Form, delete: Delete) -> int:
-        """Delete all data of a form; returns how many documents that were."""
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:
+        """Delete all data of a form that the user may delete."""

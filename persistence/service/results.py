@@ -55,6 +55,23 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleared:
+    """How many documents a DELETE of all data of a form has deleted, and how many the user may not delete.
+
+    ``refusal`` is the reason of the first of those.
+    """
+
+    deleted: int
+    refused: int
+    refusal: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there were documents, and the user may delete none of them."""
+        return self.refused > 0 and self.deleted == 0
+
+
+@dataclass(frozen=True, slots=True)
 class Removed:
     """A resource that is gone; without a ``tombstone`` it left no trace (drafts)."""
 

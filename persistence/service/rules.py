@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
+from persistence.errors import BadRequestError, DeletedError, NotFoundError
 from persistence.model.addresses import Address
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.instants import next_after
 from persistence.model.metadata import FormMetadata
-from persistence.model.preconditions import NO_PRECONDITION, Precondition
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, plain_tag, tombstone
+from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.service.requests import Delete, Origin, Put
 from persistence.store.reading import Found
@@ -50,23 +49,6 @@ def check_data_format(asked: str | None, stored: str) -> None:
     if asked in DATA_FORMATS:
         raise BadRequestError(f"form data is stored in format {stored}, not {asked}")
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
-
-
-def check_precondition(precondition: Precondition, address: Address, *stored: Found | None) -> None:
-    """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
-
-    For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do, and so
-    will the tag of its decrypted content. Where nothing is stored, there is nothing to overwrite and the headers are
-    ignored.
-
-    Raises:
-        PreconditionError: something is stored, and nothing of it is what the client expects.
-    """
-    if precondition is NO_PRECONDITION:
-        return
-    tags = [tag for found in stored if found is not None for tag in (found.etag, plain_tag(found.etag))]
-    if tags and not precondition.holds_for(*tags):
-        raise PreconditionError(f"{address} is not as the request expects: somebody has saved it, or it is there")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
 from persistence.model import permissions
@@ -17,10 +15,9 @@ from persistence.model.operations import FINDING
 from persistence.model.search import NOTHING, Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
 from persistence.model.users import User
 from persistence.model.versions import Searched
-from persistence.properties.properties import Properties
-from persistence.service.catalog import Catalog
+from persistence.service.notices import Asked, Notices
 from persistence.service.rights import Rights
-from persistence.service.searched import searched
+from persistence.service.searched import Versions
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
@@ -49,6 +46,18 @@ class Index(Protocol):
         """
 
 
+VersionsOf = Callable[[Form, int | Searched], Versions]
+"""Gives the versions of a form that a request means (spec search 1.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer in XML, in pieces; ``notice`` names what was asked for and is not there, if anything."""
+
+    pieces: Iterator[bytes]
+    notice: str | None = None
+
+
 class Searching:
     """Answers with XML, in pieces.
 
@@ -57,23 +66,27 @@ class Searching:
     """
 
     def __init__(
-        self, index: Index, catalog: Catalog, properties: Properties, rights: Rights, dialect: Dialect
+        self, index: Index, rights: Rights, versions: VersionsOf, notices: Notices, *, is_strict: bool
     ) -> None:
+        """With ``is_strict``, requests with unknown elements or attributes are refused."""
         self._index = index
         self._rights = rights
-        self._searched = partial(searched, catalog=catalog, properties=properties, dialect=dialect)
+        self._searched = versions
+        self._notices = notices
+        self._is_strict = is_strict
 
-    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Iterator[bytes]:
+    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """The documents that a query finds, as far as the user may see them.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        request = search_query.read_search(body, user)
+        request = search_query.read_search(body, user, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
         defined = self._rights.of_data(form, looked_at.definition)
         query, paths = request.query, request.paths
+        asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
             paths = self._index.keys(form, looked_at.definition) or ()
             query = _cut(query, paths)
@@ -82,26 +95,34 @@ class Searching:
         # A page may be long and its documents large: only what is asked for is held.
         with _coming_back():
             hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
-        return search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner))
+            notice = self._notices.of(
+                Asked(form, version, looked_at.definition, asked, user), sight, found=hits.total > 0
+            )
+        return Answered(
+            search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner)), notice
+        )
 
-    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Iterator[bytes]:
+    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """The different values that the documents have which the user may see; drafts count for known users only.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        asked = search_query.read_distinct(body)
+        asked = search_query.read_distinct(body, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
         sight = permissions.sight(self._rights.of_data(form, looked_at.definition), user, FINDING)
+        paths = tuple(by for by in asked if isinstance(by, str))
+        said = Asked(form, version, looked_at.definition, paths, user)
         if sight == NOTHING:
-            return search_answer.distinct_values(())
+            return Answered(search_answer.distinct_values(()), self._notices.of(said, sight, found=False))
         drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = Scope(looked_at.versions, drafts, sight)
         # Read at once: an error is still an answer, and what is asked for twice is read once.
         with _coming_back():
             values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
-        return search_answer.distinct_values((by, values[by]) for by in asked)
+            notice = self._notices.of(said, sight, found=any(values.values()))
+        return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)
 
 
 @contextmanager

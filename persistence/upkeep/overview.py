@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from persistence.errors import DamagedError, DiskError, NotFoundError, disk_errors
-from persistence.model.addresses import Collection, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.published import Published
-from persistence.store.layout import is_escaped
+from persistence.store.layout import is_escaped, unescape
 from persistence.upkeep.sight import Faulty, Origin, Sight
 
 
@@ -24,11 +25,15 @@ class VersionSummary:
 
 @dataclass(frozen=True, slots=True)
 class FormSummary:
-    """A form: its published versions, lowest first, and how many documents, deleted ones too, and drafts it has."""
+    """A form: its published versions, lowest first, and how many documents, deleted documents and drafts it has.
+
+    A document that cannot be read is none of the deleted ones.
+    """
 
     form: Form
     versions: tuple[VersionSummary | Faulty, ...]
     documents: int
+    deleted: int
     drafts: int
 
 
@@ -43,13 +48,15 @@ def overview(sight: Sight, app: str | None = None) -> Iterator[FormSummary]:
     if app is not None and not os.path.isdir(sight.layout.application(app)):
         raise NotFoundError(f"{app} does not exist")
     for form in sorted(sight.store.forms(app), key=lambda form: (form.app, form.name)):
+        documents = Counter(_is_deleted(sight, form, each) for each in _documents(sight, form, Collection.DATA))
         summary = FormSummary(
             form,
             tuple(_versions(sight, form)),
-            documents=_count(sight, form, Collection.DATA),
-            drafts=_count(sight, form, Collection.DRAFT),
+            documents=documents[False],
+            deleted=documents[True],
+            drafts=sum(1 for _ in _documents(sight, form, Collection.DRAFT)),
         )
-        if summary.versions or summary.documents or summary.drafts:
+        if summary.versions or documents or summary.drafts:
             yield summary
 
 
@@ -64,12 +71,21 @@ def _versions(sight: Sight, form: Form) -> Iterator[VersionSummary | Faulty]:
             yield VersionSummary(published, sight.is_singleton(published), sight.origin(published))
 
 
-def _count(sight: Sight, form: Form, collection: Collection) -> int:
-    """How many directories of documents there are, whatever is in them: there may be very many."""
+def _documents(sight: Sight, form: Form, collection: Collection) -> Iterator[str]:
+    """The documents that have a directory, whatever is in it: there may be very many."""
     with disk_errors(f"counting the documents of {form}"):
         try:
             entries = os.scandir(sight.layout.documents(form, collection))
         except (FileNotFoundError, NotADirectoryError):
-            return 0
+            return
         with entries:
-            return sum(entry.is_dir() and is_escaped(entry.name) for entry in entries)
+            yield from (unescape(entry.name) for entry in entries if entry.is_dir() and is_escaped(entry.name))
+
+
+def _is_deleted(sight: Sight, form: Form, document: str) -> bool:
+    """Whether a document was deleted: only its sidecar tells."""
+    try:
+        sidecar = sight.store.sidecar(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+    except DamagedError:
+        return False
+    return sidecar is not None and sidecar.deleted

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError
+from persistence.errors import BusyError, NotFoundError
 from persistence.index.index import Index
 from persistence.index.making import State
 from persistence.index.work import Aim, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope, WhichDrafts
 from persistence.model.versions import Searched
+from persistence.service.notices import unknown_controls, unpublished_version
 from persistence.service.searched import searched
 from persistence.upkeep import indexes
 from persistence.upkeep.sight import Sight
@@ -39,11 +41,20 @@ class Search:
         self._sight = sight
         self._index = index
         self._form = form
+        self._asked = version
         self._versions = searched(form, version, catalog=sight.catalog, properties=sight.properties, dialect=dialect)
 
-    def indexed(self) -> tuple[str, ...]:
-        """The paths of the indexed controls, of the version whose definition counts."""
-        return self._index.keys(self._form, self._versions.definition) or ()
+    def require_controls(self, paths: Iterable[str]) -> None:
+        """Make sure that all paths are those of indexed controls, of the version whose definition counts.
+
+        Raises:
+            NotFoundError: one is not; its text has the nearest.
+        """
+        version = self._versions.definition
+        indexed = self._index.keys(self._form, version) or ()
+        unknown = unknown_controls(self._form, version, indexed, paths)
+        if unknown is not None:
+            raise NotFoundError(unknown)
 
     def needed(self) -> Work | None:
         """The making of an index, where there is none that can be used and there are documents."""
@@ -56,13 +67,23 @@ class Search:
         """What the query finds.
 
         Raises:
+            NotFoundError: nothing is found, and the version that was asked for is not published.
             BusyError: documents are being read anew, and that takes very long.
         """
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                return self._index.search(self._form, Scope(self._versions.versions, drafts), query)
+                hits = self._index.search(self._form, Scope(self._versions.versions, drafts), query)
             except BusyError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE)
+                continue
+            if hits.total == 0:
+                self._require_published()
+            return hits
+
+    def _require_published(self) -> None:
+        if isinstance(self._asked, int) and self._sight.catalog.version(self._form, self._asked) is None:
+            published = (each.version for each in self._sight.catalog.readable(self._form))
+            raise NotFoundError(unpublished_version(self._form, self._asked, published))

@@ -43,7 +43,7 @@ def test_versions_are_sorted_by_application_form_and_number(place: Place) -> Non
         ["a/b", "10"],
         ["b/a", "1"],
     ]
-    assert lines[-1] == "3 forms, 5 versions, 0 documents, 0 drafts"
+    assert lines[-1] == "3 forms, 5 versions, 0 documents, 0 deleted, 0 drafts"
     assert [line.split()[0] for line in place.lines("forms", "a")[1:-1]] == ["a/a", "a/b", "a/b", "a/b"]
 
 
@@ -57,7 +57,7 @@ def test_a_line_has_title_instant_modifier_documents_and_notes(place: Place) -> 
         HEADINGS,
         f"hr/leave 1 Leave request {first} lea 1 not available; singleton; permissions: own",
         f"hr/leave 2 Congé {latest} bob permissions: open to all",
-        "1 form, 2 versions, 1 document, 0 drafts",
+        "1 form, 2 versions, 1 document, 0 deleted, 0 drafts",
     ]
 
 
@@ -87,8 +87,21 @@ def test_documents_and_drafts_are_counted_once_for_each_form(place: Place) -> No
     place.put("hr/leave/draft/d1/data.xml", version=2)
     place.put("hr/leave/draft/new/data.xml")
     lines = place.lines("forms")
-    assert [line.split()[3:5] for line in lines[:3]] == [["DOCUMENTS", "DRAFTS"], ["12", "2"], ["permissions:", "open"]]
-    assert lines[-1] == "1 form, 2 versions, 12 documents, 2 drafts"
+    headings, first, second = (line.split()[3:6] for line in lines[:3])
+    assert (headings, first) == (["DOCUMENTS", "DELETED", "DRAFTS"], ["11", "1", "2"])
+    assert second[0] == "permissions:"
+    assert lines[-1] == "1 form, 2 versions, 11 documents, 1 deleted, 2 drafts"
+
+
+def test_a_document_whose_sidecar_is_damaged_is_none_of_the_deleted_ones(place: Place) -> None:
+    """Nothing tells that it was deleted; `check` says what it is."""
+    for name in ("a", "b", "c"):
+        place.put(f"hr/leave/data/{name}/data.xml")
+    for name in ("b", "c"):
+        place.delete(f"hr/leave/data/{name}/data.xml")
+    (place.root / "hr/leave/data/c/data.xml.json").write_text("{")
+    (place.root / "hr/leave/data/stray.txt").write_text("no document")
+    assert place.lines("forms")[-1] == "0 forms, 0 versions, 2 documents, 1 deleted, 0 drafts"
 
 
 def test_documents_without_a_published_form_are_seen(place: Place) -> None:
@@ -96,15 +109,15 @@ def test_documents_without_a_published_form_are_seen(place: Place) -> None:
     assert place.lines("forms") == [
         "FORM DOCUMENTS NOTES",
         "svc/builder 1 nothing published",
-        "0 forms, 0 versions, 1 document, 0 drafts",
+        "0 forms, 0 versions, 1 document, 0 deleted, 0 drafts",
     ]
 
 
 def test_deleted_versions_and_an_empty_tree_have_no_line(place: Place) -> None:
-    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 drafts"]
+    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 deleted, 0 drafts"]
     place.put("hr/leave/form/form.xhtml", definition(""))
     place.delete("hr/leave/form/form.xhtml")
-    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 drafts"]
+    assert place.lines("forms") == ["0 forms, 0 versions, 0 documents, 0 deleted, 0 drafts"]
 
 
 def test_a_damaged_version_is_said_and_the_others_are_listed(place: Place) -> None:
@@ -116,7 +129,7 @@ def test_a_damaged_version_is_said_and_the_others_are_listed(place: Place) -> No
     assert lines[1].startswith("hr/leave 1 damaged: the sidecar hr/leave/form/1/form.xhtml.json cannot be read: ")
     assert lines[2] == "hr/leave 2 damaged: the content hr/leave/form/2/form.xhtml is missing"
     assert lines[3].startswith("hr/leave 3 ")
-    assert lines[4] == "1 form, 3 versions, 0 documents, 0 drafts; 2 versions damaged"
+    assert lines[4] == "1 form, 3 versions, 0 documents, 0 deleted, 0 drafts; 2 versions damaged"
 
 
 def test_a_version_edited_by_hand_is_listed_as_it_is(place: Place) -> None:

@@ -111,7 +111,7 @@ class _Recorder:
         assert answer.status in (201, 204), answer.cause
         sidecar = reading.read_sidecar(Layout(str(self._service.data)).place(address))
         assert sidecar is not None
-        assert sidecar.id == answer["ETag"]
+        assert answer["ETag"] == f'"{sidecar.id}"'
         assert operations.count(Acknowledged()) == 1, "the log does not show the answer"
         self.operations += operations
         return Revision(sidecar.id, sidecar.modified, body)

@@ -66,7 +66,7 @@ def _view(content: bytes | None, instant: str, etag: str) -> View:
     if content is None:
         return View(404, b"nothing\n", {})
     date = "Wed, 04 Mar 2026 05:06:07 GMT"
-    own = {"etag": etag * 40, "svc-last-modified": instant, "last-modified": date}
+    own = {"etag": f'"{etag * 40}"', "svc-last-modified": instant, "last-modified": date}
     own |= {"svc-created": "2026-03-04T05:06:07.089Z", "created": date, "svc-form-definition-version": "1"}
     return View(200, content, own)
 

@@ -15,7 +15,7 @@ from tests.service import Service
 _OF_THE_ANSWER = {"date", "x-request-id", "server", "connection"}
 _OF_THE_REVISION = {"etag", "last-modified", "svc-last-modified", "created", "svc-created", "svc-form-definition-app"}
 _VERSION = "svc-form-definition-version"
-_ETAG = re.compile(r"[0-9a-f]{40}")
+_ETAG = re.compile(r'"[0-9a-f]{40}"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,13 +161,19 @@ _CONDITIONS = (
         "<group-member/>",
         "<any-authenticated-user/>",
         "<anyone-with-token/>",
-        "<owner></owner>text",
+        "<owner></owner>",
     ),
     *('<user-role any-of="clerk payroll%20clerk"/>', "<user-role/>", '<user-role any-of="% %zz %ff"/>', "<a:owner/>"),
-    *("<owner/><group-member/>", "<!-- c --><?pi x?>", "<owner><nobody/></owner>"),
+    *("<owner/><group-member/>", "<!-- c --><?pi x?>", "\n<owner/> <!-- c -->"),
 )
-_ODD_CONDITIONS = ("<nobody/>", "<Owner/>", "<owner/><a:x/>", "")
-_ODD_PERMISSIONS = ("<permission/>", '<a:permission a:operations="read"/>', "<else/>", "text")
+_ODD_CONDITIONS = (
+    *("<nobody/>", "<Owner/>", "<owner/><a:x/>", "", "<owner></owner>text", "<owner><nobody/></owner>"),
+    *('<user-role name="clerk"/>', '<user-role a:any-of="clerk"/>', '<owner b="c"/>'),
+)
+_ODD_PERMISSIONS = (
+    *("<permission/>", '<a:permission operations="read"/>', " <!-- c --> "),
+    *('<a:permission a:operations="read"/>', '<permission operation="read"/>', "<else/>", "text"),
+)
 
 
 def _permissions(chance: Random) -> str:
@@ -180,7 +186,7 @@ def _permissions(chance: Random) -> str:
 
 
 def _permission(chance: Random) -> str:
-    if chance.random() < 0.2:
+    if chance.random() < 0.1:
         return chance.choice(_ODD_PERMISSIONS)
     odd = chance.random() < 0.1
     operations = chance.choice(_ODD_OPERATIONS if odd else _OPERATIONS)

@@ -17,6 +17,14 @@ _METHODS = ("get", "head", "put", "post", "delete")
 _IN_FRONT = {"Date", "Server", "Connection", "Transfer-Encoding"}
 """Headers of the server, whatever the service answers."""
 
+_IN_ORBEON = {
+    "Svc-": "Orbeon-",
+    "/svc/builder": "/orbeon/builder",
+    "x-orbeon-get:": "get:",
+    """'^"[0-9a-f]{40}"$'""": "'^[0-9a-f]{40}$'",
+}
+"""What differs between the dialects, as the text says, and can be written in the document."""
+
 Json = dict[str, Any]
 
 
@@ -74,7 +82,10 @@ def read(dialect: str = "svc") -> Interface:
 def text_of(dialect: str) -> str:
     """The text of the document in the names of a dialect."""
     text = DOCUMENT.read_text()
-    return text if dialect == "svc" else text.replace("Svc-", "Orbeon-").replace("/svc/builder", "/orbeon/builder")
+    for own, other in _IN_ORBEON.items() if dialect == "orbeon" else ():
+        assert own in text, own
+        text = text.replace(own, other)
+    return text
 
 
 def faces(document: Json, item: Json) -> list[str]:

@@ -10,9 +10,8 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.migration import migrate
-from persistence.forms.permissions import check
 from tests.fuzz import verdict
 from tests.fuzz.bodies import Bodies, places
 from tests.fuzz.definitions import definition as thrown_definition
@@ -67,8 +66,14 @@ def test_a_service_that_does_not_is_seen(defect: str) -> None:
         ("", True),
         ("<permissions/>", True),
         ("<permissions><permission operations='read -list'><user-role/><owner/></permission></permissions>", True),
-        ("<permissions><else><nobody/></else></permissions>", True),
-        ("<permissions><permission operations='read'><owner><nobody/></owner></permission></permissions>", True),
+        ("<permissions><else><nobody/></else></permissions>", False),
+        ("<permissions><permission operations='read'><owner><nobody/></owner></permission></permissions>", False),
+        ("<permissions><permission operation='read'/></permissions>", False),
+        ("<permissions xmlns:a='urn:a'><permission a:operations='read'/></permissions>", False),
+        ("<permissions xmlns:a='urn:a'><a:permission operations='read'><a:owner/></a:permission></permissions>", True),
+        ("<permissions> <permission operations='read'>owner</permission></permissions>", False),
+        ("<permissions><permission operations='read'><owner/> </permission>\n<!-- c --></permissions>", True),
+        ("<permissions><permission operations='read'><user-role name='a'/></permission></permissions>", False),
         ("<permissions><permission operations='*'/></permissions>", False),
         ("<permissions><permission operations='read'><owner/><nobody/></permission></permissions>", False),
         ("<permissions/><permissions><permission operations='fly'/></permissions>", True),
@@ -82,12 +87,8 @@ def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_know
     tree = verdict.opinion(document).tree
     assert tree is not None
     assert verdict.knows_permissions(tree) is is_known
-    with MetadataReader() as reader:
-        reader.feed(document)
-        reader.finish()
-    said = reader.metadata.permissions
-    with pytest.raises(BadRequestError) if not is_known else nullcontext():
-        check(said or "<permissions/>")
+    with DefinitionCheck() as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
+        reader.read([document])
 
 
 def test_thrown_definitions_reach_what_takes_them_apart() -> None:

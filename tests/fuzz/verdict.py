@@ -98,14 +98,24 @@ def _is_untrue(document: bytes) -> bool:
 
 
 def knows_permissions(tree: etree._Element) -> bool:
-    """Whether a definition has no operations and conditions but those of the specification (spec crud 6.2)."""
+    """Whether permissions have nothing but what the specification has (spec crud 6.2): elements, attributes, words."""
     found = next(iter(_PERMISSIONS(tree)), None)
-    permissions = () if found is None else found.iterchildren("{*}permission")
-    return all(
-        set(each.get("operations", "").split()) <= _OPERATIONS
-        and {etree.QName(condition).localname for condition in each.iterchildren("{*}*")} <= _CONDITIONS
-        for each in permissions
+    if found is None:
+        return True
+    conditions = [condition for each in found.iterchildren("{*}*") for condition in each.iterchildren("{*}*")]
+    return (
+        all(each.xpath("local-name() = 'permission'") for each in found.iterchildren("{*}*"))
+        and all(set(each.get("operations", "").split()) <= _OPERATIONS for each in found.iterchildren("{*}*"))
+        and {etree.QName(condition).localname for condition in conditions} <= _CONDITIONS
+        and not any(condition.xpath("*") for condition in conditions)
+        and not found.xpath("descendant-or-self::text()[normalize-space()]")
+        and all(_known_attributes(each) for each in (found, *found.iterdescendants("{*}*")))
     )
+
+
+def _known_attributes(element: etree._Element) -> bool:
+    known = {"permission": {"operations"}, "user-role": {"any-of"}}.get(etree.QName(element).localname, set())
+    return set(element.attrib) <= known
 
 
 def without_irrelevant(tree: etree._Element) -> bytes | None:

@@ -227,9 +227,9 @@ def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(vault: Servic
     assert vault.head(name, Decrypt="true")["ETag"] == tags[1]
     for own, decrypt in enumerate(({}, {"Decrypt": "true"})):
         for other, tag in enumerate(tags):
-            got = vault.get(name, {"If-None-Match": f'"{tag}"'}, **decrypt)
+            got = vault.get(name, {"If-None-Match": tag}, **decrypt)
             assert got.status == (304 if own == other else 200)
-            got = vault.get(name, {"Range": "bytes=0-9", "If-Range": f'"{tag}"'}, **decrypt)
+            got = vault.get(name, {"Range": "bytes=0-9", "If-Range": tag}, **decrypt)
             assert got.status == (206 if own == other else 200)
         dated = {"Range": "bytes=0-9", "If-Range": stored["Last-Modified"]}
         assert vault.get(name, dated, **decrypt).status == 200

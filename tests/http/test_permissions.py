@@ -192,11 +192,18 @@ def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: st
 
 
 def test_all_data_means_what_one_may_delete(service: Service, form: str) -> None:
-    """4.13: the others' stays."""
-    publish(service, form, OWNERS)
+    """4.13: the others' stays, and the answer says how many that were; 403 where nothing may be deleted."""
+    publish(service, form, OWNERS + '<permission operations="read"/>')
     for name, user in (("A", LEA), ("B", BOB), ("C", LEA)):
         service.put(f"{form}/data/{name}/data.xml", **V1, **user)
-    assert service.delete(f"{form}/data/", **V1, **LEA).status == 200
+    own = service.prefix
+    refused = service.delete(f"{form}/data/", **V1, **ZOE)
+    assert (refused.status, refused[own + "Deleted"], refused[own + "Refused"]) == (403, "0", "3")
+    assert refused.cause.startswith(f"none of 3 documents was deleted: you may not delete {form}/data/")
+    some = service.delete(f"{form}/data/", **V1, **LEA)
+    assert (some.status, some[own + "Deleted"], some[own + "Refused"]) == (200, "2", "1")
+    again = service.delete(f"{form}/data/", **V1, **LEA)
+    assert (again.status, again[own + "Deleted"], again[own + "Refused"]) == (403, "0", "1")
     assert [service.get(f"{form}/data/{name}/data.xml", **BOB).status for name in "ABC"] == [
         service.deleted,
         200,
@@ -329,3 +336,77 @@ def test_permissions_are_found_without_help_of_the_sidecar(svc: Service, form: s
     sidecar.write_text(before + "\n}\n")
     assert operations(svc, svc.put(f"{form}/data/A/data.xml", **V1)) == "create list"
     assert svc.get(f"{form}/data/A/data.xml").status == 403
+
+
+def test_a_refusal_says_which_header_is_missing(service: Service, form: str) -> None:
+    """6.1: roles and groups without a user name count for nothing, which nobody guesses from "you may not"."""
+    publish(
+        service,
+        form,
+        '<permission operations="create read -list"><any-authenticated-user/></permission>'
+        '<permission operations="update -list"><group-member/></permission>'
+        '<permission operations="update delete -list"><user-role any-of="admin"/></permission>',
+    )
+    path, own = f"{form}/data/A/data.xml", service.prefix
+    assert service.put(path, **V1, **LEA).status == 201
+    nameless = f": roles and groups count only together with a user name ({own}Username)"
+    role, group = {"Roles": "admin"}, {"Group": "staff"}
+    for sent in (role, group, role | group, {"Credentials": '{"username": "", "roles": [{"name": "admin"}]}'}):
+        for ask, what in ((service.get, "read"), (service.put, "update"), (service.delete, "delete")):
+            refused = ask(path, **sent)
+            assert (refused.status, refused.cause) == (403, f"you may not {what} {path}{nameless}")
+    for user, ask, what, missing in (
+        ({}, service.get, "read", "Username"),
+        ({}, service.delete, "delete", "Username"),
+        (ZOE, service.put, "update", f"Group or {own}Roles"),
+        (ZOE, service.delete, "delete", "Roles"),
+        (ZOE | role | {"Roles": "clerk"}, service.put, "update", "Group"),
+    ):
+        refused = ask(path, **user)
+        without = f": the request was sent without {own}{missing}"
+        assert (refused.status, refused.cause) == (403, f"you may not {what} {path}{without}")
+    other = service.delete(path, Username="zoe", Group="other", Roles="clerk")
+    assert (other.status, other.cause) == (403, f"you may not delete {path}")
+    new = service.put(f"{form}/data/B/data.xml", **V1, **role)
+    assert (new.status, new.cause) == (403, f"you may not create {form}/data/B/data.xml{nameless}")
+
+
+MISSPELT = {
+    "permission": ('<permission operation="read"/>', "'operation' of <permission>"),
+    "role": ('<permission operations="read"><user-role name="a"/></permission>', "'name' of <user-role>"),
+    "element": ('<permision operations="read"/>', "<permision>"),
+    "condition": ('<permission operations="read"><owner at="x"/></permission>', "'at' of <owner>"),
+}
+
+
+@pytest.mark.parametrize(("permissions", "cause"), MISSPELT.values(), ids=MISSPELT)
+def test_misspelt_permissions_are_refused_at_put_and_publish(
+    service: Service, form: str, permissions: str, cause: str
+) -> None:
+    """As misspelt operations are: they would let everybody in, or nobody."""
+    refused = publish(service, form, permissions)
+    assert (refused.status, cause in refused.cause) == (400, True)
+    app, name = form.split("/")
+    said = f"<application-name>{app}</application-name><form-name>{name}</form-name>"
+    body = ENVELOPE.format(f"{said}<permissions>{permissions}</permissions>").encode()
+    published = service.raw("POST", "/fr/service/publish", {}, body)
+    assert (published.status, cause in published.cause) == (400, True)
+    assert service.get(f"{form}/form/form.xhtml").status == 404
+    draft = f"{service.designer}/builder/data/{app}/data.xml"
+    assert service.put(draft, body).status == 201, "it may be unfinished in the designer"
+    from_designer = service.raw("POST", f"/fr/service/{service.designer}/builder/publish/{app}", {}, b"")
+    assert (from_designer.status, cause in from_designer.cause) == (400, True)
+
+
+@pytest.mark.parametrize("mark", ['fr:encrypt-at-rest="true"><xf:label/', 'class="fr-encrypted"', "><fr:encrypted/"])
+def test_misspelt_marks_of_encryption_are_refused_at_put(service: Service, form: str, mark: str) -> None:
+    """The control would be stored in plain, and nobody would see it before it is too late."""
+    body = definition(None).replace(
+        b"</xh:head>",
+        f'</xh:head><xh:body xmlns:fr="http://orbeon.org/oxf/xml/form-runner"><xf:input id="a-control" {mark}>'
+        "</xf:input></xh:body>".encode(),
+    )
+    refused = service.put(f"{form}/form/form.xhtml", body)
+    assert (refused.status, "the mark is <fr:encrypt/> in the control" in refused.cause) == (400, True)
+    right = body.replace(f" {mark}>".encode(), b"><fr:encrypt/>")
+    assert service.put(f"{form}/form/form.xhtml", right).status == 201

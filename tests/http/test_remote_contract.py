@@ -19,6 +19,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.has_data = self.has_files = False
+        self.tag = "{}"
         self.forms = EMPTY_LIST
         self.definition = Reply(404)
 
@@ -27,14 +28,14 @@ class Kept:
         if path.startswith("/base/form"):
             return self.forms
         if got.method in ("PUT", "DELETE"):
-            return Reply(204, {**STORED, "ETag": "ab" * 20})
+            return Reply(204, {**STORED, "ETag": self.tag.format("ab" * 20)})
         if path.endswith("form.xhtml"):
             return self.definition
         there = self.has_data if path.endswith("data.xml") else self.has_files
         if not there:
             return Reply(404)
         if path.endswith("data.xml"):
-            return Reply(200, {**STORED, "ETag": "cd" * 20}, b"<d/>")
+            return Reply(200, {**STORED, "ETag": self.tag.format("cd" * 20)}, b"<d/>")
         return Reply(200, {**STORED, "Content-Type": "video/mp4"}, BODY)
 
 
@@ -60,6 +61,16 @@ def kept(provider: Provider, served: Service) -> Kept:
     return kept
 
 
+@pytest.mark.parametrize("tag", ["{}", '"{}"', 'W/"{}"'])
+def test_a_tag_is_read_however_the_provider_writes_it(kept: Kept, served: Service, tag: str) -> None:
+    """The real system sends it bare, others quote it, and a proxy between may weaken it."""
+    kept.tag, kept.has_data = tag, True
+    current, stored = f'"{"cd" * 20}"', f'"{"ab" * 20}"'
+    assert served.head(DATA)["ETag"] == current
+    assert served.put(DATA, headers={"If-Match": stored}).status == 412
+    assert served.put(DATA, headers={"If-Match": current})["ETag"] == stored
+
+
 def test_a_new_document_is_put_with_its_version_and_without_existing_metadata(
     kept: Kept, provider: Provider, served: Service
 ) -> None:
@@ -69,7 +80,7 @@ def test_a_new_document_is_put_with_its_version_and_without_existing_metadata(
         DATA + query, b"<d>x</d>", Form_Definition_Version=3, Username="kim", Workflow_Stage="new", Created_Existing="x"
     )
     assert (answer.status, answer["Svc-Form-Definition-Version"]) == (201, "3")
-    assert (answer["ETag"], answer["Svc-Last-Modified"]) == ("ab" * 20, "2025-03-04T05:06:07.089Z")
+    assert (answer["ETag"], answer["Svc-Last-Modified"]) == (f'"{"ab" * 20}"', "2025-03-04T05:06:07.089Z")
     (put,) = provider.of("PUT")
     assert (put.path, put.body) == (f"/base/crud/{DATA}?valid=false&data-format-version=4.0.0", b"<d>x</d>")
     said = put.headers

@@ -267,7 +267,7 @@ class _Judge:
             return
         with found.file:
             digest = hashlib.sha256(found.file.read()).hexdigest()
-        if (found.etag, digest) != (state.etag, _revision(state).digest):
+        if (f'"{found.etag}"', digest) != (state.etag, _revision(state).digest):
             yield f"the revision of {state.instant} is not in the history as it was"
 
     def _removal_faults(self, state: State) -> Iterator[str]:

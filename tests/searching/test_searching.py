@@ -17,9 +17,11 @@ from persistence.model.users import ANONYMOUS, Role, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
+from persistence.service.published_forms import PublishedForms
 from persistence.service.requests import Delete
 from persistence.service.rights import Rights
 from persistence.service.searching import Searching
+from persistence.services import Wiring, searching_of
 from persistence.store.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
@@ -66,15 +68,16 @@ class Bench:
     def _searching(self) -> Searching:
         catalog = Catalog(self.store)
         rights = Rights(catalog, self._loaded)
-        return Searching(Oracle(self.stored, self.indexed), catalog, self._loaded, rights, SVC)
+        forms = PublishedForms(catalog, (), rights, is_strict=True)
+        return searching_of(Oracle(self.stored, self.indexed), catalog, rights, forms, Wiring(SVC, self._loaded))
 
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
     ) -> bytes:
-        return b"".join(self._searching.search(form, version, [body.encode()], user))
+        return b"".join(self._searching.search(form, version, [body.encode()], user).pieces)
 
     def distinct(self, body: str = searches.T13_QUERY, user: User = ANONYMOUS) -> bytes:
-        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], user))
+        return b"".join(self._searching.distinct(ORDER, LATEST, [body.encode()], user).pieces)
 
 
 @pytest.fixture

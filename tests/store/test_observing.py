@@ -141,11 +141,11 @@ def test_deleting_all_tells_of_each(place: Place) -> None:
     for address in (DATA, OTHER):
         place.put(address, "<a/>")
     place.heard()
-    assert place.services.documents.delete_all(FORM, Delete()) == 2
+    assert place.services.documents.delete_all(FORM, Delete()).deleted == 2
     told = place.heard()
     each = [both(document, ("<a/>", "none"), ("deleted", "none")) for document in "DE"]
     assert told in (each[0] + each[1], each[1] + each[0])
-    assert place.services.documents.delete_all(FORM, Delete()) == 0
+    assert place.services.documents.delete_all(FORM, Delete()).deleted == 0
     assert place.heard() == []
 
 

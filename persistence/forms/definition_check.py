@@ -1,0 +1,125 @@
+"""What a definition must not say when it is published: marks that would not mean here what their author meant.
+
+A misspelt permission or mark of encryption would be ignored, and let people in, or keep in plain what was to be secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
+
+from persistence.errors import BadRequestError
+from persistence.forms import permissions
+from persistence.forms.markers import ATTACHMENT_MARKER, VALUE_MARKER
+from persistence.forms.metadata import ENCRYPT, ENCRYPT_CLASS, PERMISSIONS, XFORMS, XHTML, MetadataReader
+from persistence.forms.relevance import FR
+from persistence.xml.streaming import SEPARATOR
+
+_INSTANCE = f"{XFORMS}{SEPARATOR}instance"
+_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
+_PART = "ncrypt"
+"""A part of all names that say something of encryption, in small and capital letters."""
+_MEANT = "encrypt"
+_LONGEST_MISSPELT = 12
+_OF_CONTROLS = frozenset({FR, XFORMS, XHTML, ""})
+"""The namespaces of controls and of what is in them; components of others have words of their own."""
+_OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
+"""Marks that stored data has, and data in a definition may have."""
+
+
+class DefinitionCheck(MetadataReader):
+    """Reads the metadata of a definition that is received, and refuses unknown marks.
+
+    What is in instances is data, where every name may stand; permissions are the exception.
+
+    Raises, besides what ``MetadataReader`` does:
+        BadRequestError: the permissions, or a mark of encryption, have something that is not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._instance = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """An element begins."""
+        super().start(name, attributes)
+        if self.is_in_permissions:
+            _check_namespaces(attributes)
+        elif not self._instance:
+            _check_element(name, attributes)
+            for key in attributes:
+                if _PART in key or SEPARATOR in key:
+                    _check_attribute(name, key)
+            _check_classes(attributes)
+            if name == _INSTANCE:
+                self._instance = self.depth
+
+    def end(self, name: str) -> None:
+        """An element ends."""
+        if self.depth == self._instance:
+            self._instance = 0
+        super().end(name)
+
+    def finish(self) -> None:
+        """The document ends: its permissions are known."""
+        super().finish()
+        said = self.metadata.permissions
+        if said is not None:
+            permissions.check(said)
+
+
+def _check_namespaces(attributes: Mapping[str, str]) -> None:
+    """Refuse attributes in a namespace, which are not kept; those of XML itself say nothing of permissions."""
+    for key in attributes:
+        if SEPARATOR in key and not key.startswith(_XML):
+            raise BadRequestError(
+                f"the {PERMISSIONS} of the form have the attribute {_local(key)!r} in a namespace; known ones have none"
+            )
+
+
+def _check_element(name: str, attributes: Mapping[str, str]) -> None:
+    if name == ENCRYPT:
+        for key in attributes:
+            if not key.startswith(_XML):
+                raise _unknown(f"the attribute {_local(key)!r} of <fr:{_MEANT}>, which has none")
+    elif _is_like(name) and _namespace(name) in _OF_CONTROLS:
+        raise _unknown(f"the element <{_local(name)}>")
+
+
+def _check_attribute(name: str, key: str) -> None:
+    namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
+    is_own = namespace == FR if SEPARATOR in key else namespace in _OF_CONTROLS
+    if is_own and key not in _OF_DATA and _is_like(key):
+        raise _unknown(f"the attribute {_local(key)!r}")
+
+
+def _check_classes(attributes: Mapping[str, str]) -> None:
+    said = attributes.get("class", "")
+    for word in said.split() if _PART in said else ():
+        if word.startswith("fr-") and _PART in word and word != ENCRYPT_CLASS:
+            raise _unknown(f"the class {word!r}")
+
+
+def _is_like(name: str) -> bool:
+    """Whether a name says something of encryption, or is such a word misspelt in the form runner's namespace."""
+    return _PART in _local(name) or (name.startswith(f"{FR}{SEPARATOR}") and _is_misspelt(_local(name)))
+
+
+@lru_cache(1024)
+def _is_misspelt(local: str) -> bool:
+    return len(local) <= _LONGEST_MISSPELT and bool(difflib.get_close_matches(local, (_MEANT,), cutoff=0.8))
+
+
+def _unknown(what: str) -> BadRequestError:
+    return BadRequestError(
+        f"the form has {what}, which does not encrypt anything: the mark is <fr:{_MEANT}/> in the control"
+    )
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition(SEPARATOR)[0]
+
+
+def _local(name: str) -> str:
+    return name.rpartition(SEPARATOR)[2]

@@ -1,0 +1,119 @@
+"""What a definition must not say when it is published: unknown marks of permissions and of encryption."""
+
+import pytest
+
+from persistence.errors import BadRequestError
+from persistence.forms.definition_check import DefinitionCheck
+from persistence.forms.metadata import MetadataReader
+
+ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
+ xmlns:fr="http://orbeon.org/oxf/xml/form-runner" xmlns:acme="urn:acme" xmlns:xbl="http://www.w3.org/ns/xbl"><xh:head>
+<xf:model id="fr-form-model">
+<xf:instance id="fr-form-instance"><form fr:data-format-version="4.0.0">{data}</form></xf:instance>
+<xf:bind id="fr-form-binds">{bind}</xf:bind>
+<xf:instance id="fr-form-metadata"><metadata>{metadata}</metadata></xf:instance></xf:model>
+<xbl:xbl><xbl:binding><xbl:template>{template}</xbl:template></xbl:binding></xbl:xbl></xh:head>
+<xh:body><fr:view><fr:body><fr:section><fr:grid><fr:c>{body}</fr:c></fr:grid></fr:section></fr:body></fr:view></xh:body>
+</xh:html>"""
+
+
+def check(**parts: str) -> None:
+    said = {name: parts.get(name, "") for name in ("data", "bind", "metadata", "template", "body")}
+    document = ENVELOPE.format(**said).encode()
+    with MetadataReader() as reader:  # what is refused is well-formed, and was accepted
+        reader.read([document])
+    with DefinitionCheck() as reader:
+        reader.read([document])
+
+
+@pytest.mark.parametrize(
+    ("permissions", "cause"),
+    [
+        ('<permission operation="read"/>', r"attribute 'operation' of <permission>, .*known is operations"),
+        ('<permission operations="read"><user-role name="a"/></permission>', r"'name' of <user-role>, .*is any-of"),
+        ('<permission operations="read"><owner of="x"/></permission>', r"attribute 'of' of <owner>"),
+        ('<permision operations="read"/>', r"element <permision>.*known is permission"),
+        ('<permission operations="read"><owner><user-role any-of="a"/></owner></permission>', "in a condition"),
+        ('<permission operations="read">owner</permission>', "have text in <permission>"),
+        ('<permission operations="read"><owner/>and</permission>', "have text in <permission>"),
+        ("read", "have text in <permissions>"),
+        ('<permission fr:operations="read"/>', "attribute 'operations' in a namespace"),
+        ('<permission operations="read"><user-role acme:any-of="a"/></permission>', "'any-of' in a namespace"),
+    ],
+)
+def test_misspelt_permissions_are_refused_with_the_name_that_is_known(permissions: str, cause: str) -> None:
+    with pytest.raises(BadRequestError, match=cause):
+        check(metadata=f"<permissions>{permissions}</permissions>")
+
+
+def test_attributes_of_the_permissions_themselves_are_refused() -> None:
+    for attribute in ('operations="read"', 'fr:operations="read"'):
+        with pytest.raises(BadRequestError, match="operations"):
+            check(metadata=f"<permissions {attribute}/>")
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        "",
+        '<permission operations="read -list"/>',
+        '<!-- everybody --><permission operations=""><user-role any-of="admin"/></permission>',
+        '<permission operations="create"> <owner/> <group-member/> <any-authenticated-user/> </permission>',
+        '<permission operations="read" xml:id="first"><anyone-with-token/><fr:owner/></permission>',
+        "<permission/>",
+    ],
+)
+def test_permissions_as_the_designer_writes_them_are_not(permissions: str) -> None:
+    check(metadata=f"<permissions>{permissions}</permissions>")
+
+
+INPUT = '<xf:input id="a-control" bind="a-bind"{}>{}</xf:input>'
+MISSPELT = [
+    (' fr:encrypt-at-rest="true"', "", "attribute 'encrypt-at-rest'"),
+    (' fr:encrypt="true"', "", "attribute 'encrypt'"),
+    (' encrypt="true"', "", "attribute 'encrypt'"),
+    (' class="xforms fr-encrypted"', "", "class 'fr-encrypted'"),
+    ("", "<fr:encrypted/>", "element <encrypted>"),
+    ("", "<fr:Encrypt/>", "element <Encrypt>"),
+    ("", "<fr:encypt/>", "element <encypt>"),
+    ("", "<xf:encrypt/>", "element <encrypt>"),
+    ("", "<encrypt/>", "element <encrypt>"),
+    ("", '<fr:encrypt enabled="false"/>', "attribute 'enabled' of <fr:encrypt>"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "inside", "cause"), MISSPELT)
+@pytest.mark.parametrize("place", ["body", "template"])
+def test_a_misspelt_mark_of_encryption_is_refused_wherever_controls_are(
+    place: str, attributes: str, inside: str, cause: str
+) -> None:
+    with pytest.raises(BadRequestError, match=cause) as raised:
+        check(**{place: INPUT.format(attributes, inside)})
+    assert "the mark is <fr:encrypt/> in the control" in str(raised.value) or "has none" in str(raised.value)
+
+
+def test_a_mark_on_a_bind_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="attribute 'encrypt'"):
+        check(bind='<xf:bind id="a-bind" ref="a" name="a" fr:encrypt="true"/>')
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"body": INPUT.format("", "<fr:encrypt/>")},
+        {"body": INPUT.format(' class="fr-encrypt encrypted-by-me"', '<fr:index/><fr:encrypt xml:id="x"/>')},
+        {"data": '<encrypted/><encrypt fr:value-encrypted="true" encrypted="true"/><fr:encrypted/>'},
+        {"bind": '<xf:bind id="encrypt-bind" ref="encrypt" name="encrypt" relevant="xxf:encrypt(.)"/>'},
+        {"metadata": '<title xml:lang="en">encrypt</title><encryption fr:encrypt="x"/>'},
+        {"body": '<acme:encrypted-input id="a-control" bind="a-bind" encryption="strong"/>'},
+        {"body": INPUT.format(' acme:encrypt="yes"', "<acme:encrypt/>")},
+        {"body": INPUT.format("", "<fr:index><fr:summary-show/></fr:index><fr:currency/><fr:entry/>")},
+    ],
+)
+def test_marks_that_are_known_and_names_of_others_are_not(parts: dict[str, str]) -> None:
+    check(**parts)
+
+
+def test_what_is_behind_an_instance_is_looked_at_again() -> None:
+    with pytest.raises(BadRequestError, match="encrypted"):
+        check(data="<a><b/></a>", bind="<fr:encrypted/>")
