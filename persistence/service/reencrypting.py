@@ -199,7 +199,7 @@ class _Planning:
                 return
             with found.file:
                 if found.is_edited:
-                    self.problems.append(f"{address} was edited by hand: persistence check --adopt takes that in")
+                    self.problems.append(f"{address} was edited by hand: persistence check --adopt PATH takes that in")
                 else:
                     look(revision, found)
         except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:

@@ -53,7 +53,7 @@ def chosen(source: str) -> Chosen:
         if not found:
             raise StartupError(
                 f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
-                "then 'persistence check --repair --adopt'"
+                "then 'persistence check --repair'"
             )
         return Chosen(found[-1], manifest.read(found[-1]))
 

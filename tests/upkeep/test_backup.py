@@ -287,7 +287,7 @@ def test_a_backup_does_not_lie_in_what_it_saves(workshop: Workshop, tmp_path: Pa
 
 def test_a_copied_tree_is_no_backup_and_says_what_to_do(workshop: Workshop, tmp_path: Path) -> None:
     done = command("restore", str(workshop.root), "--data", str(tmp_path / "restored"))
-    assert "copy a tree back with cp -a or rsync -a, then 'persistence check --repair --adopt'" in str(done.exception)
+    assert "copy a tree back with cp -a or rsync -a, then 'persistence check --repair'" in str(done.exception)
 
 
 def test_every_attachment_of_a_large_document_is_saved(workshop: Workshop, tmp_path: Path) -> None:
