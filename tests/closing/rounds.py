@@ -22,7 +22,7 @@ from tests import orders, sealed
 from tests.orders import found
 from tests.service import PUBLIC
 
-WARM_UP = 24
+WARM_UP = 60
 """Rounds until everything is imported, and memory has found its size."""
 
 ENVIRONMENT = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
