@@ -12,7 +12,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
-from persistence.opening import open_encryption_keys, open_store
+from persistence.opening import integrity_of, open_encryption_keys, open_store
 from persistence.places import (
     Place,
     PlaceOf,
@@ -36,6 +36,7 @@ from persistence.services import Wiring, index_of, memory_of, pending_in, place_
 from persistence.settings import Settings
 from persistence.store.bodies import FileBodies
 from persistence.store.holding import Holding
+from persistence.store.integrity import HandEdits
 from persistence.store.routed import RoutedStorage, RoutedView
 from persistence.store.storage import Bodies, Storage
 from persistence.store.store import Store
@@ -88,7 +89,7 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
     calling = cache(partial(_calling, settings, properties, place_of))
     remotes = {each.name: calling().place(each) for each in properties.form_providers if each.is_remote}
 
-    bodies = {base: FileBodies(base) for base in bases_of(properties)}
+    bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
 
     def bodies_of(provider: Provider, main: Storage) -> Bodies:
         return calling().bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
@@ -151,7 +152,8 @@ class _Tree:
 def _open_tree(settings: Settings, properties: Properties, root: str, given_up: Failed) -> _Tree:
     """A tree that is served: what changes in it is taken in from now on."""
     dialect, pending = DIALECTS[settings.dialect], pending_in(root)
-    index = index_of(root, dialect, properties, pending, elsewhere(root, properties, settings.roots))
+    there = elsewhere(root, properties, settings.roots, HandEdits(settings.hand_edits))
+    index = index_of(root, dialect, properties, pending, there)
     indexer = Indexer(index, pending, given_up)
     store = open_store(settings, root, indexer)
     indexer.start()

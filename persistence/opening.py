@@ -17,6 +17,7 @@ from persistence.service.reencrypting import Reencryption
 from persistence.services import index_of, pending_in
 from persistence.settings import Settings
 from persistence.store.bodies import FileBodies
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.observing import NOBODY, Observer
 from persistence.store.routed import RoutedStorage
 from persistence.store.store import Store
@@ -24,12 +25,18 @@ from persistence.store.store import Store
 
 def open_store(settings: Settings, root: str, observer: Observer = NOBODY) -> Store:
     """The store of the tree of a root; ``observer`` hears which documents are changed through it."""
-    return Store(root, lock_timeout=settings.lock_timeout, observer=observer)
+    return Store(root, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
+
+
+def integrity_of(settings: Settings) -> Integrity:
+    """How the settings want contents to be judged that are not their sidecars'."""
+    verify_up_to = settings.verify_up_to if settings.verify == "digest" else 0
+    return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
 def open_index(settings: Settings, properties: Properties, root: str) -> Index:
     """The index of the tree of a root, for whoever changes no documents."""
-    there = elsewhere(root, properties, settings.roots)
+    there = elsewhere(root, properties, settings.roots, HandEdits(settings.hand_edits))
     return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)
 
 
@@ -79,5 +86,5 @@ def open_reencryption(settings: Settings, properties: Properties, root: str, obs
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
-    bodies = {base: FileBodies(base) for base in bases_of(properties)}
+    bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
     return Reencryption(stores[os.path.abspath(root)], bodies_by_form(properties, bodies.__getitem__), vault)

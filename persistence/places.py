@@ -21,6 +21,7 @@ from persistence.service.reindexing import Reindexes
 from persistence.service.routed import Indexed
 from persistence.store.attached import Attached
 from persistence.store.bodies import BodiesView
+from persistence.store.integrity import HandEdits
 from persistence.store.routed import Where
 from persistence.store.storage import Bodies, Readable, Storage
 from persistence.store.view import View
@@ -156,7 +157,7 @@ def _kept(of: Callable[[Form], R]) -> Callable[[Form], R]:
     return lru_cache(FORMS_KEPT)(of)
 
 
-def elsewhere(root: str, properties: Properties, roots: Roots) -> Elsewhere:
+def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandEdits) -> Elsewhere:
     """Which definitions are in other trees than that of a root, which has the data of their forms."""
     root = os.path.abspath(root)
 
@@ -172,7 +173,7 @@ def elsewhere(root: str, properties: Properties, roots: Roots) -> Elsewhere:
             if other != root and os.path.isdir(other):
                 yield from (form for form in View(other).forms() if root_of_definition(form) == other)
 
-    return Elsewhere(root_of_definition, forms)
+    return Elsewhere(root_of_definition, forms, hand_edits)
 
 
 def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexes]:

@@ -35,6 +35,7 @@ from persistence.service.searching import Searching
 from persistence.service.services import Services
 from persistence.service.singleton import Singletons
 from persistence.service.vault import Vault
+from persistence.store.integrity import Integrity
 from persistence.store.layout import FORMS, PENDING, Layout
 from persistence.store.routed import RoutedStorage, apart
 from persistence.store.storage import Storage
@@ -49,17 +50,20 @@ def index_of(
     elsewhere: Elsewhere = NOTHING_ELSEWHERE,
 ) -> Index:
     """The index of the tree of a root, in one dialect, with its flat views; ``pending`` is what it has to take in."""
-    handed = Handed()
+    handed, integrity = Handed(), Integrity(elsewhere.hand_edits)
 
     def source_of(form: Form) -> Source:
-        seen, data_format = apart(root, elsewhere.root(form)), properties.of(form).data_format
+        seen, data_format = apart(root, elsewhere.root(form), integrity), properties.of(form).data_format
         return Source(seen, form, data_format, is_designer=dialect.is_designer(form), handed=handed)
 
     return Index(root, pending, source_of, flat_views_of(root, dialect, properties, elsewhere), elsewhere)
 
 
 def flat_views_of(
-    root: str, dialect: Dialect, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE
+    root: str,
+    dialect: Dialect,
+    properties: Properties,
+    elsewhere: Elsewhere = NOTHING_ELSEWHERE,
 ) -> FlatViews:
     """The flat views of the tree of a root, in one dialect."""
 

@@ -55,6 +55,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     threads: _Positive = 8
     max_body: _Bytes = 1 << 30
     lock_timeout: _Seconds = 10.0
+    hand_edits: Literal["xml", "none", "all"] = "xml"
+    verify: Literal["size", "digest"] = "size"
+    verify_up_to: _Bytes = 16 << 20
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"
@@ -84,6 +87,9 @@ MEANINGS: Mapping[str, str] = {
     "threads": "threads in each worker",
     "max_body": "largest accepted body, in bytes; larger ones are answered 413",
     "lock_timeout": "seconds a writer waits for another on the same document before it answers 503",
+    "hand_edits": "which contents that differ from what was stored are served as edits: xml, none or all",
+    "verify": "what of a content is compared with its sidecar when it is read: size (and time), or digest",
+    "verify_up_to": "bytes up to which a content's digest is compared, with verify = digest",
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
     "gunicorn": "gunicorn's own settings file, used where it exists",

@@ -14,6 +14,7 @@ from persistence.model.roots import Roots
 from persistence.places import check, elsewhere
 from persistence.properties.properties import Properties
 from persistence.settings import load
+from persistence.store.integrity import HandEdits
 from persistence.store.store import Store
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
@@ -120,9 +121,9 @@ def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path
         Store(root, lock_timeout=1)
     for form in ("acme/order", "hr/leave"):
         (tmp_path / "data" / form).mkdir(parents=True)
-    there = elsewhere(second, properties(SPLIT), roots)
+    there = elsewhere(second, properties(SPLIT), roots, HandEdits.XML)
     assert [there.root(Form("acme", "order")), there.root(Form("hr", "leave"))] == [first, ""]
     assert list(there.forms()) == [Form("acme", "order")]
-    here = elsewhere(first, properties(SPLIT), roots)
+    here = elsewhere(first, properties(SPLIT), roots, HandEdits.XML)
     assert here.root(Form("acme", "order")) == "", "its data is not there"
     assert list(here.forms()) == []

@@ -12,14 +12,14 @@ import msgspec
 
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.progress import progress
-from persistence.cli.status import REMAINS, REPAIRED
+from persistence.cli.status import EDITED, REMAINS, REPAIRED
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
 from persistence.index.noting import Noting
-from persistence.opening import open_index
+from persistence.opening import integrity_of, open_index
 from persistence.places import bodies_by_form
 from persistence.store.bodies import BodiesView
-from persistence.upkeep.check import Check, Inspectors, Tally
+from persistence.upkeep.check import Check, Inspectors, Measures, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.tree import Tree
 
@@ -27,16 +27,31 @@ from persistence.upkeep.tree import Tree
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
-@click.option("--adopt", is_flag=True, help="Take in what was edited or put there by hand.")
+@click.option("--adopt", is_flag=True, help="Take in what was edited or put there by hand, below PATH or with --all.")
+@click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are in the tree.")
+@click.option("--as", "adopter", metavar="USER", help="Who adopts: the last modifier of what is adopted.")
+@click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options
-def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_json: bool, **flags: str | None) -> None:
+def check(  # noqa: PLR0913 - an option each
+    *,
+    paths: tuple[str, ...],
+    repair: bool,
+    adopt: bool,
+    is_all: bool,
+    adopter: str | None,
+    dry_run: bool,
+    deep: bool,
+    as_json: bool,
+    **flags: str | None,
+) -> None:
     """Look for damage, and repair it.
 
     All of the tree of forms is checked, or the parts named, also while the service runs.
 
-    PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba.
+    PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
+    --adopt takes in what counts as damage, such as another content of an attachment.
 
     \b
     Exit status: 0  nothing found, or only notices
@@ -44,7 +59,10 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
                  2  wrong usage
                  3  something was found, and all of it taken care of
                  4  damage or leftovers remain, or a remedy failed
+                 5  nothing worse than edits by hand that nobody has adopted
     """  # noqa: D301 - click's mark for lines that stay apart
+    if (adopt and not (paths or is_all)) or (is_all and not adopt):
+        raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all; --all goes with --adopt")
     choice = chosen(flags)
     settings, root = choice.settings, choice.root
     noting = Noting(root)
@@ -56,9 +74,11 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index = open_index(settings, choice.properties, root)
-    inspectors = Inspectors.of(tree, index, bodies_by_form(choice.properties, BodiesView), deep=deep)
-    run = Check(tree, DIALECTS[settings.dialect], lambda: choice.sight().seen, inspectors, remedies)
+    index, integrity = open_index(settings, choice.properties, root), integrity_of(settings)
+    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesView(base, integrity))
+    inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=deep)
+    measures = Measures(remedies, DIALECTS[settings.dialect], lambda: choice.sight().seen, adopter, dry_run)
+    run = Check(tree, inspectors, measures)
     line = _json if as_json else _line
     started = time.monotonic()
     with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:
@@ -77,9 +97,15 @@ def check(*, paths: tuple[str, ...], repair: bool, adopt: bool, deep: bool, as_j
         click.echo(_json_summary(run.tally, seconds))
     else:
         click.echo(_summary(run.tally, seconds), err=True)
-    if run.tally.remaining:
-        sys.exit(REMAINS)
-    sys.exit(REPAIRED if run.tally.mended else 0)
+    sys.exit(_status(run.tally))
+
+
+def _status(tally: Tally) -> int:
+    if tally.remaining:
+        return REMAINS
+    if tally.edits:
+        return EDITED
+    return REPAIRED if tally.mended else 0
 
 
 def _line(tree: Tree, report: Report) -> str:
@@ -88,6 +114,8 @@ def _line(tree: Tree, report: Report) -> str:
         end = f"{kind.remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
             end = f"{kind.remedy.value}: {one_line(report.said)}"
+    elif report.outcome is Outcome.FOUND and report.said:
+        end = "\n    ".join(map(one_line, (report.said, *report.difference)))
     elif report.outcome is Outcome.FAILED:
         end = f"{kind.remedy.value} failed: {one_line(report.said)}"
     else:
@@ -111,6 +139,7 @@ def _json(tree: Tree, report: Report) -> str:
         "does": kind.deed,
         "outcome": report.outcome.value,
         "said": one_line(report.said),
+        "difference": "\n".join(report.difference),
     }
     return msgspec.json.encode(values).decode()
 
@@ -122,6 +151,7 @@ def _json_summary(tally: Tally, seconds: float) -> str:
         **counts,
         "mended": tally.mended,
         "remaining": tally.remaining,
+        "edits": tally.edits,
         "seconds": round(seconds, 3),
     }
     return msgspec.json.encode(values).decode()

@@ -12,6 +12,7 @@ from persistence import settings
 from persistence.places import elsewhere
 from persistence.properties.properties import Properties
 from persistence.settings import DEFAULT_FILE, Settings
+from persistence.store.integrity import HandEdits
 from persistence.upkeep.sight import Sight
 
 Command = Callable[..., Any]
@@ -59,7 +60,9 @@ class Chosen:
 
     def sight(self) -> Sight:
         """A look at the tree. Raises what ``Sight.of`` does."""
-        return Sight.of(self.root, self.properties, elsewhere(self.root, self.properties, self.settings.roots))
+        hand_edits = HandEdits(self.settings.hand_edits)
+        there = elsewhere(self.root, self.properties, self.settings.roots, hand_edits)
+        return Sight.of(self.root, self.properties, there)
 
 
 def chosen(options: Mapping[str, object]) -> Chosen:

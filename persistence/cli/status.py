@@ -5,3 +5,6 @@ REPAIRED = 3
 
 REMAINS = 4
 """Damage remains; the lines above say what."""
+
+EDITED = 5
+"""Nothing is worse than edits by hand that nobody has adopted."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.streaming import Streaming
+from persistence.xml.streaming import Streaming
 
 _WINDOW = 1 << 10
 _S = r"[ \t\r\n]"

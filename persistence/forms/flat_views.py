@@ -13,13 +13,13 @@ from persistence.forms.containers import default_iteration
 from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, is_template_use
-from persistence.forms.streaming import Streaming
 from persistence.forms.structure import Definition, Part, is_repeated
 from persistence.forms.trees import Element, Tree, on_stored_tree
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_names import Names, Naming, identifier, joined
 from persistence.model.flat_views import METADATA_COLUMNS, FlatColumn, FlatView
 from persistence.model.index_keys import Step
+from persistence.xml.streaming import Streaming
 
 MOST_VIEWS = 1000
 MOST_COLUMNS = 2000

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from persistence.forms.streaming import Streaming
+from persistence.xml.streaming import Streaming
 
 _FORM = 2
 _PART = 3

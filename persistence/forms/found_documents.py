@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from persistence.forms.streaming import Streaming
+from persistence.xml.streaming import Streaming
 
 _ROOT, _ITEM, _VALUE = 1, 2, 3
 _DETAIL = 4

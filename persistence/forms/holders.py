@@ -8,9 +8,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
 from persistence.forms.relevance import FR, RELEVANT
-from persistence.forms.streaming import SEPARATOR, Streaming
 from persistence.model import holders
 from persistence.model.holders import Held
+from persistence.xml.streaming import SEPARATOR, Streaming
 
 ITEM = "_"
 """The element around each file of a control that takes several."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from persistence.forms.editing import Editing
 from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.relevance import FR
-from persistence.forms.streaming import SEPARATOR
 from persistence.model.index_keys import Step
+from persistence.xml.streaming import SEPARATOR
 
 
 @dataclass(slots=True)

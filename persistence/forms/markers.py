@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from persistence.forms.relevance import FR
-from persistence.forms.streaming import SEPARATOR
+from persistence.xml.streaming import SEPARATOR
 
 VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"

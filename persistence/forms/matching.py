@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from persistence.forms.streaming import DEEPEST, SEPARATOR
 from persistence.model.index_keys import Step
+from persistence.xml.streaming import DEEPEST, SEPARATOR
 
 T = TypeVar("T")
 

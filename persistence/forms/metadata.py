@@ -5,8 +5,8 @@ from __future__ import annotations
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
-from persistence.forms.streaming import SEPARATOR, Streaming
 from persistence.model.metadata import FormMetadata
+from persistence.xml.streaming import SEPARATOR, Streaming
 
 XHTML = "http://www.w3.org/1999/xhtml"
 XFORMS = "http://www.w3.org/2002/xforms"

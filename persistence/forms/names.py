@@ -6,8 +6,8 @@ import re
 
 from lxml import etree
 
-from persistence.forms.streaming import LONGEST_NAME
 from persistence.forms.trees import Element
+from persistence.xml.streaming import LONGEST_NAME
 
 XH = "{http://www.w3.org/1999/xhtml}"
 XF = "{http://www.w3.org/2002/xforms}"

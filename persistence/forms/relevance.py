@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable
 
 from persistence.errors import DamagedError, MalformedXmlError
-from persistence.forms.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import SEPARATOR, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 RELEVANT = f"{FR}{SEPARATOR}relevant"

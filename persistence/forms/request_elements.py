@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 from persistence.errors import BadRequestError
 from persistence.forms.metadata import LANGUAGE
-from persistence.forms.streaming import Streaming
 from persistence.model import form_elements
 from persistence.model.elements import Element, Elements
+from persistence.xml.streaming import Streaming
 
 MOST_CHILDREN = 200
 """Each may be work for every document or form there is."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.forms.streaming import Streaming
+from persistence.xml.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
 Tree = etree._ElementTree  # noqa: SLF001 - likewise

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
-from persistence.forms.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
 from persistence.model.index_keys import Key
+from persistence.xml.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
 
 MOST_REST = 1 << 20
 """Characters of text that belongs to no key; what follows is left out."""

@@ -16,7 +16,6 @@ from typing import TypeVar
 import msgspec
 
 from persistence.errors import BusyError, DiskError, disk_errors
-from persistence.forms.streaming import Streaming
 from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
@@ -35,6 +34,7 @@ from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.store.layout import Layout
+from persistence.xml.streaming import Streaming
 
 _ATTEMPTS = 5
 _PAGES = 3
@@ -301,7 +301,16 @@ class Index:
     def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""
         source = self._source(form)
-        return Task(form.app, form.name, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
+        return Task(
+            form.app,
+            form.name,
+            source.data_format,
+            source.is_designer,
+            aim,
+            only,
+            self._elsewhere.root(form),
+            self._elsewhere.hand_edits.value,
+        )
 
     def _catch_up(self, form: Form, used: Connections, documents: Iterable[str]) -> None:
         """Take in what has changed, of some documents and of definitions, which is looked at first: often nothing."""

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.streaming import Streaming
 from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.handing import Handed, Handing
@@ -25,8 +24,10 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.index_keys import Key
+from persistence.store.integrity import HandEdits
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.storage import Readable
+from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
 _VERSIONS = 64
@@ -67,11 +68,12 @@ class Elsewhere:
     """The definitions of forms whose data is in a tree, and which are in others.
 
     ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another.
+    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are.
     """
 
     root: Callable[[Form], str]
     forms: Callable[[], Iterable[Form]]
+    hand_edits: HandEdits = HandEdits.XML
 
 
 NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)

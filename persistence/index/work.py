@@ -23,6 +23,7 @@ from persistence.index.making import Maker
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.model.flat_names import Naming
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import Layout
 from persistence.store.routed import apart
 from persistence.store.view import View
@@ -43,7 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     """The index of one form, and what is to be done about it.
 
     ``only`` is as in ``Maker.rebuild``; ``data_format`` and ``is_designer`` as in ``Source``. ``definitions`` is the
-    root of the tree that has its definition, empty where it is the same.
+    root of the tree that has its definition, empty where it is the same. ``hand_edits`` is a value of ``HandEdits``.
     """
 
     app: str
@@ -53,13 +54,14 @@ class Task(msgspec.Struct, frozen=True):
     aim: Aim = Aim.READY
     only: int | None = None
     definitions: str = ""
+    hand_edits: str = HandEdits.XML.value
 
 
 class FlatTask(msgspec.Struct, frozen=True):
     """The flat views of one form, called as ``naming`` says, or of one version; but not what is of the tree ``but``.
 
-    Of those of a version that ``is_new``, the columns are to be made by its definition too. ``definitions`` is as in
-    ``Task``.
+    Of those of a version that ``is_new``, the columns are to be made by its definition too. ``definitions`` and
+    ``hand_edits`` are as in ``Task``.
     """
 
     app: str
@@ -69,6 +71,7 @@ class FlatTask(msgspec.Struct, frozen=True):
     but: str = ""
     is_new: bool = False
     definitions: str = ""
+    hand_edits: str = HandEdits.XML.value
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -102,7 +105,7 @@ class Work(msgspec.Struct, frozen=True):
         view, file = View(self.root), FlatFile(self.root)
         found = file.identity
         for task in self.flat:
-            seen = apart(self.root, task.definitions)
+            seen = apart(self.root, task.definitions, Integrity(HandEdits(task.hand_edits)))
             maker = FlatMaker(seen, self.root, Form(task.app, task.form), task.naming)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
@@ -138,6 +141,6 @@ class Work(msgspec.Struct, frozen=True):
 
     def _maker(self, task: Task) -> Maker:
         form = Form(task.app, task.form)
-        view = apart(self.root, task.definitions)
+        view = apart(self.root, task.definitions, Integrity(HandEdits(task.hand_edits)))
         source = Source(view, form, task.data_format, is_designer=task.is_designer)
         return Maker(self.root, Generations(Layout(self.root), form), source)

@@ -57,9 +57,16 @@ def next_after(previous: Instant | None) -> Instant:
     """
     seconds, milliseconds = divmod(time.time_ns() // 1_000_000, 1000)
     now = Instant(f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:19]}.{milliseconds:03d}Z")
-    if previous is None or now > previous:
-        return now
-    return from_datetime(to_datetime(previous) + _MILLISECOND)
+    return now if previous is None or now > previous else one_later(previous)
+
+
+def one_later(instant: Instant) -> Instant:
+    """One millisecond past an instant.
+
+    Raises:
+        OverflowError: it is the last of the calendar.
+    """
+    return from_datetime(to_datetime(instant) + _MILLISECOND)
 
 
 def parse(text: str) -> Instant:

@@ -11,8 +11,11 @@ import msgspec
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.metadata import FormMetadata
 
-SCHEMA = 1
-"""The version of the sidecar's fields; a sidecar with another number is damage, never guessed at."""
+SCHEMA = 2
+"""The version of the sidecar's fields; a sidecar with another number is damage, never guessed at.
+
+1 had neither a checksum of itself nor the path of its content.
+"""
 
 LARGEST_VERSION = (1 << 63) - 1
 """What can be read and written as JSON."""

@@ -16,6 +16,7 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Field, path
 from persistence.remote.ranges import asked_from, go_to
+from persistence.store.attached import described
 from persistence.store.holding import Holding
 from persistence.store.reading import UNKNOWN_SIZE, Found
 from persistence.store.storage import Incoming
@@ -41,13 +42,13 @@ class RemoteBodies:
         """As ``Bodies`` says."""
         return self._holding.upload()
 
-    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
         """As ``Bodies`` says; one that is not as long as its record says is not sure to be of that revision.
 
         Raises:
             NotSupportedError: the revision is an older one.
         """
-        stored = self._current(address)
+        sidecar, stored = described(record), self._current(address)
         if stored is not None and stored.modified != sidecar.modified:
             raise NotSupportedError(f"provider {self._caller.who!r} keeps no older revisions of attachments")
         answer = self._ask("HEAD", address, sidecar.version)

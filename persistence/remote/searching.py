@@ -9,7 +9,6 @@ from itertools import count
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
 from persistence.forms.search_request import distinct_request, search_request
-from persistence.forms.streaming import Streaming
 from persistence.index.sources import Source, State
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -30,6 +29,7 @@ from persistence.model.search import (
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
+from persistence.xml.streaming import Streaming
 
 _PAGE = 100
 

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
-from persistence.forms.streaming import Streaming
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.operations import Operations
@@ -38,6 +37,7 @@ from persistence.service.singleton import Singletons
 from persistence.service.vault import AS_STORED, Intake, Vault
 from persistence.store.reading import Found
 from persistence.store.storage import Readable, Storage, Writing
+from persistence.xml.streaming import Streaming
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from persistence.errors import disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
-from persistence.forms.streaming import Streaming
 from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.metadata import FormMetadata
 from persistence.service import content_types
 from persistence.service.rules import Received
 from persistence.store.storage import Incoming, Storage
+from persistence.xml.streaming import Streaming
 
 Checking = AbstractContextManager[Streaming | None]
 """What checks a content while it streams by."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from persistence.forms.streaming import Streaming
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.service.definitions import Tables
 from persistence.service.documents import Checks
 from persistence.service.reindexing import Reindexes, State, Status
 from persistence.service.searching import Index
+from persistence.xml.streaming import Streaming
 
 
 class Indexed(Index, Checks, Protocol):

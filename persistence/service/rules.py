@@ -92,7 +92,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
     Raises:
         BadRequestError: a proxy says that the resource was created in the future.
     """
-    modified = next_after(over.sidecar.modified if over is not None else None)
+    modified = next_after(over.latest if over is not None else None)
     origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)
     created = origin.created or modified
     if put.origin is not None and created > modified:
@@ -120,7 +120,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
 
 def grave_of(found: Found, user: User) -> Sidecar:
     """The tombstone that a DELETE by a user leaves of a revision."""
-    return tombstone(found.sidecar, modified=next_after(found.sidecar.modified), modifier=user.name)
+    return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
 
 
 def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:

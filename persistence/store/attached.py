@@ -80,8 +80,16 @@ class Attached(RoutedStorage):
             record = read()
             if record is None or record.sidecar.deleted or record.size:
                 return record
-            with disk_errors("reading", address):
-                found = self._bodies.find(address, described(record.sidecar), content=content)
+            try:
+                with disk_errors("reading", address):
+                    found = self._bodies.find(address, record.sidecar, content=content)
+            except DamagedError:
+                _close(record)
+                again = read()
+                _close(again)
+                if again is not None and again.sidecar.id == record.sidecar.id:
+                    raise
+                continue  # that of another revision
             if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
                 return record if found is None else _of_record(record, found)
             _close(record)
@@ -109,7 +117,7 @@ class _Writer:
         record = self._writer.current(address)
         if not _is_attachment(address) or record is None or record.sidecar.deleted or record.size:
             return record
-        return self._bodies.find(address, described(record.sidecar), content=False) or record
+        return self._bodies.find(address, record.sidecar, content=False) or record
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
         if not _is_attachment(address):

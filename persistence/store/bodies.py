@@ -17,16 +17,20 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from persistence.errors import StartupError, disk_errors
+from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import files, leftovers, reading, root
+from persistence.store.attached import described
 from persistence.store.directories import Directories
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
 from persistence.store.reading import Found
 from persistence.store.storage import Incoming
 from persistence.store.uploads import Upload, sweep
+
+_ANYTHING = Integrity(HandEdits.ALL)
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Says what is stored of an attachment: its current revision, or with an instant an older one."""
@@ -35,20 +39,37 @@ RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 class BodiesView:
     """Bodies below a base directory, to be read; nothing is made there. Methods raise ``OSError``."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, integrity: Integrity | None = None) -> None:
         self.root = os.path.abspath(base)
         self._layout = Layout(self.root)
+        self._integrity = (integrity or Integrity()).of_attachments()
 
-    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
-        """The body of a revision, open if asked for: that which bears its stamp, else what lies at its place."""
-        place = self._place(address, sidecar.version)
-        found = reading.beside(place, sidecar, content=content)
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+        """The body of a revision, open if asked for: at its place, or where older ones are kept.
+
+        Whatever lies there is that of a record that says nothing of its body: another service has stored it.
+
+        Raises:
+            DamagedError: what lies there is not what its record says, and no edit.
+        """
+        place, sidecar = self._place(address, record.version), described(record)
+        integrity = _ANYTHING if record.body is None else self._integrity
+        damage: DamagedError | None = None
+        found: Found | None = None
+        try:
+            found = reading.beside(place, integrity, sidecar, content=content)
+        except DamagedError as error:
+            damage = error
         if found is not None and not found.is_edited:
-            return found
-        older = reading.beside(place.revision(sidecar.modified), sidecar, content=content)
-        if older is not None and found is not None and found.file is not None:
-            found.file.close()
-        return older or found
+            return reading.verified(place, integrity, found)
+        older = reading.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
+        if older is not None:
+            if found is not None and found.file is not None:
+                found.file.close()
+            return reading.verified(place, integrity, older)
+        if damage is not None:
+            raise damage
+        return found
 
     def _place(self, address: DocumentAddress, version: int) -> Place:
         place = self._layout.place(address)
@@ -58,14 +79,14 @@ class BodiesView:
 class FileBodies(BodiesView):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
-    def __init__(self, base: str) -> None:
-        """Open the directory, which must be there.
+    def __init__(self, base: str, integrity: Integrity | None = None) -> None:
+        """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
 
         Raises:
             StartupError: it is not.
             DiskError: it cannot be prepared.
         """
-        super().__init__(base)
+        super().__init__(base, integrity)
         if not os.path.isdir(self.root):
             raise StartupError(f"there is no directory {self.root} for attachments")
         with disk_errors(f"directory of attachments {self.root}"):

@@ -196,6 +196,12 @@ def _copy(source: str, target: str) -> None:
         os.close(descriptor)
 
 
+def copy_durably(source: str, target: str, nanoseconds: int) -> None:
+    """Copy a file over whatever is at ``target``, with a modification time of its own; its name is to be synced."""
+    shutil.copyfile(source, target)
+    stamp_durably(target, nanoseconds)
+
+
 def stamp(file: int | str, nanoseconds: int) -> None:
     """Set the modification time of a file, open or by its path, in nanoseconds since 1970."""
     os.utime(file, ns=(nanoseconds, nanoseconds))

@@ -10,10 +10,11 @@ from persistence.errors import StartupError
 from persistence.model.instants import Instant
 from persistence.store import files
 
-FORMAT = 2
+FORMAT = 3
 """The format of the tree that this version reads and writes.
 
-1 knew neither ``restoring`` nor ``upgrading_from``: it would serve a tree that is not whole.
+1 knew neither ``restoring`` nor ``upgrading_from``: it would serve a tree that is not whole. 2 had sidecars without
+checksums and addresses.
 """
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
+from functools import partial
 
 from persistence.errors import disk_errors
 from persistence.store.layout import CREATIONS, ELSEWHERE_LOCKS, SPOOL, Layout
 from persistence.store.locks import Locks
+from persistence.store.root import make_own
 from persistence.store.uploads import Upload
 
 
@@ -19,8 +21,9 @@ class Holding:
 
     def __init__(self, root: str, *, lock_timeout: float) -> None:
         self._layout = Layout(os.path.abspath(root))
-        self._documents = Locks(self._layout.own(ELSEWHERE_LOCKS), lock_timeout)
-        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
+        make_own_again = partial(make_own, self._layout.root)
+        self._documents = Locks(self._layout.own(ELSEWHERE_LOCKS), lock_timeout, missing=make_own_again)
+        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=make_own_again)
 
     def upload(self) -> Upload:
         """Begin to receive a content; raises ``DiskError``."""

@@ -35,7 +35,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
-from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant
 
 LAYOUT = "layout.json"
@@ -64,6 +64,12 @@ LONGEST_DIRECTORY = 255
 """Bytes in a directory's name: the limit of the usual file systems."""
 LONGEST_FILE = 200
 """Bytes in a file's name: the rest of the 255 is for the instant, the content id and the suffix beside it."""
+
+FOLDER_DEPTH = 4
+"""Directories between the root and a content: application, form, collection, and document or version."""
+_DEFINITIONS = "form"
+_IN_HISTORY = f"/{HISTORY}"
+_INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
@@ -173,6 +179,24 @@ class Place:
         return f"{self.directory}/{self.name}{SIDECAR_SUFFIX}"
 
     @property
+    def address(self) -> str:
+        """The path of the content below the root, as its sidecar says it; that of an older revision is the same."""
+        if self.is_older:
+            return Place(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
+        return "/".join((*self.directory.rsplit("/", FOLDER_DEPTH)[1:], self.name))
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it is an older revision."""
+        return self.directory.endswith(_IN_HISTORY)
+
+    @property
+    def must_be_xml(self) -> bool:
+        """Whether it is the current ``form.xhtml`` or ``data.xml``, of which the others are attachments."""
+        collection = self.directory.rsplit("/", 2)[-2]
+        return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
+
+    @property
     def prepared(self) -> str:
         """The next sidecar, before its rename commits it."""
         return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
@@ -217,7 +241,7 @@ class Layout:
 
     def versions(self, form: Form) -> str:
         """The directory of the versions of a form's definition."""
-        return f"{self.form(form)}/form"
+        return f"{self.form(form)}/{_DEFINITIONS}"
 
     def documents(self, form: Form, collection: Collection) -> str:
         """The directory of the documents of a form."""

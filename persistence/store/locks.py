@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from persistence.errors import BusyError
@@ -82,12 +82,16 @@ def alone(path: str, otherwise: str, *, timeout: float = 0.0) -> Iterator[None]:
 class Locks:
     """The locks of one store; ``timeout`` in seconds is how long a writer waits.
 
-    ``create`` says whether a lock file that is missing is made: whoever is not the service would make it his own.
+    ``create`` says whether a lock file that is missing is made: anybody but the service would make it his own.
+    ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
     """
 
-    def __init__(self, directory: str, timeout: float, *, create: bool = True) -> None:
+    def __init__(
+        self, directory: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
+    ) -> None:
         self._directory = directory
         self._timeout = timeout
+        self._missing = missing
         self._flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._threads = tuple(threading.Lock() for _ in range(STRIPES))
 
@@ -105,7 +109,7 @@ class Locks:
             raise self._busy()
         try:
             # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
-            descriptor = os.open(f"{self._directory}/{number:02x}", self._flags, 0o640)
+            descriptor = self._opened(f"{self._directory}/{number:02x}")
             try:
                 if not wait_for(descriptor, deadline):
                     raise self._busy()
@@ -114,6 +118,15 @@ class Locks:
                 os.close(descriptor)
         finally:
             self._threads[number].release()
+
+    def _opened(self, path: str) -> int:
+        try:
+            return os.open(path, self._flags, 0o640)
+        except FileNotFoundError:
+            if self._missing is None:
+                raise
+        self._missing()
+        return os.open(path, self._flags, 0o640)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

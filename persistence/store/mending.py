@@ -18,7 +18,7 @@ def adopt(place: Place, sidecar: Sidecar) -> None:
     """
     files.separate(place.content, place.pending(sidecar.id))  # another document may have the same file
     files.stamp_durably(place.content, stamp(sidecar))
-    _commit(place, sidecar)
+    replace_sidecar(place, sidecar)
 
 
 def reinstate(place: Place, sidecar: Sidecar, content: str) -> None:
@@ -26,19 +26,15 @@ def reinstate(place: Place, sidecar: Sidecar, content: str) -> None:
     pending = place.pending(sidecar.id)
     files.remove(pending)
     files.keep_as(content, pending)
-    _commit(place, sidecar)
+    replace_sidecar(place, sidecar)
     files.rename(pending, place.content)
     files.remove(pending)  # two names of one file are left by a rename of one over the other
 
 
-def entomb(place: Place, tombstone: Sidecar) -> None:
-    """Record a resource without content as deleted."""
-    _commit(place, tombstone)
-
-
-def _commit(place: Place, sidecar: Sidecar) -> None:
+def replace_sidecar(place: Place, sidecar: Sidecar) -> None:
+    """Replace the sidecar alone: by one that is mended, or by a tombstone for a resource without content."""
     files.remove(place.prepared)  # not truncated: it may be another name of something else
-    with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
+    with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
         files.sync(prepared)
     files.sync_directory(place.directory)
     files.rename(place.prepared, place.sidecar)  # committed

@@ -1,7 +1,8 @@
 """The lock-free read: one whole revision with its own sidecar, at every instant and after any crash.
 
 The sidecar is the commit record. Its content bears the revision's stamp as modification time, so a content that shows
-the stamp of the sidecar just read belongs to it, whatever writers do meanwhile. That is the usual case.
+the stamp of the sidecar just read belongs to it, whatever writers do meanwhile. That is the usual case. What is none
+of its sidecar's, ``integrity`` judges.
 
 Where the stamp is not there (a writer is at work or was killed, a person replaced the file, the file system keeps no
 nanoseconds), the sidecar names its content by id: it is at ``.<name>.<id>`` until the writer's last rename, then at
@@ -14,13 +15,16 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import BusyError, DamagedError
+from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.store import files, sidecars
+from persistence.store.integrity import Integrity, StateChangedError, Verdict
 from persistence.store.layout import SIDECAR_SUFFIX, Place
 
 _ATTEMPTS = 200
@@ -50,6 +54,12 @@ class Found:
         return self.etag != self.sidecar.etag
 
     @property
+    def latest(self) -> Instant:
+        """The instant after which the next revision comes: an edit by hand is kept as a revision of its own."""
+        modified = self.sidecar.modified
+        return one_later(modified) if self.is_edited else modified
+
+    @property
     def opened(self) -> BinaryIO:
         """The open content, where it was asked for; ``ValueError`` where it was not."""
         if self.file is None:
@@ -76,16 +86,33 @@ def read_sidecar(place: Place) -> Sidecar | None:
 
 def _decoded(descriptor: int, place: Place) -> Sidecar:
     try:
-        return sidecars.decode(files.read_small(descriptor), place.sidecar)
+        return sidecars.decode(files.read_small(descriptor), place.sidecar, place.address)
     except IsADirectoryError as error:
         raise DamagedError(f"the sidecar {sidecars.last_names(place.sidecar)} cannot be read: a directory") from error
 
 
-def read(place: Place, *, content: bool) -> Found | None:
+def read_prepared(place: Place) -> Sidecar | None:
+    """The sidecar of a write that was not committed; ``None`` where there is none, or a power cut took what it said.
+
+    Raises ``OSError``.
+    """
+    try:
+        descriptor = files.open_to_read(place.prepared)
+    except FileNotFoundError:
+        return None
+    try:
+        return sidecars.decode(files.read_small(descriptor), place.prepared, place.address)
+    except (DamagedError, IsADirectoryError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
     """The current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
 
     Raises:
-        DamagedError: the sidecar cannot be decoded, or its content is missing.
+        DamagedError: the sidecar cannot be decoded, or its content is missing or damaged.
         BusyError: writers passed by at every attempt.
         OSError: a file cannot be read.
     """
@@ -94,7 +121,26 @@ def read(place: Place, *, content: bool) -> Found | None:
         return None
     if sidecar.deleted:
         return Found(sidecar, sidecar.etag, 0)
-    return _stamped(place, sidecar, content=content) or _read_guarded(place, content=content)
+    found = _stamped(place, sidecar, content=content)
+    if found is None:
+        return _read_guarded(place, integrity, content=content)
+    return verified(place, integrity, found)
+
+
+def verified(place: Place, integrity: Integrity, found: Found) -> Found:
+    """A revision whose open content has the digest of its sidecar, where the policy wants to know.
+
+    Raises:
+        DamagedError: it has not; it is closed.
+        OSError: it cannot be read; it is closed.
+    """
+    if found.file is not None and not found.is_edited:
+        try:
+            integrity.verify(place, found.sidecar, found.file.fileno())
+        except (DamagedError, OSError):
+            found.file.close()
+            raise
+    return found
 
 
 def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
@@ -109,25 +155,25 @@ def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
     return None
 
 
-def _read_guarded(place: Place, *, content: bool) -> Found | None:
+def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
     for _ in range(_ATTEMPTS):
         try:
             descriptor = files.open_to_read(place.sidecar)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
+        with FileIO(descriptor):
             sidecar = _decoded(descriptor, place)
             if sidecar.deleted:
                 return Found(sidecar, sidecar.etag, 0)
-            found = beside(place, sidecar, content=content)
-            if _still_at(descriptor, place.sidecar):
-                if found is None:
-                    raise _missing(place)
-                return found
-            if found is not None and found.file is not None:
-                found.file.close()
-        finally:
-            os.close(descriptor)
+            lying = _beside(place, sidecar, content=content)
+            if not _still_at(descriptor, place.sidecar):
+                if lying is not None:
+                    lying.close()
+                continue
+            if lying is None:
+                raise _missing(place)
+            with suppress(StateChangedError):
+                return verified(place, integrity, lying.judged(place, integrity, sidecar))
     raise BusyError(f"{place.name} is being written too often to be read")
 
 
@@ -162,14 +208,14 @@ def _mark(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def facts(place: Place, sidecar: Sidecar) -> Found:
+def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> Found:
     """The facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
 
     Raises:
-        DamagedError: its content is missing.
+        DamagedError: its content is missing or damaged.
         OSError: it cannot be looked at.
     """
-    found = Found(sidecar, sidecar.etag, 0) if sidecar.deleted else beside(place, sidecar, content=False)
+    found = Found(sidecar, sidecar.etag, 0) if sidecar.deleted else beside(place, integrity, sidecar, content=False)
     if found is None:
         raise _missing(place)
     return found
@@ -179,14 +225,55 @@ def _missing(place: Place) -> DamagedError:
     return DamagedError(f"the content {sidecars.last_names(place.content)} is missing")
 
 
-def beside(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
-    """A revision's content: what waits for its last name, else what lies at its place. Raises ``OSError``."""
-    for path in (place.pending(sidecar.id), place.content):
+def beside(place: Place, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> Found | None:
+    """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none.
+
+    Raises:
+        DamagedError: it is not that of the sidecar, and no edit.
+        BusyError: it was being changed at every attempt.
+        OSError: it cannot be read.
+    """
+    for _ in range(_ATTEMPTS):
+        lying = _beside(place, sidecar, content=content)
+        if lying is None:
+            return None
+        with suppress(StateChangedError):
+            return lying.judged(place, integrity, sidecar)
+    raise BusyError(f"{place.name} is being changed too often to be read")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lying:
+    """A file where a content may lie."""
+
+    path: str
+    status: os.stat_result
+    file: FileIO | None
+
+    def judged(self, place: Place, integrity: Integrity, sidecar: Sidecar) -> Found:
+        """The file as the content of a revision; it is closed where it is none."""
+        size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
-            status, file = _open(path, content=content)
-        except FileNotFoundError:
-            continue
-        return _found(sidecar, status, file)
+            is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
+            if is_same or integrity.judge(place, sidecar, self.path, self.status) is Verdict.SAME:
+                return Found(sidecar, sidecar.etag, size, self.file)
+        except BaseException:
+            self.close()
+            raise
+        # An edit by hand has a tag of its own, because a client that knows the acknowledged content must not overwrite
+        # or trust its copy of this one.
+        edited = f"{sidecar.id}:{size}:{nanoseconds}"
+        return Found(sidecar, hashlib.sha256(edited.encode()).hexdigest()[:40], size, self.file)
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+def _beside(place: Place, sidecar: Sidecar, *, content: bool) -> _Lying | None:
+    for path in (place.pending(sidecar.id), place.content):
+        with suppress(FileNotFoundError):
+            return _Lying(path, *_open(path, content=content))
     return None
 
 
@@ -206,15 +293,6 @@ def _of_file(status: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         raise FileNotFoundError
     return status
-
-
-def _found(sidecar: Sidecar, status: os.stat_result, file: FileIO | None) -> Found:
-    if status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar):
-        return Found(sidecar, sidecar.etag, sidecar.size, file)
-    # Replaced by hand, or copied without its times: served as it is, under a tag that says so, because a client that
-    # knows the acknowledged content must not overwrite or trust its copy of this one.
-    edited = f"{sidecar.id}:{status.st_size}:{status.st_mtime_ns}"
-    return Found(sidecar, hashlib.sha256(edited.encode()).hexdigest()[:40], status.st_size, file)
 
 
 def _still_at(descriptor: int, path: str) -> bool:

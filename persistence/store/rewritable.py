@@ -53,13 +53,19 @@ class Rewritable:
             raise DamagedError(f"the body of {address} was not stored by this service")
         _close(found)
         bodies = self._bodies(address)
-        with disk_errors("reading", address):
-            body = bodies.find(address, described(record), content=True)
+        body, damage = None, None
+        try:
+            with disk_errors("reading", address):
+                body = bodies.find(address, record, content=True)
+        except DamagedError as error:
+            damage = error
         if body is None or body.is_edited:
             again = self.record(address, instant)
             if again is None or again.id != record.id:
                 _close(body)
                 return None
+        if damage is not None:
+            raise damage
         if body is None:
             raise DamagedError(f"the body of {address} is missing where its attachments are kept")
         return replace(body, sidecar=record)

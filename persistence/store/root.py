@@ -55,6 +55,10 @@ def prepare(root: str) -> None:
     make_own(root)
 
 
+NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
+"""The service's own names in a root without which requests have to make them first."""
+
+
 def make_own(root: str) -> None:
     """Make the service's own directories and lock files where they are missing; raises ``OSError``."""
     for name in (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX):

@@ -11,6 +11,7 @@ from persistence.errors import ConfigurationError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
+from persistence.store.integrity import Integrity
 from persistence.store.reading import Found, Mark
 from persistence.store.storage import Incoming, Readable, Storage, Writing
 from persistence.store.view import View
@@ -101,15 +102,15 @@ class RoutedStorage(RoutedView, Storage):
         return self._storages.data(form).creating(form)
 
 
-def apart(data: str, definitions: str) -> Readable:
+def apart(data: str, definitions: str, integrity: Integrity) -> Readable:
     """The tree of a root with the definitions of another, empty where they are its own.
 
     Raises:
         StartupError: there is none, it has another format, or it is not whole.
         DiskError: it cannot be looked at.
     """
-    here = View(data)
+    here = View(data, integrity)
     if not definitions:
         return here
-    there = View(definitions)
+    there = View(definitions, integrity)
     return RoutedView(Where(definition=lambda _: there, data=lambda _: here, defining=lambda _: (there,)))

@@ -113,10 +113,13 @@ class Bodies(Protocol):
     def upload(self) -> Incoming:
         """Begin to receive a body."""
 
-    def find(self, address: DocumentAddress, sidecar: Sidecar, *, content: bool) -> Found | None:
-        """The body of the revision that a sidecar describes, open if asked for; ``None`` where there is none.
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+        """The body of the revision of a record, open if asked for; ``None`` where there is none.
 
-        Unless it is sure to be of that revision, it counts as edited.
+        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
+
+        Raises:
+            DamagedError: what lies there is not what the record says of its body, and no edit.
         """
 
     def placing(

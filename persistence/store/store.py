@@ -11,6 +11,7 @@ from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.store import files, locks, root, serving
 from persistence.store.directories import Directories
+from persistence.store.integrity import Integrity
 from persistence.store.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
 from persistence.store.locks import Locks
 from persistence.store.observing import NOBODY, Change, Observer
@@ -27,10 +28,12 @@ class Store(View):
     ``BadAddressError`` for names that cannot be file names.
     """
 
-    def __init__(self, path: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
+    def __init__(
+        self, path: str, *, lock_timeout: float, observer: Observer = NOBODY, integrity: Integrity | None = None
+    ) -> None:
         """Open the root, which is made if it is missing; ``lock_timeout`` is in seconds.
 
-        ``observer`` hears which documents are changed through this store.
+        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``View``.
 
         Raises:
             StartupError: the tree has another format, or is not whole.
@@ -40,12 +43,12 @@ class Store(View):
         own = os.path.abspath(path)
         with disk_errors(f"data directory {own}"):
             root.prepare(own)
-            weakref.finalize(self, os.close, locks.share(f"{own}/{SERVICE}"))
+            self._share(own)
             sweep(f"{own}/{SPOOL}")
             files.empty(f"{own}/{TRASH}")
-        super().__init__(own)
-        self._locks = Locks(self._layout.own(LOCKS), lock_timeout)
-        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout)
+        super().__init__(own, integrity)
+        self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
+        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
         self._directories = Directories(self.root)
         self._observer = observer
 
@@ -72,7 +75,7 @@ class Store(View):
         change = Change(self._observer)
         try:
             with disk_errors("writing", address), self._locks.holding(address.scope):
-                yield Writer(self._layout, self._directories, change)
+                yield Writer(self._layout, self._integrity, self._directories, change)
         finally:
             change.ends()
 
@@ -101,4 +104,15 @@ class Store(View):
             DiskError: the root is gone or not writable.
         """
         with disk_errors(f"data directory {self.root}"):
+            if not os.path.exists(self._layout.own(SERVICE)):
+                self._make_own_again()
             return root.free_bytes(self.root)
+
+    def _share(self, path: str) -> None:
+        """Take part in the use of the tree, so that nobody restores or upgrades it meanwhile."""
+        weakref.finalize(self, os.close, locks.share(f"{path}/{SERVICE}"))
+
+    def _make_own_again(self) -> None:
+        """Make the service's own directories again: somebody has removed them, as ``git clean`` does."""
+        root.make_own(self.root)
+        self._share(self.root)

@@ -37,6 +37,7 @@ class Upload:
         descriptor = files.open_unnamed(root)
         if descriptor is None:
             self._path = f"{spool}/{self.id}"
+            files.ensure_directory(spool)
             descriptor = files.open_new(self._path)
             try_lock(descriptor)  # alive, it says to ``sweep``
         self._descriptor = descriptor

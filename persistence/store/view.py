@@ -12,6 +12,7 @@ from persistence.model.addresses import FORM_XHTML, Address, Collection, Documen
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import formats, leftovers, reading
+from persistence.store.integrity import Integrity
 from persistence.store.layout import (
     LAYOUT,
     OTHERS,
@@ -32,8 +33,8 @@ class View:
     as the service wrote it, and every method ``BadAddressError`` for names that cannot be file names.
     """
 
-    def __init__(self, path: str) -> None:
-        """Open the root as it is.
+    def __init__(self, path: str, integrity: Integrity | None = None) -> None:
+        """Open the root as it is; ``integrity`` judges contents that are not their sidecars', as the settings' default.
 
         Raises:
             StartupError: there is none, the tree has another format, or it is not whole.
@@ -48,6 +49,7 @@ class View:
             if layout is not None:
                 formats.check(file, layout)
         self._layout = Layout(self.root)
+        self._integrity = integrity or Integrity()
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """The sidecar of a resource; ``None`` where nothing was ever stored."""
@@ -59,7 +61,7 @@ class View:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            return reading.read(place, content=content)
+            return reading.read(place, self._integrity, content=content)
 
     def content(self, address: Address) -> BinaryIO | None:
         """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
@@ -86,12 +88,12 @@ class View:
         with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
             # afterwards finds whatever has just stopped being current.
-            current = reading.read(place, content=content)
+            current = reading.read(place, self._integrity, content=content)
             if current is None or current.sidecar.modified == instant:
                 return current
             if current.file is not None:
                 current.file.close()
-            return reading.read(place.revision(instant), content=content)
+            return reading.read(place.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """All forms, or those of one application, that have a directory, in no order."""
@@ -127,7 +129,7 @@ class View:
         """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
         place = self._layout.place(address).revision(instant)
         with disk_errors("reading", address):
-            return reading.read(place, content=content)
+            return reading.read(place, self._integrity, content=content)
 
     def revisions(self, address: Address) -> list[Instant]:
         """The instants of the older revisions of a resource, newest first."""

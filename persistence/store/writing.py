@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+import msgspec
+
 from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.instants import Instant, next_after
+from persistence.model.instants import Instant, next_after, one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.store import files, leftovers, reading, sidecars
+from persistence.store import digests, files, leftovers, reading, sidecars
 from persistence.store.directories import Directories
+from persistence.store.integrity import Integrity
 from persistence.store.layout import QUARANTINE, TRASH, Layout, Place, file_name
 from persistence.store.observing import Change
 from persistence.store.reading import Found
@@ -25,8 +28,9 @@ from persistence.store.uploads import Upload
 class Writer:
     """What may be done while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(self, layout: Layout, directories: Directories, change: Change) -> None:
+    def __init__(self, layout: Layout, integrity: Integrity, directories: Directories, change: Change) -> None:
         self._layout = layout
+        self._integrity = integrity
         self._directories = directories
         self._change = change
 
@@ -34,13 +38,14 @@ class Writer:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
         place = self._layout.place(address)
         committed = recover(place)
-        return reading.facts(place, committed) if committed is not None else None
+        return reading.facts(place, self._integrity, committed) if committed is not None else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
         if not isinstance(upload, Upload):
             raise TypeError("only what this store has received can be stored")
         place = self._layout.place(address)
+        sidecar = after_twin(self._layout, address, sidecar)
         self._tell(address)
         if over is None:
             self._directories.make(place.directory)
@@ -48,7 +53,7 @@ class Writer:
         try:
             if over is None or over.sidecar.deleted:
                 self._set_aside(place)
-            kept = address.keeps_history and over is not None and keep(place, over.sidecar)
+            kept = address.keeps_history and over is not None and _keep(place, over)
             _prepare(place, sidecar, upload)
             self._settle(place, kept=kept, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
@@ -84,6 +89,7 @@ class Writer:
             return False
         if instant is None:
             self._tell(address)
+            _forget_second_name(place, committed)
         try:
             _prepare(place, rewritten, upload)
             files.sync_directory(place.directory)
@@ -101,14 +107,15 @@ class Writer:
         A proxy may have one put where nothing was ever stored (spec crud 11).
         """
         place = self._layout.place(address)
+        tombstone = after_twin(self._layout, address, tombstone)
         self._tell(address)
         if over is None:
             self._directories.make(place.directory)
         try:
             if over is None:
                 self._set_aside(place)
-            kept = address.keeps_history and over is not None and keep(place, over.sidecar)
-            with files.written(place.prepared, sidecars.encode(tombstone)) as prepared:
+            kept = address.keeps_history and over is not None and _keep(place, over)
+            with files.written(place.prepared, sidecars.encode(tombstone, place.address)) as prepared:
                 files.sync(prepared)
             self._settle(place, kept=kept, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
@@ -139,10 +146,8 @@ class Writer:
         if not files.exists(draft):
             return
         self._change.begins(form, document)
-        try:
-            files.rename(draft, f"{trash}/{fresh_id()}")
-        except FileNotFoundError:
-            return
+        files.ensure_directory(trash)
+        files.rename(draft, f"{trash}/{fresh_id()}")
         files.sync_directory(self._layout.documents(form, Collection.DRAFT))
         files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
@@ -175,14 +180,88 @@ class Writer:
         files.remove_if_empty(place.directory)
 
 
+def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
+    """A sidecar that is later than what is stored of the document in the other collection, whatever the clock says.
+
+    A draft older than the save or the tombstone beside it is one that a crash has left, so a newer one must not look
+    so after the clock was set back. Call it under the document's lock. Raises ``OSError``.
+    """
+    if not isinstance(address, DocumentAddress) or not (address.is_draft or address.is_main):
+        return sidecar
+    other = address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    try:
+        twin = reading.read_sidecar(layout.place(other))
+    except DamagedError:
+        return sidecar
+    if twin is None or twin.modified < sidecar.modified:
+        return sidecar
+    modified = one_later(twin.modified)
+    created = modified if sidecar.created == sidecar.modified else sidecar.created
+    return msgspec.structs.replace(sidecar, modified=modified, created=created)
+
+
 def _prepare(place: Place, sidecar: Sidecar, upload: Upload) -> None:
     """Write the next sidecar and the next content beside the present ones, durably but for their names."""
     # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
-    with files.written(place.prepared, sidecars.encode(sidecar)) as prepared:
+    with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
         files.begin_writeback(prepared)
         upload.place_at(place.pending(sidecar.id), stamp(sidecar))
         files.sync(prepared)
         upload.sync()
+
+
+def _keep(place: Place, over: Found) -> bool:
+    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand."""
+    if over.is_edited:
+        return _keep_edit(place, over)
+    return keep(place, over.sidecar)
+
+
+def _keep_edit(place: Place, over: Found) -> bool:
+    """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
+
+    It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
+    may have done so.
+    """
+    modified = over.sidecar.modified
+    if files.exists(place.revision(modified).sidecar):
+        modified = over.latest
+    revision = place.revision(modified)
+    files.ensure_directory(place.history)
+    edit = msgspec.structs.replace(
+        over.sidecar,
+        id=fresh_id(),
+        tag=over.etag,
+        modified=modified,
+        size=over.size,
+        digest=digests.of_file(place.content),
+        valid=None,
+        client_hash=None,
+        metadata=None,
+        adopted=True,
+    )
+    files.copy_durably(place.content, revision.content, stamp(edit))
+    with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:
+        files.sync(prepared)
+    files.rename(revision.prepared, revision.sidecar)
+    return True
+
+
+def _forget_second_name(place: Place, committed: Sidecar) -> None:
+    """Remove the second name in the history that an interrupted write has left of the current revision.
+
+    It is recognized by the id, which a rewriting of the current revision changes. The content goes first: without it
+    the other is still recognized.
+    """
+    second = place.revision(committed.modified)
+    try:
+        kept = reading.read_sidecar(second)
+    except DamagedError:
+        return
+    if kept is not None and kept.id == committed.id:
+        files.remove(second.content)
+        files.remove(second.sidecar)
+        files.sync_directory(place.history)
 
 
 def keep(place: Place, sidecar: Sidecar) -> bool:
@@ -221,8 +300,5 @@ def _finish_removal(place: Place) -> None:
 
 def prepared_id(place: Place) -> str | None:
     """The content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
-    try:
-        sidecar = reading.read_sidecar(Place(place.directory, f".{place.name}"))
-    except DamagedError:
-        return None
+    sidecar = reading.read_prepared(place)
     return sidecar.id if sidecar is not None else None

@@ -25,7 +25,8 @@ from persistence.service import content_types
 from persistence.service.documents import version_of_new
 from persistence.service.receiving import check_for, metadata_of
 from persistence.store import digests, files, mending, reading, writing
-from persistence.store.layout import Place
+from persistence.store.layout import Layout, Place
+from persistence.store.sidecars import ChangedSidecarError
 from persistence.store.storage import Readable
 from persistence.upkeep import listing
 from persistence.upkeep.encrypted import is_encrypted_for
@@ -50,13 +51,23 @@ class _Seen:
 class Adoption:
     """Adopts contents in one tree, under the lock of their folder."""
 
-    def __init__(self, open_view: Callable[[], Readable], dialect: Dialect, quarantine: Quarantine) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        open_view: Callable[[], Readable],
+        dialect: Dialect,
+        quarantine: Quarantine,
+        modifier: str | None = None,
+    ) -> None:
+        """``modifier`` is who adopts, where that is to be known."""
+        self._layout = layout
         self._open_view = open_view
         self._dialect = dialect
         self._quarantine = quarantine
+        self._modifier = modifier
 
     def take_in(self, folder: Folder, finding: Finding, place: Place) -> None:
-        """Adopt what a finding tells of, ``EDITED`` or ``NO_SIDECAR``.
+        """Adopt what a finding tells of, which must be of a kind that ``Adopts``.
 
         Raises:
             BadRequestError: it must be XML, and is not; or it is a definition with permissions that are not known.
@@ -64,7 +75,11 @@ class Adoption:
             DamagedError: the sidecar beside it cannot be decoded.
             OSError: the disk refused.
         """
-        current = reading.read_sidecar(place)
+        try:
+            current = reading.read_sidecar(place)
+        except ChangedSidecarError as error:
+            self.adopt(folder, place, over=error.said, first=lambda: self._quarantine.keep(place.sidecar, finding))
+            return
         history = listing.history(folder.path)
         if current is None or current.deleted:
             older = next(readable(history, place.name), None)
@@ -92,7 +107,7 @@ class Adoption:
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
         first()
-        sidecar = self._sidecar(address, seen, over)
+        sidecar = writing.after_twin(self._layout, address, self._sidecar(address, seen, over))
         mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
@@ -112,9 +127,8 @@ class Adoption:
             return self.nothing_known(address.version)
         return self.nothing_known(version_of_new(self._view, self._dialect, address))
 
-    @staticmethod
-    def _sidecar(address: Address, seen: _Seen, over: Sidecar) -> Sidecar:
-        """The next revision: owner and stage stay; validity, modifier and the client's hash are not known."""
+    def _sidecar(self, address: Address, seen: _Seen, over: Sidecar) -> Sidecar:
+        """The next revision: owner and stage stay; validity and the client's hash are not known."""
         modified = next_after(over.modified)
         return Sidecar(
             schema=SCHEMA,
@@ -129,6 +143,7 @@ class Adoption:
             creator=over.creator,
             group=over.group,
             organization=over.organization,
+            modifier=self._modifier,
             source=over.source,
             metadata=seen.metadata,
             adopted=True,

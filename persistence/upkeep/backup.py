@@ -161,7 +161,7 @@ class Backup:
             (data, nanoseconds), content = opened
             copies.add_bytes(place.sidecar, data, nanoseconds, earlier.sidecar)
             if content is not None:
-                copies.add(place.content, content, opening.decoded(data), earlier.content)
+                copies.add(place.content, content, opening.decoded(data, revision.place), earlier.content)
 
     def _add_stray(self, path: str, copies: Copies) -> None:
         with opening.opened(path) as file:

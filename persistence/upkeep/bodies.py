@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from persistence.errors import ConfigurationError
+from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.sidecar import Body, Sidecar
 from persistence.store import digests
-from persistence.store.attached import described
 from persistence.store.bodies import BodiesView
 from persistence.store.layout import Place
 from persistence.store.reading import Found
@@ -42,18 +41,21 @@ class BodyInspector:
         if bodies is None or body is None or isinstance(address, DefinitionAddress):
             return
         try:
-            found = bodies.find(address, described(record), content=True)
+            found = bodies.find(address, record, content=True)
             if found is None:
                 what = f"the body of {record.modified} is not in {bodies.root}"
                 yield Finding(Kind.BODY_MISSING, place.content, what, place)
                 return
             with found.opened:
                 fault = self._fault(found, body)
+        except DamagedError as error:
+            yield Finding(Kind.BODY_DAMAGED, place.content, f"{error} in {bodies.root}", place)
+            return
         except OSError as error:
             yield Finding(Kind.UNREADABLE, place.content, f"its body in {bodies.root}: {error.strerror}", place)
             return
         if fault is not None:
-            yield Finding(Kind.DIGEST_WRONG, place.content, f"{fault} in {bodies.root}", place)
+            yield Finding(Kind.BODY_DAMAGED, place.content, f"{fault} in {bodies.root}", place)
 
     def _known(self, form: Form) -> BodiesView | None:
         try:

@@ -14,15 +14,17 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.index import Index
 from persistence.store import files, locks, owner, root
-from persistence.store.layout import SERVICE
+from persistence.store.integrity import Integrity
+from persistence.store.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
 from persistence.store.observing import Change
 from persistence.store.storage import Readable
 from persistence.upkeep import own
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.bodies import BodiesOf, BodyInspector
-from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report, Severity
+from persistence.upkeep.findings import Adopts, Finding, Kind, Outcome, Remedy, Report, Severity
 from persistence.upkeep.index_inspection import IndexInspector
 from persistence.upkeep.inspection import Inspector
+from persistence.upkeep.previews import preview
 from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.repair import Repair
 from persistence.upkeep.tree import Folder, Tree
@@ -33,11 +35,15 @@ _ROUNDS = 5
 
 @dataclass(slots=True)
 class Tally:
-    """What a check has seen: folders (documents, drafts, versions of definitions), and findings by severity."""
+    """What a check has seen: folders (documents, drafts, versions of definitions), and findings by severity.
+
+    ``edits`` were made by hand, and nobody has adopted them.
+    """
 
     folders: int = 0
     mended: int = 0
     remaining: int = 0
+    edits: int = 0
     found: Counter[Severity] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
@@ -47,6 +53,7 @@ class Tally:
         self.mended += report.outcome is Outcome.MENDED
         is_open = report.outcome is Outcome.FOUND and severity is not Severity.NOTICE
         self.remaining += is_open or report.outcome is Outcome.FAILED
+        self.edits += report.outcome is Outcome.FOUND and report.finding.kind.adopts is Adopts.EDITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +64,47 @@ class Inspectors:
     indexes: IndexInspector
 
     @classmethod
-    def of(cls, tree: Tree, index: Index, bodies_of: BodiesOf, *, deep: bool) -> Self:
+    def of(cls, tree: Tree, index: Index, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
         """Those of a tree; ``deep`` reads every content, and all of the index."""
         bodies = BodyInspector(bodies_of, deep=deep)
-        return cls(Inspector(tree, bodies, deep=deep), IndexInspector(tree, index, deep=deep))
+        return cls(Inspector(tree, bodies, integrity, deep=deep), IndexInspector(tree, index, deep=deep))
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The remedies that a check applies; with ``dry_run`` it only foretells them.
+
+    ``adopter`` is who adopts, where that is to be known. ``open_view`` opens the tree with the definitions of its data,
+    when something new is adopted.
+    """
+
+    remedies: frozenset[Remedy]
+    dialect: Dialect
+    open_view: Callable[[], Readable]
+    adopter: str | None = None
+    dry_run: bool = False
 
 
 class Check:
-    """One check of a tree; ``remedies`` say what is done about findings.
+    """One check of a tree, and what is done about findings."""
 
-    ``open_view`` opens the tree with the definitions of its data, when something new is adopted.
-    """
-
-    def __init__(
-        self,
-        tree: Tree,
-        dialect: Dialect,
-        open_view: Callable[[], Readable],
-        inspectors: Inspectors,
-        remedies: frozenset[Remedy],
-    ) -> None:
+    def __init__(self, tree: Tree, inspectors: Inspectors, measures: Measures) -> None:
         self.tally = Tally()
         self._tree = tree
         self._inspector = inspectors.folders
         self._indexes = inspectors.indexes
-        self._remedies = remedies
+        self._remedies = measures.remedies
+        self._is_dry = measures.dry_run
+        self._changes = bool(measures.remedies) and not measures.dry_run
+        self._named: str | None = None
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(open_view, dialect, quarantine)
-        self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in remedies)
+        self._adoption = Adoption(tree.layout, measures.open_view, measures.dialect, quarantine, measures.adopter)
+        self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:
         """Check what lies below some names; ``None`` stands for a folder that is done.
+
+        Names that lead to one file limit what is adopted to that file, and let damage be adopted too.
 
         Raises:
             StartupError: the tree has another format, or is not whole; or it belongs to another user, and is to change.
@@ -95,12 +112,13 @@ class Check:
             DiskError: the root cannot be looked at.
         """
         with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
-            if self._remedies:
+            if self._changes:
                 owner.require(self._tree.root)
             own.require_tree(self._tree)
-            of_root = list(own.format_of(self._tree.root))
-            if self._remedies:
+            of_root = [*own.format_of(self._tree.root), *(() if only else own.missing(self._tree.root))]
+            if self._changes:
                 root.make_own(self._tree.root)  # a copy may have come without locks
+            self._named = self._file_of(only)
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
             for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
@@ -116,19 +134,45 @@ class Check:
             for found, mend in self._indexes.of_forms(only):
                 yield self._counted(self._of_index(found, mend))
 
+    def _remedy_of(self, finding: Finding) -> Remedy:
+        """What this check does about a finding in a folder."""
+        kind, is_named = finding.kind, finding.place is not None and finding.place.content == self._named
+        if Remedy.ADOPT in self._remedies and finding.place is not None and not finding.place.is_older:
+            if kind.adopts is Adopts.EDITS and (is_named or self._named is None):
+                return Remedy.ADOPT
+            if kind.adopts is Adopts.NAMED and is_named:
+                return Remedy.ADOPT
+        return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
+
+    def _file_of(self, names: tuple[str, ...]) -> str | None:
+        """The content that names lead to, also where they are those of its sidecar; ``None`` for a directory."""
+        if len(names) <= FOLDER_DEPTH:
+            return None
+        path = f"{self._tree.root}/{'/'.join(names)}"
+        content = path.removesuffix(SIDECAR_SUFFIX)
+        return content if content != path and os.path.lexists(content) else path
+
     def _counted(self, report: Report) -> Report:
         self.tally.add(report)
         return report
 
     def _of_root(self, finding: Finding) -> Report:
-        if finding.kind.remedy not in self._remedies:
-            return Report(finding, Outcome.FOUND)
-        return _reported(finding, partial(self._repair.of_root, finding))
+        return self._treated(finding, partial(self._repair.of_root, finding))
 
     def _of_index(self, finding: Finding, mend: Callable[[], object]) -> Report:
+        return self._treated(finding, mend)
+
+    def _treated(self, finding: Finding, mend: Callable[[], object]) -> Report:
+        """Repair what is in no folder, where that is asked for."""
         if finding.kind.remedy not in self._remedies:
             return Report(finding, Outcome.FOUND)
-        return _reported(finding, mend)
+        if self._is_dry:
+            return Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}")
+        try:
+            mend()
+        except (OSError, PersistenceError) as error:
+            return Report(finding, Outcome.FAILED, _cause(error))
+        return Report(finding, Outcome.MENDED, finding.kind.deed)
 
     def _of_folder(self, folder: Folder) -> Iterator[Report]:
         if not self._inspector.inspect(folder):
@@ -137,7 +181,10 @@ class Check:
             return
         try:
             with self._tree.holding(folder) as change:
-                yield from self._settled(folder, change)
+                if self._is_dry:
+                    yield from (self._foretold(folder, finding) for finding in self._inspector.inspect(folder))
+                else:
+                    yield from self._settled(folder, change)
         except BusyError as error:
             yield Report(Finding(Kind.BUSY, folder.path, str(error)), Outcome.FOUND)
 
@@ -147,7 +194,7 @@ class Check:
         mended = set[Finding]()
         for _ in range(_ROUNDS):
             found = self._inspector.inspect(folder)
-            due = [finding for finding in found if finding.kind.remedy in self._remedies]
+            due = [finding for finding in found if self._remedy_of(finding) is not Remedy.NONE]
             failed.clear()
             for finding in due:
                 if finding in mended:
@@ -170,20 +217,25 @@ class Check:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
+    def _foretold(self, folder: Folder, finding: Finding) -> Report:
+        """Say what would be done about a finding; of an adoption, how the content differs from what was stored."""
+        remedy = self._remedy_of(finding)
+        if remedy is Remedy.NONE:
+            return Report(finding, Outcome.FOUND)
+        if remedy is Remedy.REPAIR or finding.place is None:
+            return Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}")
+        try:
+            foreseen = preview(folder, finding.place)
+        except (OSError, PersistenceError) as error:
+            return Report(finding, Outcome.FOUND, f"would not be adopted: {_cause(error)}")
+        return Report(finding, Outcome.FOUND, foreseen.said, foreseen.difference)
+
     def _take_care(self, folder: Folder, finding: Finding) -> str:
         """Repair or adopt; returns what was done."""
-        if finding.kind.remedy is Remedy.ADOPT and finding.place is not None:
+        if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
-            return finding.kind.deed
+            return Kind.EDITED.deed if finding.kind.adopts is Adopts.NAMED else finding.kind.deed
         return self._repair.of_folder(folder, finding) or finding.kind.deed
-
-
-def _reported(finding: Finding, mend: Callable[[], object]) -> Report:
-    try:
-        mend()
-    except (OSError, PersistenceError) as error:
-        return Report(finding, Outcome.FAILED, _cause(error))
-    return Report(finding, Outcome.MENDED, finding.kind.deed)
 
 
 def _cause(error: Exception) -> str:

@@ -42,10 +42,11 @@ def compare(place: Place, sidecar: Sidecar, *, deep: bool) -> Match:
         return Match.ABSENT
 
 
-def faults(match: Match, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
-    """What is to say of a content that is its sidecar's, but not as it was written; current or older."""
+def faults(match: Match, place: Place, sidecar: Sidecar, whole: str = "") -> Iterator[Finding]:
+    """Find fault with a content that looks like its sidecar's, current or older; ``whole`` names the way back."""
     if match is Match.ROTTEN:
-        yield Finding(Kind.DIGEST_WRONG, place.content, f"its digest is not {sidecar.digest}", place)
+        what = f"its digest is not {sidecar.digest}{whole and f'; {whole}'}"
+        yield Finding(Kind.DIGEST_WRONG, place.content, what, place)
     elif match is Match.TIMES_LOST:
         yield Finding(Kind.TIMES_LOST, place.content, "copied without its modification time", place)
 

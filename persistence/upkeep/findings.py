@@ -24,8 +24,16 @@ class Remedy(Enum):
     NONE = ""
 
 
+class Adopts(Enum):
+    """When ``--adopt`` takes in what was found."""
+
+    EDITS = "with all other edits"
+    NAMED = "only where the file is named"
+    NEVER = ""
+
+
 class Kind(Enum):
-    """Every kind of finding: its name, severity, remedy, and what the remedy does."""
+    """Every kind of finding: its name, severity, remedy, what the remedy does, and when it is adopted."""
 
     LAYOUT = ("layout", Severity.DAMAGE, Remedy.REPAIR, "writes layout.json anew")
     SIDECAR_UNREADABLE = (
@@ -48,7 +56,35 @@ class Kind(Enum):
         Remedy.REPAIR,
         "puts the content's own sidecar beside it, and the other one into .quarantine",
     )
-    DIGEST_WRONG = ("digest-wrong", Severity.DAMAGE, Remedy.NONE, "restore it from a backup")
+    CONTENT_DAMAGED = (
+        "content-damaged",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "goes back to the newest whole revision, and keeps the damaged file in .quarantine",
+        Adopts.NAMED,
+    )
+    DIGEST_WRONG = (
+        "digest-wrong",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "goes back to the newest whole revision, and keeps the damaged file in .quarantine",
+        Adopts.NAMED,
+    )
+    SIDECAR_CHANGED = (
+        "sidecar-changed",
+        Severity.DAMAGE,
+        Remedy.REPAIR,
+        "corrects one flipped bit",
+        Adopts.NAMED,
+    )
+    MISPLACED = (
+        "misplaced",
+        Severity.DAMAGE,
+        Remedy.NONE,
+        "put it back where it belongs, or name it to --adopt",
+        Adopts.NAMED,
+    )
+    BODY_DAMAGED = ("body-damaged", Severity.DAMAGE, Remedy.NONE, "restore it from a backup of its directory")
     ENCRYPTION_WRONG = (
         "encryption-wrong",
         Severity.DAMAGE,
@@ -65,37 +101,44 @@ class Kind(Enum):
     REVISION_DAMAGED = ("revision-damaged", Severity.DAMAGE, Remedy.REPAIR, "moves what is left of it to .quarantine")
     UNREADABLE = ("unreadable", Severity.DAMAGE, Remedy.NONE, "look at the disk")
     WRONG_OWNER = ("wrong-owner", Severity.DAMAGE, Remedy.NONE, "give it back with chown, as root")
-    NOT_XML = ("not-xml", Severity.DAMAGE, Remedy.NONE, "correct it, or restore it from a backup")
     NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "corrects its permissions")
     UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
     UNFINISHED_REWRITE = ("unfinished-rewrite", Severity.LEFTOVER, Remedy.REPAIR, "finishes or discards it")
     UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
     STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
+    OWN_MISSING = (
+        "own-missing",
+        Severity.LEFTOVER,
+        Remedy.REPAIR,
+        "makes it again",
+    )
     STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
     KEPT_TWICE = ("kept-twice", Severity.NOTICE, Remedy.REPAIR, "removes the second name")
     ORPHANED_HISTORY = ("orphaned-history", Severity.DAMAGE, Remedy.REPAIR, "goes back to the newest whole revision")
     ORPHANED_ATTACHMENT = ("orphaned-attachment", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     OUTDATED_DRAFT = ("outdated-draft", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     EMPTY_DIRECTORY = ("empty-directory", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
-    EDITED = ("edited", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new revision")
-    NO_SIDECAR = ("no-sidecar", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new resource")
+    EDITED = ("edited", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new revision", Adopts.EDITS)
+    NO_SIDECAR = ("no-sidecar", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new resource", Adopts.EDITS)
     TIMES_LOST = ("times-lost", Severity.NOTICE, Remedy.REPAIR, "gives the content its time back")
     OPEN_ACCESS = ("open-access", Severity.NOTICE, Remedy.REPAIR, "takes the permissions of others away")
     INDEX_STALE = ("index-stale", Severity.LEFTOVER, Remedy.REPAIR, "brings the index up to date")
     INDEX_NOTES = ("index-notes", Severity.LEFTOVER, Remedy.REPAIR, "takes them in")
     INDEX_WRONG = ("index-wrong", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
     INDEX_DAMAGED = ("index-damaged", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
-    REVISION_EDITED = ("revision-edited", Severity.NOTICE, Remedy.NONE, "left as it is")
     LINK = ("link", Severity.NOTICE, Remedy.NONE, "neither checked nor saved by a backup")
     FOREIGN = ("foreign", Severity.NOTICE, Remedy.NONE, "left alone")
     BUSY = ("busy", Severity.NOTICE, Remedy.NONE, "check it again")
 
-    def __init__(self, label: str, severity: Severity, remedy: Remedy, deed: str) -> None:
+    def __init__(
+        self, label: str, severity: Severity, remedy: Remedy, deed: str, adopts: Adopts = Adopts.NEVER
+    ) -> None:
         self.label = label
         self.severity = severity
         self.remedy = remedy
         self.deed = deed
+        self.adopts = adopts
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +164,12 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with what became of it; ``said`` says what the remedy has done, or why it failed."""
+    """A finding with what became of it; ``said`` says what the remedy has done or would do, or why it failed.
+
+    ``difference`` has the lines of a diff between what was stored and what would be adopted.
+    """
 
     finding: Finding
     outcome: Outcome
     said: str = ""
+    difference: tuple[str, ...] = ()

@@ -9,13 +9,15 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.errors import BadRequestError, DamagedError
 from persistence.model.addresses import Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
 from persistence.store import reading, writing
 from persistence.store import sidecars as sidecars_of
+from persistence.store.integrity import Integrity, StateChangedError, Verdict
 from persistence.store.layout import HISTORY, Place
+from persistence.store.sidecars import ChangedSidecarError
 from persistence.upkeep import access, listing
 from persistence.upkeep.access import Access
 from persistence.upkeep.adoption import read_through
@@ -24,7 +26,7 @@ from persistence.upkeep.contents import Match, bears, compare, faults, is_whole
 from persistence.upkeep.encrypted import is_encrypted_for
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.listing import History, Listing
-from persistence.upkeep.revisions import readable, revisions
+from persistence.upkeep.revisions import newest_whole, readable, revisions
 from persistence.upkeep.tree import Folder, Tree
 
 ABANDONED_AFTER = timedelta(days=7)
@@ -34,10 +36,14 @@ _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
 
 
 class Inspector:
-    """Inspects folders of a tree; ``deep`` reads every content and compares its digest."""
+    """Inspects folders of a tree; ``deep`` reads every content and compares its digest.
 
-    def __init__(self, tree: Tree, bodies: BodyInspector, *, deep: bool) -> None:
+    ``integrity`` tells edits by hand from damage, as the service does.
+    """
+
+    def __init__(self, tree: Tree, bodies: BodyInspector, integrity: Integrity, *, deep: bool) -> None:
         self._tree = tree
+        self._integrity = integrity
         self._bodies = bodies
         self._deep = deep
         self._access = Access(tree.root)
@@ -83,7 +89,7 @@ class Inspector:
             yield from self._interrupted(place, sidecar, found)
             if name not in found.sidecars or sidecar is not None:
                 yield from self._content(folder, place, sidecar, found, history)
-        yield from revisions(history, sidecars, found, deep=self._deep)
+        yield from revisions(history, sidecars, found, deep=self._deep, integrity=self._integrity)
         yield from self._bodies.of_folder(folder, sidecars, history)
         yield from _versions(folder, sidecars)
         yield from self._orphans(folder, found, sidecars)
@@ -142,10 +148,33 @@ class Inspector:
             what = f"the content of {sidecar.modified} is missing"
             yield Finding(Kind.CONTENT_MISSING, place.content, what, place)
         elif match is Match.OTHER:
-            yield _changed(folder, place, sidecar, history)
+            yield self._changed(folder, place, sidecar, history)
         else:
-            yield from faults(match, place, sidecar)
+            whole = _newest_whole(history, place) if match is Match.ROTTEN else ""
+            yield from faults(match, place, sidecar, whole)
             yield from _encryption(folder, place, sidecar)
+
+    def _changed(self, folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Finding:
+        """A content that is not the sidecar's: another revision's, damaged, or edited by a person."""
+        for _, older in readable(history, place.name):
+            if bears(place, older) and is_whole(place, older):
+                what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
+                return Finding(Kind.TORN_COPY, place.content, what, place)
+        try:
+            verdict = self._integrity.judge(place, sidecar, place.content, os.stat(place.content))
+        except StateChangedError:
+            return Finding(Kind.BUSY, place.content, "it is being changed")
+        except DamagedError as error:
+            what = f"{_after_colon(error)}; {_newest_whole(history, place)}"
+            return Finding(Kind.CONTENT_DAMAGED, place.content, what, place)
+        if verdict is Verdict.SAME:
+            return Finding(Kind.TIMES_LOST, place.content, "copied without its modification time", place)
+        what = f"edited by hand since {sidecar.modified}; it is served as it is"
+        try:
+            read_through(folder.address(place.name), place.content)
+        except BadRequestError as error:  # XML that is none, or a definition that would not be published
+            what = f"{what}, but {error}"
+        return Finding(Kind.EDITED, place.content, what, place)
 
     def _orphans(self, folder: Folder, found: Listing, sidecars: dict[str, Sidecar]) -> Iterator[Finding]:
         if folder.main in found.sidecars or folder.main in found.names:
@@ -211,25 +240,18 @@ def _read(place: Place) -> Sidecar:
 
 def _damaged_sidecar(place: Place, error: DamagedError, found: Listing, history: History) -> Finding:
     """A sidecar that cannot be read; a JSON file that belongs to nothing and is like no sidecar is somebody's own."""
+    if isinstance(error, ChangedSidecarError):
+        kind = Kind.MISPLACED if error.is_misplaced else Kind.SIDECAR_CHANGED
+        return Finding(kind, place.sidecar, error.cause, place)
     if place.name not in found.contents and not history.of(place.name) and sidecars_of.is_other_json(place.sidecar):
         return Finding(Kind.FOREIGN, place.sidecar, f"no sidecar; as an attachment it would be {place.name}%2Ejson")
     return Finding(Kind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
 
 
-def _changed(folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Finding:
-    """A content that is not the sidecar's: another revision's, or edited by a person."""
-    for _, older in readable(history, place.name):
-        if bears(place, older) and is_whole(place, older):
-            what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
-            return Finding(Kind.TORN_COPY, place.content, what, place)
-    what = f"edited by hand since {sidecar.modified}; it is served as it is"
-    try:
-        read_through(folder.address(place.name), place.content)
-    except MalformedXmlError as error:
-        return Finding(Kind.NOT_XML, place.content, f"{what}, but {error}", place)
-    except BadRequestError as error:  # a definition that would not be published
-        return Finding(Kind.EDITED, place.content, f"{what}, but {error}", place)
-    return Finding(Kind.EDITED, place.content, what, place)
+def _newest_whole(history: History, place: Place) -> str:
+    """The newest whole older revision of a resource, as a finding names it."""
+    newest = newest_whole(history, place.name, living=True)
+    return "no older revision is whole" if newest is None else f"the newest whole revision is of {newest[1].modified}"
 
 
 def _without_sidecar(place: Place) -> Finding:
@@ -270,4 +292,5 @@ def _unreadable(path: str, cause: str) -> Finding:
 
 
 def _after_colon(error: DamagedError) -> str:
-    return str(error).partition("cannot be read: ")[2] or str(error)
+    text = str(error)
+    return text.partition("cannot be read: ")[2] or text.partition("is damaged: ")[2] or text

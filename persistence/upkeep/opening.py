@@ -33,7 +33,7 @@ class Opened:
 
     def sidecar(self, name: str) -> Sidecar | None:
         """What is said about a content, if that can be read."""
-        return decoded(self.sidecars[name][0]) if name in self.sidecars else None
+        return decoded(self.sidecars[name][0], Place(self.path, name)) if name in self.sidecars else None
 
 
 def open_all(path: str, stack: ExitStack) -> Opened:
@@ -75,7 +75,7 @@ def revision(place: Place, stack: ExitStack) -> tuple[tuple[bytes, int], BinaryI
             if file is None:
                 return None
             said = file.read(), os.fstat(file.fileno()).st_mtime_ns
-            sidecar = decoded(said[0])
+            sidecar = decoded(said[0], place)
             content = None
             if sidecar is not None:
                 content = stack.enter_context(opened(place.pending(sidecar.id)))
@@ -126,10 +126,10 @@ def _open(path: str) -> BinaryIO:
     return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
 
 
-def decoded(data: bytes) -> Sidecar | None:
-    """A sidecar, if the bytes are one."""
+def decoded(data: bytes, place: Place) -> Sidecar | None:
+    """The sidecar of a place, if the bytes are one."""
     try:
-        return sidecars.decode(data, "")
+        return sidecars.decode(data, place.sidecar, place.address)
     except DamagedError:
         return None
 

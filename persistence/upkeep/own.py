@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from persistence.errors import DamagedError, StartupError
-from persistence.store import formats, reading, serving, uploads
+from persistence.store import formats, reading, root, serving, uploads
 from persistence.store.layout import LAYOUT, LOCKS, SERVE, SPOOL, TRASH, Place
 from persistence.upkeep import listing
 from persistence.upkeep.findings import Finding, Kind
@@ -40,40 +40,48 @@ def _is_sidecar(folder: Folder, name: str) -> bool:
         return False
 
 
-def format_of(root: str) -> Iterator[Finding]:
+def format_of(path: str) -> Iterator[Finding]:
     """What is to say about the format of the tree.
 
     Raises:
         StartupError: it is another one, or the tree is not whole: then nothing else can be said.
         OSError: it cannot be looked at.
     """
-    path = f"{root}/{LAYOUT}"
+    file = f"{path}/{LAYOUT}"
     try:
-        layout = formats.read(path)
+        layout = formats.read(file)
     except StartupError as error:
-        yield Finding(Kind.LAYOUT, path, str(error).partition("cannot be read: ")[2])
+        yield Finding(Kind.LAYOUT, file, str(error).partition("cannot be read: ")[2])
     else:
         if layout is None:
-            yield Finding(Kind.LAYOUT, path, "it is missing")
+            yield Finding(Kind.LAYOUT, file, "it is missing")
         else:
-            formats.check(path, layout)
+            formats.check(file, layout)
 
 
-def strays(root: str) -> Iterator[Finding]:
+def missing(path: str) -> Iterator[Finding]:
+    """The service's own directories and lock files that are not there, as after a ``git clean``."""
+    for name in root.NEEDED:
+        if not os.path.lexists(f"{path}/{name}"):
+            what = "it was removed, or not copied; the service makes it when it needs it"
+            yield Finding(Kind.OWN_MISSING, f"{path}/{name}", what)
+
+
+def strays(path: str) -> Iterator[Finding]:
     """What killed workers have left of the service's own; raises ``OSError``."""
-    for path in _strays(root):
-        yield Finding(Kind.STRAY_OWN, path, "left by a worker that was killed")
+    for stray in _strays(path):
+        yield Finding(Kind.STRAY_OWN, stray, "left by a worker that was killed")
 
 
-def _strays(root: str) -> Iterator[str]:
-    with os.scandir(root) as entries:
+def _strays(path: str) -> Iterator[str]:
+    with os.scandir(path) as entries:
         yield from (entry.path for entry in entries if _UNFINISHED_LAYOUT.fullmatch(entry.name) and _is_old(entry))
     with suppress(FileNotFoundError):
-        yield from uploads.abandoned(f"{root}/{SPOOL}")
-    with suppress(FileNotFoundError), os.scandir(f"{root}/{TRASH}") as entries:
+        yield from uploads.abandoned(f"{path}/{SPOOL}")
+    with suppress(FileNotFoundError), os.scandir(f"{path}/{TRASH}") as entries:
         yield from (entry.path for entry in entries if _is_old(entry))
     with suppress(FileNotFoundError):
-        yield from serving.outdated(f"{root}/{SERVE}")
+        yield from serving.outdated(f"{path}/{SERVE}")
 
 
 def _is_old(entry: os.DirEntry[str]) -> bool:

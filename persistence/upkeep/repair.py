@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from persistence.errors import DamagedError
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
-from persistence.store import files, formats, mending, reading, root, writing
+from persistence.store import files, formats, mending, reading, root, sidecars, writing
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, Place
 from persistence.upkeep import listing
@@ -28,6 +28,7 @@ from persistence.upkeep.revisions import newest_whole, readable
 from persistence.upkeep.tree import Folder
 
 _FOR_OTHERS = 0o007
+_CORRECTED = "corrected the one bit that was flipped in its sidecar"
 
 
 class Repair:
@@ -41,10 +42,13 @@ class Repair:
         self._adoption = adoption
         self._of_folders: dict[Kind, Callable[[Folder, Finding, Place], str | None]] = {
             Kind.SIDECAR_UNREADABLE: self._sidecar_unreadable,
+            Kind.SIDECAR_CHANGED: self._sidecar_changed,
+            Kind.CONTENT_DAMAGED: self._content_damaged,
+            Kind.DIGEST_WRONG: self._content_damaged,
             Kind.SIDECAR_MISSING: self._sidecar_missing,
             Kind.CONTENT_MISSING: self._content_missing,
             Kind.TORN_COPY: self._torn_copy,
-            Kind.REVISION_DAMAGED: self._quarantine_both,
+            Kind.REVISION_DAMAGED: self._revision_damaged,
             Kind.UNFINISHED_COMMIT: self._recover,
             Kind.UNFINISHED_WRITE: self._recover,
             Kind.UNFINISHED_REWRITE: self._recover,
@@ -63,6 +67,9 @@ class Repair:
             return
         if finding.kind is Kind.STRAY_OWN:
             _remove(finding.path)
+            return
+        if finding.kind is Kind.OWN_MISSING:
+            root.make_own(self._root)
             return
         if os.path.lexists(finding.path):
             self._quarantine.move(finding.path, finding)
@@ -105,8 +112,34 @@ class Repair:
         if kept is None or not is_whole(place, kept[1]):
             self._quarantine.keep(place.content, finding)
 
+    def _sidecar_changed(self, _folder: Folder, _finding: Finding, place: Place) -> str:
+        if not _corrected(place):
+            raise DamagedError("more than a bit was changed: restore it from a backup, or take it in with --adopt PATH")
+        return _CORRECTED
+
+    def _content_damaged(self, folder: Folder, finding: Finding, place: Place) -> str:
+        """Go back to the newest whole revision, which may be the current one under its second name."""
+        if place.is_older:
+            self._quarantine_both(folder, finding, place)
+            return "moved it to .quarantine"
+        newest = newest_whole(listing.history(folder.path), place.name, living=True)
+        if newest is None:
+            raise DamagedError("no older revision is whole: restore it from a backup, or take it in with --adopt PATH")
+        self._quarantine.keep(place.content, finding)
+        self._quarantine.keep(place.sidecar, finding)
+        mending.reinstate(place, newest[1], newest[0].place.content)
+        return f"went back to the revision of {newest[1].modified}; the damaged file is in .quarantine"
+
+    def _revision_damaged(self, folder: Folder, finding: Finding, place: Place) -> str:
+        if os.path.isfile(place.sidecar) and _corrected(place):
+            return _CORRECTED
+        self._quarantine_both(folder, finding, place)
+        return "moved what is left of it to .quarantine"
+
     def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: Place) -> str:
         """The content is acknowledged, what was known about it is lost: make it known again, or bury it."""
+        if os.path.isfile(place.sidecar) and _corrected(place):
+            return _CORRECTED
         if not stat.S_ISREG(os.lstat(place.sidecar).st_mode):
             known = self._known(folder, place) if os.path.lexists(place.content) else None
             self._quarantine.move(place.sidecar, finding)
@@ -210,7 +243,7 @@ class Repair:
 
     def _entomb(self, place: Place, newest: Sidecar) -> None:
         grave = tombstone(newest, modified=next_after(newest.modified), modifier=None)
-        mending.entomb(place, replace(grave, adopted=True))
+        mending.replace_sidecar(place, replace(grave, adopted=True))
 
     def _times_lost(self, _folder: Folder, _finding: Finding, place: Place) -> None:
         sidecar = reading.read_sidecar(place)
@@ -238,6 +271,19 @@ class Repair:
         for path in (place.sidecar, place.content):
             if os.path.lexists(path):
                 self._quarantine.move(path, finding)
+
+
+def _corrected(place: Place) -> bool:
+    """Correct a sidecar in which one bit was flipped; ``False`` where that is not what happened. Raises ``OSError``."""
+    descriptor = files.open_to_read(place.sidecar)
+    try:
+        sidecar = sidecars.corrected(files.read_small(descriptor), place.sidecar, place.address)
+    finally:
+        os.close(descriptor)
+    if sidecar is None:
+        return False
+    mending.replace_sidecar(place, sidecar)
+    return True
 
 
 def _remove(path: str) -> None:

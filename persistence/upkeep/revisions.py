@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from persistence.errors import DamagedError
 from persistence.model.sidecar import Sidecar
 from persistence.store import reading
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import Place
 from persistence.upkeep.contents import Match, compare, faults, is_whole
 from persistence.upkeep.findings import Finding, Kind
@@ -32,7 +33,9 @@ def newest_whole(history: History, name: str, *, living: bool) -> tuple[Revision
     return None
 
 
-def revisions(history: History, sidecars: Mapping[str, Sidecar], found: Listing, *, deep: bool) -> Iterator[Finding]:
+def revisions(
+    history: History, sidecars: Mapping[str, Sidecar], found: Listing, *, deep: bool, integrity: Integrity
+) -> Iterator[Finding]:
     """What is to say about the older revisions in a folder; ``sidecars`` are the current ones."""
     yield from (Finding(Kind.FOREIGN, path, what) for path, what in history.strangers)
     for path in history.strays:
@@ -43,7 +46,7 @@ def revisions(history: History, sidecars: Mapping[str, Sidecar], found: Listing,
     for revision in history.revisions:
         if revision.place.name in history.rewritten:
             continue
-        yield from _revision(revision, sidecars.get(revision.name), deep=deep)
+        yield from _revision(revision, sidecars.get(revision.name), deep=deep, integrity=integrity)
         if revision.name not in found.sidecars and revision.name not in found.contents:
             orphans.add(revision.name)
     for name in sorted(orphans):
@@ -53,7 +56,7 @@ def revisions(history: History, sidecars: Mapping[str, Sidecar], found: Listing,
         yield Finding(Kind.ORPHANED_HISTORY, f"{folder}/{name}", what, Place(folder, name))
 
 
-def _revision(revision: Revision, current: Sidecar | None, *, deep: bool) -> Iterator[Finding]:
+def _revision(revision: Revision, current: Sidecar | None, *, deep: bool, integrity: Integrity) -> Iterator[Finding]:
     place = revision.place
     try:
         sidecar = reading.read_sidecar(place)
@@ -69,6 +72,8 @@ def _revision(revision: Revision, current: Sidecar | None, *, deep: bool) -> Ite
     except OSError as error:
         yield Finding(Kind.UNREADABLE, place.content, str(error.strerror), place)
         return
+    if match is Match.OTHER and integrity.hand_edits is HandEdits.ALL:
+        return
     yield from _compared(place, sidecar, current, match)
 
 
@@ -81,7 +86,7 @@ def _compared(place: Place, sidecar: Sidecar, current: Sidecar | None, match: Ma
     elif match is Match.ABSENT:
         yield Finding(Kind.REVISION_DAMAGED, place.sidecar, "its content is missing", place)
     elif match is Match.OTHER:
-        yield Finding(Kind.REVISION_EDITED, place.content, "edited by hand before it was replaced", place)
+        yield Finding(Kind.REVISION_DAMAGED, place.content, "its content is not the one its sidecar tells of", place)
     else:
         yield from faults(match, place, sidecar)
 

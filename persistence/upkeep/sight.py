@@ -15,6 +15,7 @@ from persistence.model.published import Published
 from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
 from persistence.service.singleton import is_singleton
+from persistence.store.integrity import Integrity
 from persistence.store.layout import Layout, unescape
 from persistence.store.routed import RoutedView, Where
 from persistence.store.storage import Readable
@@ -69,7 +70,7 @@ class Sight:
             StartupError: there is none, it has another format, or it is not whole.
             DiskError: it cannot be looked at.
         """
-        store = View(root)
+        store = View(root, Integrity(elsewhere.hand_edits))
         seen = _with_definitions(store, elsewhere)
         return cls(store, Layout(store.root), properties, Catalog(seen), seen)
 
@@ -109,6 +110,6 @@ def _with_definitions(tree: View, elsewhere: Elsewhere) -> Readable:
 
     def definition(form: Form) -> Readable:
         there = elsewhere.root(form)
-        return View(there) if there else tree
+        return View(there, Integrity(elsewhere.hand_edits)) if there else tree
 
     return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

@@ -22,6 +22,7 @@ from persistence.store import owner
 from persistence.store.layout import (
     CREATIONS,
     ELSEWHERE_LOCKS,
+    FOLDER_DEPTH,
     INDEX,
     LAYOUT,
     LOCKS,
@@ -43,7 +44,6 @@ OWN = {LAYOUT, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTIN
 """What a root has of the service's own."""
 
 _DEFINITIONS = "form"
-_DEPTH = 4
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
 
@@ -202,7 +202,7 @@ class Tree:
 
 def _is_reachable(path: str, relative: str) -> bool:
     """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
-    return os.path.lexists(path) or relative.count(os.sep) >= _DEPTH
+    return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
 
 
 def _is_version(name: str) -> bool:

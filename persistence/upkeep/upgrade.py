@@ -16,6 +16,7 @@ from persistence.model.instants import next_after
 from persistence.store import files, formats, locks, owner, root
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, LOCKS, SERVICE
+from persistence.upkeep.sealing import seal_sidecars
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,10 @@ class Step:
     run: Callable[[str], None]
 
 
-STEPS = (Step("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),)
+STEPS = (
+    Step("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
+    Step("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", seal_sidecars),
+)
 """All steps that there ever were, in their order."""
 
 

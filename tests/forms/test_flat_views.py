@@ -12,10 +12,10 @@ from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms import flat_views
 from persistence.forms.controls import read_controls
 from persistence.forms.flat_views import Cell, RowReader, read_flat_views
-from persistence.forms.streaming import DEEPEST
 from persistence.model import addresses
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatColumn, FlatView
+from persistence.xml.streaming import DEEPEST
 from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, section
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.streaming import DEEPEST, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
+from persistence.xml.streaming import DEEPEST, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
 
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 

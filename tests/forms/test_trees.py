@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms.streaming import DEEPEST
 from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, Tree, on_stored_tree, on_tree, serialized
+from persistence.xml.streaming import DEEPEST
 
 REFUSED = {
     "malformed": b"<r><a></r>",

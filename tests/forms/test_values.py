@@ -10,9 +10,9 @@ from lxml import etree
 from persistence.errors import MalformedXmlError
 from persistence.forms import values
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS
 from persistence.forms.values import NODE_END, Extracted, ValueReader
 from persistence.model.index_keys import Key, Step
+from persistence.xml.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE
+from persistence.xml.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE
 from tests.forms.test_streaming import HOSTILE
 from tests.fuzz.definitions import data, definition
 

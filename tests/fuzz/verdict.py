@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
+from persistence.xml.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 

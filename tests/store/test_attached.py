@@ -13,6 +13,7 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.store.attached import Attached
 from persistence.store.bodies import FileBodies
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.store import Store
 
 FORM = Form("pics", "album")
@@ -126,10 +127,18 @@ def test_older_revisions_keep_their_bodies(place: Place) -> None:
             assert (file.read(), found.etag) == (body, revision.id)
 
 
-def test_a_body_replaced_by_hand_is_served_under_another_tag(place: Place) -> None:
+def test_a_body_replaced_by_hand_is_damage(place: Place) -> None:
+    place.write(b"cat")
+    (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
+    with pytest.raises(DamagedError, match="damaged"):
+        place.attached.read(CAT, content=False)
+
+
+def test_a_body_replaced_by_hand_is_served_under_another_tag_where_all_edits_are(place: Place) -> None:
     stored = place.write(b"cat")
     (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
-    found = place.attached.read(CAT, content=False)
+    bodies = FileBodies(str(place.base), Integrity(HandEdits.ALL))
+    found = Attached(place.store, bodies).read(CAT, content=False)
     assert found is not None
     assert found.size == len(b"by hand")
     assert found.etag != stored.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.store import files
 from persistence.store.rewritable import Rewritable
+from tests.sidecars import resealed
 from tests.store.test_attached import CAT, Place
 
 
@@ -141,11 +141,11 @@ def test_a_body_that_is_lost_foreign_or_in_an_unknown_place_cannot_be_rewritten(
     with pytest.raises(ConfigurationError, match="no directory here"):
         Rewritable(place.store, lambda _: None).read(CAT, None)
     sidecar = Path(place.store.root, "pics/album/data/D/cat.bin.json")
-    said = json.loads(sidecar.read_text())
-    sidecar.write_text(json.dumps({name: value for name, value in said.items() if name != "body"}))
+    written = sidecar.read_bytes()
+    resealed(sidecar, body=None)
     with pytest.raises(DamagedError, match="not stored by this service"):
         rewritable(place).read(CAT, None)
-    sidecar.write_text(json.dumps(said))
+    sidecar.write_bytes(written)
     (place.base / "pics/album/data/D/1/cat.bin").unlink()
     with pytest.raises(DamagedError, match="missing"):
         rewritable(place).read(CAT, None)

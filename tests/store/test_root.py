@@ -15,7 +15,7 @@ from persistence.store.store import Store
 def test_a_new_root_is_made_and_probed(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "deep" / "root"), lock_timeout=1)
     store.probe()
-    assert (tmp_path / "deep/root/layout.json").read_bytes() == b'{"format":2}\n'
+    assert (tmp_path / "deep/root/layout.json").read_bytes() == b'{"format":3}\n'
     assert len(list((tmp_path / "deep/root/.locks").glob("??"))) == 256
     assert list((tmp_path / "deep/root/.spool").iterdir()) == []
     assert store.free_bytes() > 0
@@ -25,9 +25,10 @@ def test_a_new_root_is_made_and_probed(tmp_path: Path) -> None:
     "text",
     [
         '{"format":1}',
-        '{"format":3}',
-        '{"format":2,"restoring":"it"}',
-        '{"format":2,"upgrading_from":1}',
+        '{"format":2}',
+        '{"format":4}',
+        '{"format":3,"restoring":"it"}',
+        '{"format":3,"upgrading_from":1}',
         "{",
         '{"format":"1"}',
         "{}",

@@ -45,8 +45,7 @@ def write(store: Store, address: Address, content: bytes) -> Sidecar:
                 size=upload.size,
                 digest=upload.digest,
             )
-            writer.commit(address, sidecar, upload, over=over)
-    return sidecar
+            return writer.commit(address, sidecar, upload, over=over)
 
 
 def bury(store: Store, address: Address) -> Sidecar:
@@ -259,8 +258,8 @@ def test_a_sidecar_that_cannot_be_read_is_damage_not_absence(store: Store, damag
 def test_a_sidecar_of_another_schema_is_not_guessed_at(store: Store) -> None:
     write(store, DATA, b"one")
     path = Path(store.root) / "hr/leave/data/D/data.xml.json"
-    path.write_bytes(path.read_bytes().replace(b'"schema": 1', b'"schema": 2'))
-    with pytest.raises(DamagedError, match="schema 2"):
+    path.write_bytes(path.read_bytes().replace(b'"schema": 2', b'"schema": 3'))
+    with pytest.raises(DamagedError, match="schema is 3, not 2: a newer version"):
         store.read(DATA, content=False)
 
 
@@ -302,11 +301,11 @@ def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
         with pytest.raises(KeyboardInterrupt):
             write(store, DATA, b"two")
     path = Path(store.root) / "hr/leave/data/D/data.xml"
-    (tmp_path / "edited").write_bytes(b"by hand")
+    (tmp_path / "edited").write_bytes(b"<by-hand/>")
     (tmp_path / "edited").rename(path)
     write(store, DATA, b"three")
     history = [file.read_bytes() for file in (path.parent / ".history").iterdir() if ".json" not in file.name]
-    assert sorted(history) == [b"by hand", b"one"]
+    assert sorted(history) == [b"<by-hand/>", b"one"]
 
 
 def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:

@@ -11,9 +11,10 @@ from persistence.dialect import SVC
 from persistence.properties.properties import Properties
 from persistence.services import index_of, pending_in
 from persistence.store.bodies import BodiesView
+from persistence.store.integrity import Integrity
 from persistence.store.store import Store
 from persistence.upkeep.bodies import BodiesOf
-from persistence.upkeep.check import Check, Inspectors
+from persistence.upkeep.check import Check, Inspectors, Measures
 from persistence.upkeep.findings import Kind
 from persistence.upkeep.tree import Tree
 from tests.store.test_attached import CAT, Place
@@ -33,8 +34,8 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     tree = Tree(place.store.root, lock_timeout=1)
     index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
     view = BodiesView(str(place.base))
-    inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), deep=deep)
-    check = Check(tree, SVC, lambda: Store(tree.root, lock_timeout=1), inspectors, frozenset())
+    inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
+    check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: Store(tree.root, lock_timeout=1)))
     reports = [report.finding for report in check.run() if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 

@@ -18,10 +18,11 @@ from persistence.index.pending import Pending
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.services import index_of, pending_in
+from persistence.store.integrity import Integrity
 from persistence.store.layout import PENDING
 from persistence.store.observing import Observer
 from persistence.store.store import Store
-from persistence.upkeep.check import Check, Inspectors
+from persistence.upkeep.check import Check, Inspectors, Measures
 from persistence.upkeep.findings import Kind, Remedy
 from persistence.upkeep.tree import Folder, Tree
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
@@ -41,8 +42,8 @@ def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
     index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
-    inspectors = Inspectors.of(tree, index, lambda _: None, deep=False)
-    return Check(tree, SVC, lambda: Store(str(root), lock_timeout=1), inspectors, frozenset(remedies))
+    inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
+    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: Store(str(root), lock_timeout=1)))
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:

@@ -24,6 +24,7 @@ from persistence.index.work import FlatTask, Work
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatView
+from persistence.store.integrity import Integrity
 from persistence.store.routed import apart
 from persistence.store.storage import Readable
 from persistence.store.view import View
@@ -53,9 +54,13 @@ class FlatViews:
     """
 
     def __init__(
-        self, root: str, naming_of: Callable[[Form], Naming], elsewhere: Elsewhere = NOTHING_ELSEWHERE
+        self,
+        root: str,
+        naming_of: Callable[[Form], Naming],
+        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self._root = os.path.abspath(root)
+        self._integrity = Integrity(elsewhere.hand_edits)
         self._elsewhere = elsewhere
         self._naming = naming_of
         self._file = FlatFile(self._root)
@@ -99,7 +104,7 @@ class FlatViews:
                 return
             with connections.transaction(kept.connection):
                 views = kept.views(form)
-                reading = Documents(View(self._root), form, views)
+                reading = Documents(View(self._root, self._integrity), form, views)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     tables.remove(kept.connection, every, document)
@@ -145,7 +150,7 @@ class FlatViews:
         return {*View(self._root).forms(), *self._elsewhere.forms()}
 
     def _view(self, form: Form) -> Readable:
-        return apart(self._root, self._elsewhere.root(form))
+        return apart(self._root, self._elsewhere.root(form), self._integrity)
 
     def _of(self, form: Form) -> FlatMaker:
         return FlatMaker(self._view(form), self._root, form, self._naming(form))
@@ -201,7 +206,8 @@ class FlatViews:
             self._inherited = kept
 
     def _task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
-        return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, self._elsewhere.root(form))
+        there, hand_edits = self._elsewhere.root(form), self._elsewhere.hand_edits.value
+        return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, there, hand_edits)
 
     def _made(self, task: FlatTask) -> None:
         process = Work(self._root, flat=(task,)).begin()

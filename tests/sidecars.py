@@ -1,0 +1,32 @@
+"""Sidecars changed by hand: as a person leaves them, or sealed again as if the service had written them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from persistence.model.sidecar import Sidecar
+from persistence.store import sidecars
+
+
+def said(path: Path) -> dict[str, object]:
+    """What a sidecar says."""
+    text: dict[str, object] = json.loads(path.read_text())
+    return text
+
+
+def resealed(path: Path, **changes: object) -> None:
+    """Change fields of a sidecar, and seal it for its address; ``None`` leaves a field out."""
+    fields = said(path) | changes
+    address = str(fields.pop("address"))
+    fields.pop("checksum")
+    kept = {name: value for name, value in fields.items() if value is not None}
+    path.write_bytes(sidecars.encode(msgspec.convert(kept, Sidecar), address))
+
+
+def of_format_2(path: Path) -> None:
+    """Leave a sidecar as the format before wrote it, without checksum and address."""
+    kept = {name: value for name, value in said(path).items() if name not in ("address", "checksum")}
+    path.write_text(json.dumps(kept | {"schema": 1}, indent=2) + "\n")
