@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,14 @@ def resealed(path: Path, **changes: object) -> None:
     fields.pop("checksum")
     kept = {name: value for name, value in fields.items() if value is not None}
     path.write_bytes(sidecars.encode(msgspec.convert(kept, Sidecar), address))
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy the directory of a document, with sidecars that belong to the new one."""
+    shutil.copytree(source, target)
+    old, new = ("/".join(path.parts[-4:]) for path in (source, target))
+    for path in target.rglob("*.json"):
+        resealed(path, address=str(said(path)["address"]).replace(old, new, 1))
 
 
 def of_format_2(path: Path) -> None:

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from io import FileIO
 
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.model.instants import epoch_seconds
@@ -117,7 +118,7 @@ class Integrity:
             return "edits by hand are not served (hand_edits)"
         if not place.must_be_xml:
             return "only XML may be edited by hand" if not place.is_older else "an older revision is never edited"
-        older = older_content(place, status)
+        older = _older_content(place, status, descriptor)
         if older is not None:
             return f"it is that of an older revision, {older}"
         with Streaming() as parser:
@@ -132,8 +133,8 @@ class StateChangedError(Exception):
     """A file is not in the state in which it was looked at."""
 
 
-def older_content(place: Place, status: os.stat_result) -> str | None:
-    """The instant of an older revision whose content a file is by size and time; ``None`` where it is of none.
+def _older_content(place: Place, status: os.stat_result, descriptor: int) -> str | None:
+    """The instant of an older revision whose content a file is, with size and time; ``None`` where it is of none.
 
     A copy that was made while the file was written, or a disk that went back, leaves it so. Raises ``OSError``.
     """
@@ -144,9 +145,10 @@ def older_content(place: Place, status: os.stat_result) -> str | None:
                 continue
             if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
                 continue
-            with suppress(FileNotFoundError):
-                kept = os.lstat(f"{place.history}/{name}")
-                if (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
+            with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{place.history}/{name}")) as file:
+                kept = os.fstat(file.fileno())
+                is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+                if is_alike and _digest(file.fileno()) == _digest(descriptor):
                     return revision[0]
     return None
 

@@ -18,6 +18,7 @@
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
+    <root>/.checked.json                                       when each part was last looked at by a deep check
     <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
     <root>/.index/.pending/<id>                                which documents it has still to take in, by process
     <root>/.index/.reindexing                                  how far an index is that is being made anew
@@ -47,6 +48,7 @@ SPOOL = ".spool"
 TRASH = ".trash"
 SERVE = ".serve"
 QUARANTINE = ".quarantine"
+CHECKED = ".checked.json"
 INDEX = ".index"
 PENDING = ".index/.pending"
 REINDEXING = ".index/.reindexing"

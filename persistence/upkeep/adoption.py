@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,7 @@ from persistence.store.layout import Layout, Place
 from persistence.store.sidecars import ChangedSidecarError
 from persistence.store.storage import Readable
 from persistence.upkeep import listing
+from persistence.upkeep.contents import is_whole
 from persistence.upkeep.encrypted import is_encrypted_for
 from persistence.upkeep.findings import Finding
 from persistence.upkeep.quarantine import Quarantine
@@ -78,7 +80,7 @@ class Adoption:
         try:
             current = reading.read_sidecar(place)
         except ChangedSidecarError as error:
-            self.adopt(folder, place, over=error.said, first=lambda: self._quarantine.keep(place.sidecar, finding))
+            self._take_in_changed(folder, finding, place, error)
             return
         history = listing.history(folder.path)
         if current is None or current.deleted:
@@ -92,6 +94,15 @@ class Adoption:
             self.adopt(folder, place, over=current, first=lambda: self._quarantine.keep(place.sidecar, finding))
         else:
             self.adopt(folder, place, over=current)
+
+    def _take_in_changed(self, folder: Folder, finding: Finding, place: Place, error: ChangedSidecarError) -> None:
+        """Take in what a changed sidecar says; one that was moved with its content goes on as that of its new place."""
+        self._quarantine.keep(place.sidecar, finding)
+        if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
+            version = self._version(folder, place, error.said)
+            mending.replace_sidecar(place, replace(error.said, version=version, adopted=True))
+        else:
+            self.adopt(folder, place, over=error.said)
 
     def adopt(self, folder: Folder, place: Place, *, over: Sidecar, first: Callable[[], None] = lambda: None) -> None:
         """Make the content in place the next revision over what is known; raises as ``take_in``.
@@ -107,9 +118,22 @@ class Adoption:
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
         first()
+        over = replace(over, version=self._version(folder, place, over))
         sidecar = writing.after_twin(self._layout, address, self._sidecar(address, seen, over))
         mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
+
+    @staticmethod
+    def _version(folder: Folder, place: Place, over: Sidecar) -> int:
+        """The form version of a resource: its directory's or its document's, where these tell, else what is known."""
+        if folder.collection is None:
+            return int(folder.name)
+        main = Place(folder.path, folder.main)
+        if place.name != main.name and not place.is_older:
+            with suppress(DamagedError):
+                document = reading.read_sidecar(main)
+                return over.version if document is None else document.version
+        return over.version
 
     def nothing_known(self, version: int) -> Sidecar:
         """Stands for the revision before the first: only the form version is known, and nobody owns it."""

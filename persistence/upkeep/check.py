@@ -27,8 +27,10 @@ from persistence.upkeep.inspection import Inspector
 from persistence.upkeep.previews import preview
 from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.repair import Repair
+from persistence.upkeep.slices import slice_of
 from persistence.upkeep.tree import Folder, Tree
 
+_TAKEN_IN = "took it in as it is"
 _ROUNDS = 5
 """How often a folder is looked at again: one repair may bring another thing to light."""
 
@@ -96,15 +98,17 @@ class Check:
         self._remedies = measures.remedies
         self._is_dry = measures.dry_run
         self._changes = bool(measures.remedies) and not measures.dry_run
-        self._named: str | None = None
+        self._file: str | None = None
+        self._is_part = False
         quarantine = Quarantine(tree.root)
         self._adoption = Adoption(tree.layout, measures.open_view, measures.dialect, quarantine, measures.adopter)
         self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
-    def run(self, only: tuple[str, ...] = ()) -> Iterator[Report | None]:
+    def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:
         """Check what lies below some names; ``None`` stands for a folder that is done.
 
-        Names that lead to one file limit what is adopted to that file, and let damage be adopted too.
+        Names that lead to one file limit what is adopted to that file, and let damage be adopted too. With ``slices``
+        only folders of these are checked, and no indexes as a whole.
 
         Raises:
             StartupError: the tree has another format, or is not whole; or it belongs to another user, and is to change.
@@ -118,7 +122,7 @@ class Check:
             of_root = [*own.format_of(self._tree.root), *(() if only else own.missing(self._tree.root))]
             if self._changes:
                 root.make_own(self._tree.root)  # a copy may have come without locks
-            self._named = self._file_of(only)
+            self._file, self._is_part = self._file_of(only), bool(only)
             if files.exists(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
             for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
@@ -127,20 +131,28 @@ class Check:
                 if isinstance(item, Finding):
                     yield self._counted(self._of_root(item))
                     continue
+                if slices is not None and slice_of(item) not in slices:
+                    continue
                 self.tally.folders += 1
                 for report in self._of_folder(item):
                     yield self._counted(report)
                 yield None
-            for found, mend in self._indexes.of_forms(only):
+            for found, mend in () if slices is not None else self._indexes.of_forms(only):
                 yield self._counted(self._of_index(found, mend))
 
     def _remedy_of(self, finding: Finding) -> Remedy:
         """What this check does about a finding in a folder."""
-        kind, is_named = finding.kind, finding.place is not None and finding.place.content == self._named
-        if Remedy.ADOPT in self._remedies and finding.place is not None and not finding.place.is_older:
-            if kind.adopts is Adopts.EDITS and (is_named or self._named is None):
-                return Remedy.ADOPT
-            if kind.adopts is Adopts.NAMED and is_named:
+        kind, place = finding.kind, finding.place
+        if Remedy.ADOPT in self._remedies and place is not None:
+            is_named = place.content == self._file
+            is_below = self._is_part and (is_named or self._file is None)
+            is_due = {
+                Adopts.EDITS: is_named or self._file is None,
+                Adopts.MOVED: is_below,
+                Adopts.NAMED: is_named,
+                Adopts.NEVER: False,
+            }
+            if is_due[kind.adopts]:
                 return Remedy.ADOPT
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
@@ -234,7 +246,7 @@ class Check:
         """Repair or adopt; returns what was done."""
         if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
-            return Kind.EDITED.deed if finding.kind.adopts is Adopts.NAMED else finding.kind.deed
+            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else _TAKEN_IN
         return self._repair.of_folder(folder, finding) or finding.kind.deed
 
 

@@ -28,6 +28,7 @@ class Adopts(Enum):
     """When ``--adopt`` takes in what was found."""
 
     EDITS = "with all other edits"
+    MOVED = "only below a path that is named"
     NAMED = "only where the file is named"
     NEVER = ""
 
@@ -82,7 +83,7 @@ class Kind(Enum):
         Severity.DAMAGE,
         Remedy.NONE,
         "put it back where it belongs, or name it to --adopt",
-        Adopts.NAMED,
+        Adopts.MOVED,
     )
     BODY_DAMAGED = ("body-damaged", Severity.DAMAGE, Remedy.NONE, "restore it from a backup of its directory")
     ENCRYPTION_WRONG = (

@@ -9,6 +9,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.store import reading
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import Place
+from persistence.store.sidecars import ChangedSidecarError
 from persistence.upkeep.contents import Match, compare, faults, is_whole
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.listing import History, Listing, Revision
@@ -67,7 +68,9 @@ def _revision(revision: Revision, current: Sidecar | None, *, deep: bool, integr
             return
         match = Match.SAME if sidecar.deleted else compare(place, sidecar, deep=deep)
     except DamagedError as error:
-        yield Finding(Kind.REVISION_DAMAGED, place.sidecar, str(error), place)
+        is_misplaced = isinstance(error, ChangedSidecarError) and error.is_misplaced
+        kind = Kind.MISPLACED if is_misplaced else Kind.REVISION_DAMAGED
+        yield Finding(kind, place.sidecar, str(error), place)
         return
     except OSError as error:
         yield Finding(Kind.UNREADABLE, place.content, str(error.strerror), place)

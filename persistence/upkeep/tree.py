@@ -20,6 +20,7 @@ from persistence.model.addresses import (
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.store import owner
 from persistence.store.layout import (
+    CHECKED,
     CREATIONS,
     ELSEWHERE_LOCKS,
     FOLDER_DEPTH,
@@ -40,7 +41,7 @@ from persistence.store.locks import Locks, stripe
 from persistence.store.observing import NOBODY, Change, Observer
 from persistence.upkeep.findings import Finding, Kind
 
-OWN = {LAYOUT, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """What a root has of the service's own."""
 
 _DEFINITIONS = "form"

@@ -70,7 +70,7 @@ def test_what_is_put_there_by_hand_gets_the_version_that_the_other_tree_has_publ
     folder = tmp_path / "disk2/acme/order/data/HAND"
     folder.mkdir()
     (folder / "data.xml").write_bytes(_BODY)
-    assert run("check", "--adopt").status == 3
+    assert run("check", "--adopt", "--all").status == 3
     assert '"version": 2' in (folder / "data.xml.json").read_text()
 
 
@@ -87,7 +87,7 @@ def test_what_the_other_tree_marks_is_encrypted_anew(run: Run, tmp_path: Path, m
     for path in (tmp_path / "data/acme/order/form/1").glob("form.xhtml"):
         path.write_bytes(marked)
     stored = tmp_path / "disk2/acme/order/data/D/data.xml"
-    assert run("check", "--adopt", datasource=None).status == 3
+    assert run("check", "--adopt", "--all", datasource=None).status == 3
     assert b"Ann" in stored.read_bytes()
     assert run("reencrypt", "acme/order").status == 0
     assert b"Ann" not in stored.read_bytes()

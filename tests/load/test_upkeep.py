@@ -100,7 +100,7 @@ def test_a_check_of_a_busy_tree_finds_and_repairs_nothing(tmp_path: Path) -> Non
     """A writer at work looks like a crash to whoever does not wait for it."""
     with under_load(tmp_path):
         for _ in range(_ROUNDS):
-            assert findings(tmp_path / "data", "--repair", "--adopt", "--deep") == (0, [])
+            assert findings(tmp_path / "data", "--repair", "--adopt", "--all", "--deep") == (0, [])
     assert findings(tmp_path / "data", "--deep") == (0, [])
 
 
@@ -156,9 +156,9 @@ def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
         # Not those of the content: made from an older revision's, or that of a revision that was saved meanwhile.
         edited = documents_of("edited", found) | documents_of("sidecar-missing", repaired)
         absent = documents_of("no-sidecar", found)
-        assert status == 0, found
+        assert status in {0, 5}, found
         for document in set(DOCUMENTS) - absent:
             assert is_whole(Workshop(copy), document, with_headers=document not in edited), (document, found)
-        assert findings(copy, "--adopt")[0] in {0, 3}
+        assert findings(copy, "--adopt", "--all")[0] in {0, 3}
         assert all(is_whole(Workshop(copy), document, with_headers=False) for document in DOCUMENTS)
         assert findings(copy, "--deep") == (0, [])

@@ -18,7 +18,6 @@ from persistence.store.store import Store
 from tests.sidecars import resealed, said
 from tests.store.test_store import ATTACHMENT, DATA, write
 
-
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
 

@@ -68,7 +68,7 @@ def nothing(_workshop: Workshop) -> None:
 
 
 REPAIR = ("check", "--repair")
-ADOPT = ("check", "--repair", "--adopt")
+ADOPT = ("check", "--repair", "--adopt", "--all")
 BACKUP, RESTORE = ("backup", "{}/backups"), ("restore", "{}/backups")
 SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
     *(

@@ -56,7 +56,7 @@ def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: Place) -> 
 def test_a_body_that_is_missing_or_has_another_size_is_damage(place: Place) -> None:
     with body(place).open("ab") as file:
         file.write(b"!")
-    assert found(place) == [(Kind.DIGEST_WRONG, "cat.bin")]
+    assert found(place) == [(Kind.BODY_DAMAGED, "cat.bin")]
     body(place).unlink()
     assert (Kind.BODY_MISSING, "cat.bin") in found(place)
 
@@ -64,16 +64,16 @@ def test_a_body_that_is_missing_or_has_another_size_is_damage(place: Place) -> N
 def test_the_body_of_an_older_revision_counts_too(place: Place) -> None:
     name = body(place, older=True).name
     body(place, older=True).unlink()
-    assert found(place) == [(Kind.DIGEST_WRONG, name)]
+    assert found(place) == [(Kind.BODY_DAMAGED, name)]
 
 
 def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: Place) -> None:
     status = body(place).stat()
     body(place).write_bytes(b"wrong")
-    assert found(place) == [(Kind.DIGEST_WRONG, "cat.bin")]
+    assert found(place) == [(Kind.BODY_DAMAGED, "cat.bin")]
     os.utime(body(place), ns=(status.st_mtime_ns, status.st_mtime_ns))
     assert found(place) == []
-    assert found(place, deep=True) == [(Kind.DIGEST_WRONG, "cat.bin")]
+    assert found(place, deep=True) == [(Kind.BODY_DAMAGED, "cat.bin")]
 
 
 def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: Place) -> None:

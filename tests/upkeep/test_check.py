@@ -23,6 +23,7 @@ from persistence.errors import StartupError
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.store import owner
 from tests.cli.looking import Ended, ended
+from tests.sidecars import resealed
 from tests.upkeep.workshop import (
     ATTACHMENT,
     DATA,
@@ -47,7 +48,7 @@ def workshop(tmp_path: Path) -> Workshop:
 
 def rewrite(workshop: Workshop, path: str, **changes: object) -> None:
     """Change what the sidecar of a content says, keeping the rest."""
-    workshop.file(f"{path}.json").write_text(json.dumps({**workshop.sidecar(path), **changes}))
+    resealed(workshop.file(f"{path}.json"), **changes)
 
 
 def backdate(workshop: Workshop, path: str) -> None:
@@ -77,7 +78,7 @@ def garble_tombstone(workshop: Workshop) -> None:
 
 
 def unknown_schema(workshop: Workshop) -> None:
-    rewrite(workshop, DATA, schema=7)
+    workshop.file(f"{DATA}.json").write_text(json.dumps(workshop.sidecar(DATA) | {"schema": 7}))
 
 
 def lose_content(workshop: Workshop) -> None:
@@ -105,8 +106,9 @@ def keep_content_under_its_pending_name(workshop: Workshop) -> None:
 
 def interrupt_write(workshop: Workshop) -> None:
     content_id = fresh_id()
-    sidecar = {**workshop.sidecar(DATA), "id": content_id}
-    workshop.file(f"{DOCUMENT}/.data.xml.json").write_text(json.dumps(sidecar))
+    prepared = workshop.file(f"{DOCUMENT}/.data.xml.json")
+    prepared.write_bytes(workshop.file(f"{DATA}.json").read_bytes())
+    resealed(prepared, id=content_id)
     workshop.file(f"{DOCUMENT}/.data.xml.{content_id}").write_bytes(b"<d>never acknowledged</d>")
 
 
@@ -353,7 +355,7 @@ def test_a_version_is_not_guessed_by_a_repair(workshop: Workshop) -> None:
     assert checked.status == 4
     assert checked.findings[0]["outcome"] == "failed"
     assert "nothing tells its form version" in checked.findings[0]["said"]
-    assert workshop.check("--repair", "--adopt").status == 3
+    assert workshop.check("--repair", "--adopt", "--all").status == 3
     assert workshop.get("app/form/data/alone/data.xml") == (200, NEW)
 
 
@@ -369,24 +371,129 @@ def test_what_goes_out_of_the_way_is_in_the_quarantine_with_the_reason(workshop:
     assert (workshop.root / note["is"]).read_bytes() == lost
 
 
-@pytest.mark.parametrize(("inflict", "path"), [(rot, DATA), (rot_older, HISTORY)])
-def test_a_wrong_digest_is_found_by_a_deep_check_and_left_to_a_person(
-    workshop: Workshop, inflict: Callable[[Workshop], None], path: str
+@pytest.mark.parametrize(("inflict", "path", "way"), [(rot, DATA, "newest whole"), (rot_older, HISTORY, "digest")])
+def test_a_wrong_digest_is_found_by_a_deep_check_and_repaired(
+    workshop: Workshop, inflict: Callable[[Workshop], None], path: str, way: str
 ) -> None:
     inflict(workshop)
+    before = workshop.contents()
     assert workshop.check().status == 0
-    checked = workshop.check("--deep", "--repair")
+    checked = workshop.check("--deep")
     assert checked.status == 4
     assert [(kind, where.startswith(path)) for kind, where in checked.kinds] == [("digest-wrong", True)]
+    assert way in checked.findings[0]["what"]
+    assert workshop.check("--deep", "--repair").status == 3
+    assert workshop.check("--deep").findings == []
+    assert workshop.get(DATA) == (200, OLD if path == DATA else NEW)
+    assert before <= workshop.contents()
+
+
+def test_what_has_no_older_revision_stays_until_a_person_decides(workshop: Workshop) -> None:
+    workshop.file(ATTACHMENT).write_bytes(b"broken")
+    checked = workshop.check("--repair")
+    assert checked.status == 4
+    assert "no older revision is whole: restore it from a backup" in checked.findings[0]["said"]
+    assert workshop.file(ATTACHMENT).read_bytes() == b"broken"
+
+
+@pytest.mark.parametrize("harm", [lambda path: os.truncate(path, 4), lambda path: path.write_bytes(b"\0" * 30)])
+def test_a_cut_off_file_is_damage_and_the_newest_whole_revision_comes_back(
+    workshop: Workshop, harm: Callable[[Path], None]
+) -> None:
+    """A disk, a crashed copy and a ransom program leave the modification time of now."""
+    older = workshop.sidecar(str(workshop.history(DATA)[0].relative_to(workshop.root)))
+    harm(workshop.file(DATA))
+    damaged = workshop.file(DATA).read_bytes()
+    assert workshop.get(DATA) == (500, b"")
+    assert workshop.try_put(DATA, b"<d>next</d>") == 500
+    checked = workshop.check()
+    assert (checked.status, checked.kinds) == (4, [("content-damaged", DATA)])
+    assert f"the newest whole revision is of {older['modified']}" in checked.findings[0]["what"]
+    assert workshop.check("--adopt", "--all").status == 4
+    assert workshop.check("--repair").status == 3
+    assert workshop.get(DATA) == (200, OLD)
+    assert [path.read_bytes() for path in workshop.file(".quarantine").rglob("data.xml")] == [damaged]
+    assert workshop.check("--deep").findings == []
+
+
+def test_a_flipped_bit_of_a_sidecar_is_corrected(workshop: Workshop) -> None:
+    for path, kind in ((DATA, {"sidecar-changed", "sidecar-unreadable"}), (HISTORY, {"revision-damaged"})):
+        file = workshop.file(f"{DATA}.json") if path == DATA else next(workshop.file(HISTORY).glob("*.json"))
+        written = file.read_bytes()
+        for at in (written.index(b'"id"') + 8, written.index(b'"created"') + 14, written.index(b'"size"') + 2):
+            spoilt = bytearray(written)
+            spoilt[at] ^= 1
+            file.write_bytes(spoilt)
+            assert set(dict(workshop.check().kinds)) <= kind
+            assert workshop.check("--repair").status == 3
+            assert file.read_bytes() == written
+
+
+def test_a_changed_owner_opens_nothing_until_it_is_adopted_by_name(workshop: Workshop) -> None:
+    path = workshop.file(f"{DATA}.json")
+    path.write_text(json.dumps(workshop.sidecar(DATA) | {"creator": "mallory"}))
+    assert workshop.get(DATA) == (500, b"")
+    for flags in ((), ("--repair",), ("--adopt", "--all"), ("--adopt", DOCUMENT)):
+        checked = workshop.check(*flags)
+        assert (checked.kinds, checked.status) == ([("sidecar-changed", f"{DATA}.json")], 4)
+    assert workshop.check("--adopt", f"{DATA}.json", "--as", "mia").status == 3
+    assert workshop.get(DATA) == (200, NEW)
+    assert workshop.sidecar(DATA)["creator"] == "mallory"
+    assert workshop.check("--deep").findings == []
+
+
+def test_documents_that_have_changed_places_are_damage(workshop: Workshop) -> None:
+    """Each is whole, sidecars and all, and is another's."""
+    workshop.put("app/form/data/other/data.xml", b"<d>other</d>")
+    first, second = workshop.file(DOCUMENT), workshop.file("app/form/data/other")
+    for name in ("data.xml", "data.xml.json"):
+        (first / name).rename(first / "aside")
+        (second / name).rename(first / name)
+        (first / "aside").rename(second / name)
+    for path in (DATA, "app/form/data/other/data.xml"):
+        assert workshop.get(path) == (500, b"")
+    for flags in ((), ("--repair",), ("--repair", "--adopt", "--all")):
+        checked = workshop.check(*flags)
+        assert checked.status == 4
+        assert {f"{DATA}.json", "app/form/data/other/data.xml.json"} <= {
+            path for kind, path in checked.kinds if kind == "misplaced"
+        }
+    assert workshop.get(DATA) == (500, b"")
+
+
+def test_a_document_that_was_moved_is_taken_in_with_its_history_when_it_is_named(workshop: Workshop) -> None:
+    older = str(workshop.sidecar(str(workshop.history(DATA)[0].relative_to(workshop.root)))["modified"])
+    tag = workshop.head(DATA)["ETag"]
+    workshop.file(DOCUMENT).rename(workshop.file("app/form/data/moved"))
+    assert workshop.get("app/form/data/moved/data.xml") == (500, b"")
+    assert workshop.check("--adopt", "app/form/data/moved").status == 3
+    assert workshop.get("app/form/data/moved/data.xml") == (200, NEW)
+    assert workshop.get("app/form/data/moved/data.xml", older) == (200, OLD)
+    assert workshop.head("app/form/data/moved/data.xml")["ETag"] == tag
+    assert workshop.check("--deep").findings == []
+
+
+@pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve"])
+def test_own_directories_that_are_gone_are_told_of_and_made_again(workshop: Workshop, name: str) -> None:
+    """As after a git clean: the service goes on, too."""
+    shutil.rmtree(workshop.file(name))
+    checked = workshop.check()
+    assert checked.status == 4
+    assert ("own-missing", name) in checked.kinds
+    assert workshop.check("--repair").status == 3
+    assert workshop.check("--deep").findings == []
+    shutil.rmtree(workshop.file(name))
+    workshop.put(DATA, b"<d>next</d>")
+    workshop.delete(DRAFT)
 
 
 def test_a_wrong_version_is_found_and_left_to_a_person(workshop: Workshop) -> None:
     rewrite(workshop, ATTACHMENT, version=3)
-    workshop.file("app/form/form/1").rename(workshop.file("app/form/form/2"))
-    checked = workshop.check("--repair", "--adopt")
+    rewrite(workshop, FORM, version=2)
+    checked = workshop.check("--repair", "--adopt", "--all")
     assert set(checked.kinds) == {
         ("version-wrong", f"{ATTACHMENT}.json"),
-        ("version-wrong", "app/form/form/2/form.xhtml.json"),
+        ("version-wrong", f"{FORM}.json"),
     }
     assert checked.status == 4
 
@@ -426,8 +533,8 @@ def test_only_the_owner_of_the_tree_changes_it(workshop: Workshop, monkeypatch: 
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
     before = workshop.state()
     assert workshop.check().status == 4
-    for flag in ("--repair", "--adopt"):
-        done = CliRunner().invoke(commands, ["check", "--data", str(workshop.root), flag])
+    for flags in (("--repair",), ("--adopt", "--all")):
+        done = CliRunner().invoke(commands, ["check", "--data", str(workshop.root), *flags])
         assert isinstance(done.exception, StartupError)
         assert "run this as that user" in str(done.exception)
     assert workshop.state() == before
@@ -447,7 +554,7 @@ def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
     workshop.file(f"{DOCUMENT}/data.xml~").write_text("an editor's")
     workshop.file(f"{HISTORY}/notes.txt").write_text("notes")
     before = workshop.state()
-    checked = workshop.check("--repair", "--adopt", "--deep")
+    checked = workshop.check("--repair", "--adopt", "--all", "--deep")
     assert {kind for kind, _ in checked.kinds} == {"foreign", "link"}
     assert {path for _, path in checked.kinds} == {
         *("README.md", "app/form/data/notes.txt", "app/form/form/latest", "app/form/form/01", "app/form/other"),
@@ -524,7 +631,7 @@ def test_what_is_no_tree_is_not_made_one(tmp_path: Path) -> None:
     (tmp_path / "letters/2026/data/empty").mkdir()
     workshop = Workshop(tmp_path)
     before = workshop.state()
-    for flags in ((), ("--repair", "--adopt")):
+    for flags in ((), ("--repair", "--adopt", "--all")):
         done = CliRunner().invoke(commands, ["check", "--data", str(tmp_path), *flags])
         assert "is no data directory" in str(done.exception)
     assert workshop.state() == before
@@ -533,7 +640,7 @@ def test_what_is_no_tree_is_not_made_one(tmp_path: Path) -> None:
 
 def test_a_json_file_put_there_by_hand_is_no_broken_sidecar(workshop: Workshop) -> None:
     workshop.file(f"{DOCUMENT}/upload.json").write_text('{"any": "thing"}')
-    checked = workshop.check("--repair", "--adopt")
+    checked = workshop.check("--repair", "--adopt", "--all")
     assert checked.kinds == [("foreign", f"{DOCUMENT}/upload.json")]
     assert "upload%2Ejson" in checked.findings[0]["what"]
 
@@ -635,7 +742,7 @@ def test_wrong_usage_is_said(run: Callable[..., Ended], arguments: tuple[str, ..
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"format":3}', "a newer version of this service wrote it"),
+        ('{"format":4}', "a newer version of this service wrote it"),
         ('{"format":1}', "'persistence upgrade'"),
         ('{"format":2,"restoring":"a backup"}', "restoring a backup has not finished"),
         ('{"format":2,"upgrading_from":1}', "an upgrade has not finished"),
@@ -646,7 +753,7 @@ def test_a_tree_of_another_format_is_not_touched(
 ) -> None:
     workshop.file("layout.json").write_text(text)
     before = workshop.state()
-    done = run("--repair", "--adopt")
+    done = run("--repair", "--adopt", "--all")
     assert done.status == 1
     assert said in "\n".join(done.errors)
     assert workshop.state() == before

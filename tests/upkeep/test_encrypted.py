@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from persistence.encryption import frames
 from persistence.encryption.keyring import KeyRing
 from persistence.model.addresses import Collection, DocumentAddress, Form
+from tests.sidecars import resealed
 from tests.upkeep.workshop import ATTACHMENT, Workshop, furnished
 
 RING = KeyRing("a", {"a": bytes(32)})
@@ -28,8 +28,7 @@ def encrypted(path: str) -> bytes:
 
 
 def test_an_attachment_that_is_said_to_be_encrypted_and_is_not_is_damage(workshop: Workshop) -> None:
-    sidecar = {**workshop.sidecar(ATTACHMENT), "encrypted": True}
-    workshop.file(f"{ATTACHMENT}.json").write_text(json.dumps(sidecar))
+    resealed(workshop.file(f"{ATTACHMENT}.json"), encrypted=True)
     checked = workshop.check()
     assert (checked.status, checked.kinds) == (4, [("encryption-wrong", ATTACHMENT)])
 
@@ -40,6 +39,6 @@ def test_an_encrypted_file_that_is_taken_in_stays_encrypted_in_its_own_place(
 ) -> None:
     workshop.file(ATTACHMENT).unlink()
     workshop.file(ATTACHMENT).write_bytes(encrypted(ATTACHMENT if is_own else f"{ATTACHMENT}x"))
-    workshop.check("--adopt")
+    workshop.check("--adopt", ATTACHMENT)
     assert workshop.sidecar(ATTACHMENT).get("encrypted", False) is is_own
     assert workshop.check("--deep").status == 0

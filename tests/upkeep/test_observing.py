@@ -25,7 +25,8 @@ from persistence.store.store import Store
 from persistence.upkeep.check import Check, Inspectors, Measures
 from persistence.upkeep.findings import Kind, Remedy
 from persistence.upkeep.tree import Folder, Tree
-from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
+from tests.sidecars import copied, resealed
+from tests.upkeep.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 
 
 @pytest.fixture
@@ -98,11 +99,8 @@ def test_repairs_are_noted(workshop: Workshop) -> None:
 
 def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> None:
     stale = workshop.file("app/form/draft/document")
-    shutil.copytree(workshop.file("app/form/draft/draft"), stale)
-    sidecar = stale / "data.xml.json"
-    sidecar.write_text(
-        sidecar.read_text().replace(str(workshop.sidecar(DRAFT)["modified"]), "2001-02-03T04:05:06.789Z")
-    )
+    copied(workshop.file("app/form/draft/draft"), stale)
+    resealed(stale / "data.xml.json", modified="2001-02-03T04:05:06.789Z")
     assert Kind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
     assert not stale.exists()
     assert noted(workshop.root) == {"document"}
@@ -137,7 +135,7 @@ class Listener:
 
 def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: Workshop) -> None:
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
-    workshop.file(ATTACHMENT).write_bytes(b"edited too")
+    (workshop.file(DATA).parent / "dropped.txt").write_bytes(b"put here")
     listener = Listener(workshop.root)
     check = check_of(workshop.root, listener, Remedy.ADOPT)
     list(check.run())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError
+from persistence.upkeep import sealing
+from persistence.upkeep.sealing import seal_sidecars
 from persistence.upkeep.upgrade import STEPS, Step, pending, upgrade
 from tests.cli.test_commands import persistence
+from tests.sidecars import of_format_2, said
 from tests.upkeep.workshop import DATA, NEW, Workshop, furnished
 
 
@@ -19,6 +23,8 @@ def old(tmp_path: Path) -> Path:
     root = tmp_path / "data"
     furnished(root)
     (root / "layout.json").write_text('{"format":1}\n')
+    for sidecar in root.glob("app/**/*.json"):
+        of_format_2(sidecar)
     (root / ".quarantine").rmdir()
     (root / ".locks/service").unlink()
     return root
@@ -30,16 +36,22 @@ def layout(root: Path) -> dict[str, object]:
 
 
 def test_an_old_tree_is_upgraded_and_served(old: Path) -> None:
-    with pytest.raises(StartupError, match="'persistence upgrade' brings it to 2"):
+    with pytest.raises(StartupError, match="'persistence upgrade' brings it to 3"):
         Workshop(old).get(DATA)
     dry = persistence("upgrade", "--data", str(old), "--dry-run", cwd=old.parent)
     assert dry.stdout.startswith("to do: quarantine: ")
     assert layout(old) == {"format": 1}
     done = persistence("upgrade", "--data", str(old), cwd=old.parent)
     assert (done.returncode, done.stdout.partition(":")[0]) == (0, "done")
-    assert layout(old)["format"] == 2
-    assert list(layout(old)["steps"]) == ["quarantine"]  # type: ignore[call-overload]
-    assert Workshop(old).get(DATA) == (200, NEW)
+    assert layout(old)["format"] == 3
+    assert list(layout(old)["steps"]) == ["quarantine", "sidecars"]  # type: ignore[call-overload]
+    workshop = Workshop(old)
+    assert workshop.get(DATA) == (200, NEW)
+    assert (
+        workshop.get(DATA, str(workshop.sidecar(str(workshop.history(DATA)[0].relative_to(old)))["modified"]))[0] == 200
+    )
+    assert {kind for kind, _ in workshop.check("--deep").kinds} <= {"index-stale"}
+    assert not list(old.rglob("*~sealed"))
     again = persistence("upgrade", "--data", str(old), cwd=old.parent)
     assert again.stdout.endswith("nothing to do\n")
 
@@ -47,12 +59,12 @@ def test_an_old_tree_is_upgraded_and_served(old: Path) -> None:
 def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
     """What is recorded is not done again, and meanwhile nothing is served."""
     done: list[str] = []
-    steps = tuple(Step(name, 2, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third"))
+    steps = tuple(Step(name, 3, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third"))
 
     def fail(_root: str) -> None:
         raise OSError(5, "Input/output error")
 
-    broken = (steps[0], Step("second", 2, "", fail), steps[2])
+    broken = (steps[0], Step("second", 3, "", fail), steps[2])
     with pytest.raises(DiskError, match="Input/output error"):
         list(upgrade(str(old), broken))
     assert done == ["first"]
@@ -61,13 +73,13 @@ def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
     assert [step.name for step in pending(str(old), steps)] == ["second", "third"]
     assert [step.name for step in upgrade(str(old), steps)] == ["second", "third"]
     assert done == ["first", "second", "third"]
-    assert layout(old)["format"] == 2
+    assert layout(old)["format"] == 3
     assert list(layout(old)["steps"]) == ["first", "second", "third"]  # type: ignore[call-overload]
 
 
 def test_steps_of_formats_that_the_tree_is_past_are_left_out(old: Path) -> None:
     steps = (Step("ancient", 1, "", _never), *STEPS)
-    assert [step.name for step in upgrade(str(old), steps)] == ["quarantine"]
+    assert [step.name for step in upgrade(str(old), steps)] == ["quarantine", "sidecars"]
 
 
 def _never(_root: str) -> None:
@@ -75,18 +87,46 @@ def _never(_root: str) -> None:
 
 
 def test_an_interrupted_upgrade_without_steps_left_is_finished(old: Path) -> None:
-    (old / "layout.json").write_text(
-        '{"format":2,"steps":{"quarantine":"2026-01-01T00:00:00.000Z"},"upgrading_from":1}'
-    )
+    steps = {"quarantine": "2026-01-01T00:00:00.000Z", "sidecars": "2026-01-01T00:00:00.001Z"}
+    (old / "layout.json").write_text(json.dumps({"format": 3, "steps": steps, "upgrading_from": 1}))
     assert list(upgrade(str(old))) == []
-    assert layout(old) == {"format": 2, "steps": {"quarantine": "2026-01-01T00:00:00.000Z"}}
+    assert layout(old) == {"format": 3, "steps": steps}
+
+
+def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was killed between the files and their names: nothing is lost, whatever it had renamed."""
+    renamed: list[str] = []
+
+    def rename(source: str, target: str) -> None:
+        if len(renamed) == 3:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        os.rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing.files, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            seal_sidecars(str(old))
+    assert list(old.rglob("*~sealed"))
+    seal_sidecars(str(old))
+    assert not list(old.rglob("*~sealed"))
+    assert all(said(path)["schema"] == 2 for path in old.glob("app/**/*.json"))
+
+
+def test_what_is_no_sidecar_is_not_sealed(old: Path) -> None:
+    notes = old / "app/form/data/document/notes.json"
+    notes.write_text('{"mine": true}')
+    broken = old / f"{DATA}.json"
+    broken.write_bytes(b"{")
+    seal_sidecars(str(old))
+    assert (notes.read_text(), broken.read_bytes()) == ('{"mine": true}', b"{")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"format":3}', "a newer version of this service wrote it"),
-        ('{"format":2,"restoring":"a backup"}', "restoring a backup has not finished"),
+        ('{"format":4}', "a newer version of this service wrote it"),
+        ('{"format":3,"restoring":"a backup"}', "restoring a backup has not finished"),
         ("{", "cannot be read"),
         (None, "this is no data directory"),
     ],
@@ -105,7 +145,7 @@ def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | 
 def test_a_tree_in_use_is_not_upgraded(tmp_path: Path) -> None:
     root = tmp_path / "data"
     workshop = furnished(root)
-    steps = (*STEPS, Step("next", 3, "", _never))
+    steps = (*STEPS, Step("next", 4, "", _never))
     with pytest.raises(BusyError, match="stop the service first"):
         list(upgrade(str(root), steps))
     assert workshop.get(DATA) == (200, NEW)
