@@ -58,14 +58,14 @@ def _weakened(weakness: str, seed: int) -> Plan:
 
 def _reported(plan: Plan, directory: Path) -> Outcome:
     click.echo(f"{plan.name}: {plan.clients} clients for {plan.seconds:g} s, seed {plan.seed} …")
-    return run(plan, directory, click.echo)
+    outcome = run(plan, directory, click.echo)
+    for line in outcome.violations[:_LINES]:
+        click.echo(f"  {line}")
+    return outcome
 
 
 def _summed_up(good: list[Outcome], bad: list[Outcome], untried: list[str]) -> int:
     click.echo(f"\n{table(HEADINGS, [outcome.row for outcome in good + bad])}")
-    for outcome in good:
-        for line in outcome.violations[:_LINES]:
-            click.echo(f"{outcome.plan.name}: {line}")
     for line in untried:
         click.echo(f"NOT TRIED: {line}")
     missed = [outcome.plan.name for outcome in bad if not outcome.violations]

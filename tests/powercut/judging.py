@@ -29,6 +29,7 @@ from persistence.model.instants import Instant
 from persistence.opening import open_store
 from persistence.settings import Settings
 from persistence.store import reading
+from persistence.store.integrity import Integrity
 from persistence.store.layout import Layout
 from tests.powercut.clients import FORM
 from tests.powercut.ledger import Expected, Resource, Revision, State
@@ -259,7 +260,7 @@ class _Judge:
         app, form, _, name = resource.path.split("/")
         place = self._layout.place(DefinitionAddress(Form(app, form), resource.version or 0, name))
         try:
-            found = reading.read(place.revision(Instant(state.instant)), content=True)
+            found = reading.read(place.revision(Instant(state.instant)), Integrity(), content=True)
         except DamagedError as error:
             yield f"the revision of {state.instant} is damaged: {error}"
             return
