@@ -91,10 +91,10 @@ class Client:
         self._put(resource, self._rng.randbytes(self._rng.randrange(1, _BODY)), BINARY, str(main.version or 1))
 
     def publish(self) -> None:
-        """PUT of a definition as the next version, or over one."""
+        """PUT of a definition as the version after the last that is there, or over one."""
         path = f"{self._form}/form/{FORM_XHTML}"
         body = SHARED[FORM].replace(b"Order</title>", f"Order {self._next()}</title>".encode())
-        versions = [resource.version or 0 for resource in self._known if resource.path == path]
+        versions = [resource.version or 0 for resource in self._living if resource.path == path]
         if len(versions) < _MOST_VERSIONS and self._rng.random() < 0.5:
             self._put(Resource(path, max(versions) + 1), body, XHTML, "next")
         else:
