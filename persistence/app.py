@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 
 from flask import Flask
 
 from persistence import settings as configuration
-from persistence.backend import Reports, backend_of
+from persistence.backend import Backend, Reports, backend_of
+from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
 from persistence.http import callers, failures, health, logs
@@ -38,11 +40,29 @@ from persistence.settings import Settings
 _GUNICORN_GIVES_UP = 4
 
 
+class Service(Flask, Closable):
+    """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
+
+    A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__("persistence", static_folder=None)
+        self._backend = backend
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Close everything; requests that come nevertheless and would change or search something are answered 503."""
+        atexit.unregister(self.close)
+        self._backend.close()
+
+
 def create_app(
     settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
-) -> Flask:
+) -> Service:
     """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
 
+    It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
     With settings and without properties, these are the shipped ones. ``policy`` is what ``policy_of`` said when the
     service started, else what it says now.
 
@@ -96,10 +116,24 @@ def warn_of_properties(properties: Properties) -> None:
         sys.stderr.write(f"persistence: the property {entry} has no effect: no form has that provider\n")
 
 
-def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
+def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service:
     logs.configure()
-    dialect = DIALECTS[settings.dialect]
+    keys = open_keys(settings)
     backend = backend_of(settings, properties, Reports(_log_given_up, _log_not_reencrypted))
+    app = Service(backend)
+    try:
+        _route(app, backend, settings)
+    except BaseException:
+        app.close()
+        raise
+    served = CleanPaths(app.wsgi_app)
+    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys)
+    app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
+    return app
+
+
+def _route(app: Flask, backend: Backend, settings: Settings) -> None:
+    dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
     faces: tuple[tuple[str, str, ServicesOf, RequestParser], ...] = (
@@ -108,7 +142,6 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     )
     contents = Contents(backend.store, settings.accel_redirect)
     headers = ResponseHeaders(header_names(dialect))
-    app = Flask("persistence", static_folder=None)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
     for name, prefix, services, of_resources in faces:
@@ -123,10 +156,6 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Flask:
     app.register_blueprint(Publish(backend.public.publishing, dialect, parser).blueprint())
     app.register_blueprint(AttachmentLists(backend.public.attachments, parser).blueprint())
     app.register_blueprint(health.blueprint(backend.written, min_free=settings.min_free))
-    served = CleanPaths(app.wsgi_app)
-    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, open_keys(settings))
-    app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
-    return app
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

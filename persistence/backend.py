@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING
 
+from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
@@ -54,12 +56,12 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
-    """What requests are answered by.
+class Backend(Closable):
+    """What requests are answered by. It owns all trees, indexes, threads and connections behind them.
 
     ``public`` goes by the properties. ``default`` and ``named`` have one tree each: the default one, and those of the
     datasources. ``store`` is the default tree's, and ``written`` is whatever must be writable. ``calls_others`` says
-    whether a provider is another service.
+    whether a provider is another service. ``opened`` is all that was opened, in that order.
     """
 
     public: Services
@@ -69,6 +71,11 @@ class Backend:
     store: Store
     written: tuple[Store | FileBodies, ...]
     calls_others: bool
+    opened: ExitStack
+
+    def close(self) -> None:
+        """End the threads after what they are at, and close everything; the tree is let go of last."""
+        self.opened.close()
 
 
 def backend_of(settings: Settings, properties: Properties, reports: Reports) -> Backend:
@@ -77,16 +84,30 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
     Raises:
         StartupError: a tree cannot be used, a provider has no place, or keys lie where they must not.
     """
+    check(properties, settings.roots)
+    opened = ExitStack()
+    try:
+        return _wired(settings, properties, reports, opened)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _wired(settings: Settings, properties: Properties, reports: Reports, opened: ExitStack) -> Backend:
     dialect, roots = DIALECTS[settings.dialect], settings.roots
-    check(properties, roots)
     wiring = Wiring(dialect, properties, settings.admin)
-    trees = {root: _open_tree(settings, properties, root, reports.given_up) for root in roots}
+    trees = {root: opened.enter_context(_tree(settings, properties, root, reports.given_up)) for root in roots}
     places = {root: tree.place for root, tree in trees.items()}
 
     def place_of(provider: Provider) -> Place:
         return remotes[provider.name] if provider.is_remote else places[root_of(provider, roots)]
 
-    calling = cache(partial(_calling, settings, properties, place_of))
+    @cache
+    def calling() -> Remotes:
+        return opened.enter_context(_calling(settings, properties, place_of))
+
+    if any(each.is_remote for each in (*properties.form_providers, *properties.attachment_providers)):
+        calling()
     remotes = {each.name: calling().place(each) for each in properties.form_providers if each.is_remote}
 
     bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
@@ -118,14 +139,16 @@ def backend_of(settings: Settings, properties: Properties, reports: Reports) -> 
         reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), vault)
         return Job(reencryption, root, form, version, reindex)
 
+    reencrypts = Reencrypts(tuple(roots), job_of, reports.not_reencrypted)
     return Backend(
         public=public,
         default=own[roots.default],
         named={name: own[root] for name, root in roots.named.items()},
-        reencrypts=Reencrypts(tuple(roots), job_of, reports.not_reencrypted),
+        reencrypts=opened.enter_context(reencrypts),
         store=trees[roots.default].store,
         written=(*(tree.store for tree in trees.values()), *bodies.values()),
         calls_others=bool(remotes),
+        opened=opened,
     )
 
 
@@ -149,12 +172,13 @@ class _Tree:
     place: Place
 
 
-def _open_tree(settings: Settings, properties: Properties, root: str, given_up: Failed) -> _Tree:
-    """A tree that is served: what changes in it is taken in from now on."""
+@contextmanager
+def _tree(settings: Settings, properties: Properties, root: str, given_up: Failed) -> Iterator[_Tree]:
+    """A tree that is served for a block: what changes in it is taken in. At the end it is let go of last."""
     dialect, pending = DIALECTS[settings.dialect], pending_in(root)
     there = elsewhere(root, properties, settings.roots, HandEdits(settings.hand_edits))
     index = index_of(root, dialect, properties, pending, there)
     indexer = Indexer(index, pending, given_up)
-    store = open_store(settings, root, indexer)
-    indexer.start()
-    return _Tree(store, place_of_tree(store, index, dialect, properties))
+    with open_store(settings, root, indexer) as store, index, indexer:
+        indexer.start()
+        yield _Tree(store, place_of_tree(store, index, dialect, properties))

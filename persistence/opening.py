@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 
 from persistence.dialect import DIALECTS
 from persistence.encryption.keys import EncryptionKeys
@@ -51,7 +54,10 @@ def probe(settings: Settings, properties: Properties) -> str | None:
     check(properties, settings.roots)
     for base in bases_of(properties):
         FileBodies(base)
-    found = [open_store(settings, root).probe() for root in settings.roots]
+    found = []
+    for root in settings.roots:
+        with open_store(settings, root) as store:
+            found.append(store.probe())
     return next((cause for cause in found if cause is not None), None)
 
 
@@ -74,17 +80,35 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     )
 
 
-def open_reencryption(settings: Settings, properties: Properties, root: str, observer: Observer) -> Reencryption:
-    """What encrypts the tree of a root anew; ``observer`` hears of it. Definitions may be in any tree."""
+@contextmanager
+def open_reencryption(
+    settings: Settings, properties: Properties, root: str, observer: Observer
+) -> Iterator[Reencryption]:
+    """What encrypts the tree of a root anew, for a block; ``observer`` hears of it. Definitions may be in any tree.
+
+    Other trees and directories of attachments are opened when they are asked for: one that cannot be used keeps only
+    those forms from being encrypted that need it.
+    """
+    check(properties, settings.roots)
+    with ExitStack() as stack:
+
+        @cache
+        def opened(each: str) -> Store:
+            return stack.enter_context(open_store(settings, each, observer))
+
+        yield _reencryption(settings, properties, opened, root)
+
+
+def _reencryption(
+    settings: Settings, properties: Properties, opened: Callable[[str], Store], root: str
+) -> Reencryption:
     dialect, roots = DIALECTS[settings.dialect], settings.roots
-    check(properties, roots)
-    stores = {each: open_store(settings, each, observer) for each in roots}
 
     def store_of(provider: Provider) -> Store:
-        return stores[root_of(provider, roots)]
+        return opened(root_of(provider, roots))
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
-    bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
-    return Reencryption(stores[os.path.abspath(root)], bodies_by_form(properties, bodies.__getitem__), vault)
+    bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
+    return Reencryption(opened(os.path.abspath(root)), bodies_by_form(properties, bodies), vault)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from persistence.closable import Closable
 from persistence.dialect import DIALECTS, Dialect
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
@@ -23,14 +24,23 @@ from persistence.store.storage import Readable
 
 
 @dataclass(frozen=True, slots=True)
-class Remotes:
-    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere."""
+class Remotes(Closable):
+    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere.
+
+    It owns the clients of what it makes.
+    """
 
     dialect: Dialect
     properties: Properties
     limits: Limits
     holding: Holding
     seen: Readable
+    clients: list[Client] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Close the connections to all providers."""
+        for client in self.clients:
+            client.close()
 
     def place(self, provider: Provider) -> Place:
         """The place that another service is."""
@@ -44,7 +54,9 @@ class Remotes:
 
     def _caller(self, provider: Provider) -> Caller:
         names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
-        return Caller(provider.name, Client(provider.name, provider.uri, self.limits), names)
+        client = Client(provider.name, provider.uri, self.limits)
+        self.clients.append(client)
+        return Caller(provider.name, client, names)
 
     def _source_of(self, form: Form) -> Source:
         data_format = self.properties.of(form).data_format

@@ -167,12 +167,11 @@ def services_of(
     properties: Properties,
     admins: Iterable[Admin] = (),
     *,
-    index: Index | None = None,
+    index: Index,
 ) -> Services:
     """The services over one tree that has everything, in one dialect; ``admins`` administer forms.
 
-    ``index`` is the one that hears of changes; without it, there is one that hears only of those that others note.
+    ``store`` and ``index`` stay the caller's, who closes them.
     """
-    index = index or index_of(store.root, dialect, properties, pending_in(store.root))
     place = place_of_tree(store, index, dialect, properties)
     return Wiring(dialect, properties, admins).of_tree(place, lambda _: place, memory_of(store.root))

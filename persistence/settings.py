@@ -109,11 +109,15 @@ MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """Settings in force, for each name where its value came from, and the properties, which know their origin."""
+    """Settings in force, for each name where its value came from, and the properties, which know their origin.
+
+    ``file`` is the absolute path of the settings file, empty where there is none.
+    """
 
     settings: Settings
     origins: Mapping[str, str]
     properties: Properties
+    file: str
 
 
 def load(
@@ -139,7 +143,8 @@ def load(
     _check_dialect(properties, settings.dialect, named)
     for name, origin in unknown.items():
         raise StartupError(f"{origin}: {_unknown(name, prefix)}")
-    return Effective(settings, origins, Properties.load(properties, prefix, named))
+    there = os.path.abspath(named) if os.path.exists(named) else ""
+    return Effective(settings, origins, Properties.load(properties, prefix, named), there)
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
 
-from tests import proxied
+from tests import opened, proxied
 from tests import service as services
 from tests.service import PROVIDER, PUBLIC, Service, running
 
@@ -77,6 +77,14 @@ def _no_settings_from_outside() -> None:
     """Settings in the environment of whoever runs the tests must not reach them."""
     for name in [name for name in os.environ if name.startswith("PERSISTENCE_")]:
         del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _everything_closed() -> Iterator[None]:
+    """What a test opens in this process is closed at its end, and none of its threads is left."""
+    yield
+    opened.close_all()
+    assert opened.threads() == []
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from persistence.closable import Closable
 from persistence.forms.metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -14,6 +15,7 @@ from persistence.model.users import ANONYMOUS, User
 from persistence.service.requests import Put
 from persistence.service.rules import Received, next_revision
 from persistence.store.store import Store
+from tests.opened import close, opened
 
 _DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms">
   <xh:head><xh:title>Form</xh:title>
@@ -37,11 +39,15 @@ def definition(metadata: str) -> bytes:
     return _DEFINITION.format(metadata).encode()
 
 
-class Planter:
+class Planter(Closable):
     """Publishes and saves in a tree that no service serves yet, at instants of one's own."""
 
     def __init__(self, data: Path) -> None:
-        self._store = Store(str(data), lock_timeout=1)
+        self._store = opened(Store(str(data), lock_timeout=1))
+
+    def close(self) -> None:
+        """Let go of the tree, which happens at the end of a test in any case."""
+        close(self._store)
 
     def publish(self, form: str, version: int, metadata: str, when: str, by: str | None = None) -> None:
         """One PUT of a ``form.xhtml`` with little but metadata."""

@@ -32,6 +32,11 @@ def await_index(service: Service, form: str) -> None:
     """Wait until a form has an index, which is right, and until nothing is noted any more: all of it has been told."""
     found = list(faults(service, form))
     assert found == [], found
+    await_notes(service)
+
+
+def await_notes(service: Service) -> None:
+    """Wait until nothing is noted any more: the index has taken in all changes."""
     deadline = time.monotonic() + _PATIENCE
     while any(_size(log) for log in (service.data / PENDING).glob("*")):
         assert time.monotonic() < deadline, "the service does not take in what is noted"

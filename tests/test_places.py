@@ -16,6 +16,7 @@ from persistence.properties.properties import Properties
 from persistence.settings import load
 from persistence.store.integrity import HandEdits
 from persistence.store.store import Store
+from tests.opened import opened
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
 SPLIT = '"svc.persistence.provider.acme.*.data" = "a"\n"svc.persistence.a.datasource" = "disk2"'
@@ -118,7 +119,7 @@ def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path
     first, second = str(tmp_path / "data"), str(tmp_path / "disk2")
     roots = Roots(first, {"disk2": second})
     for root in roots:
-        Store(root, lock_timeout=1)
+        opened(Store(root, lock_timeout=1))
     for form in ("acme/order", "hr/leave"):
         (tmp_path / "data" / form).mkdir(parents=True)
     there = elsewhere(second, properties(SPLIT), roots, HandEdits.XML)

@@ -21,7 +21,7 @@ _MODULES: Mapping[str, str] = {
     "reindex": "reindex",
     "reencrypt": "reencrypt",
     "backup": "backup",
-    "restore": "backup",
+    "restore": "restore",
     "upgrade": "upgrade",
 }
 """The module of each subcommand: what one of them does not need takes longer to load than most of them run."""

@@ -1,46 +1,63 @@
-"""``persistence backup`` and ``persistence restore``."""
+"""``persistence backup``."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
 
 from persistence.cli import descriptors
-from persistence.cli.options import chosen, tree_options
-from persistence.cli.progress import progress
-from persistence.cli.status import REMAINS
-from persistence.errors import one_line
-from persistence.upkeep.backup import Backup
-from persistence.upkeep.restore import Restore
+from persistence.cli.options import Choice, chosen, tree_options
+from persistence.cli.progress import follow
+from persistence.cli.status import FAILED, REMAINS, worst
+from persistence.errors import disk_errors
+from persistence.opening import integrity_of
+from persistence.places import bodies_by_form
+from persistence.store import files
+from persistence.store.bodies import BodiesView
+from persistence.store.integrity import HandEdits, Integrity
+from persistence.upkeep import manifest
+from persistence.upkeep.backup import Backup, Sources
 from persistence.upkeep.tree import Tree
 
 _MEBIBYTE = 1 << 20
+_SECRET = 0o600
 
 
 @click.command()
 @click.argument("destination", metavar="DEST")
+@click.option("--keys", is_flag=True, help="Save the API keys and the encryption keys, too: they open the data.")
+@click.option("--verify", is_flag=True, help="Read the finished backup from the disk, and compare the digests.")
 @tree_options
-def backup(*, destination: str, **options: str | None) -> None:
-    """Save the tree into a new directory in DEST.
+def backup(*, destination: str, keys: bool, verify: bool, **options: str | None) -> None:
+    """Save all trees and directories of attachments into a new directory in DEST.
 
     The service may run. What has not changed since the last backup in DEST becomes a hard link to it, where the file
-    system has them. Each backup is a whole tree of its own: remove old ones with rm -r.
+    system has them. Each backup is whole: remove old ones with rm -r. The settings file is saved with it.
 
     \b
     Exit status: 0  saved
-                 1  could not save
+                 1  could not save, or not all trees and directories; the lines say which
                  2  wrong usage
-                 4  saved, but some files are damaged; the lines say which
+                 4  saved, but some files are damaged, or were written wrongly (--verify); the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(options)
     descriptors.allow_most()
-    tree = Tree(choice.root, lock_timeout=choice.settings.lock_timeout)
-    run = Backup(tree, destination)
+    timeout = choice.settings.lock_timeout
+    trees = {tree.name: Tree(tree.root, lock_timeout=timeout) for tree in choice.trees}
+    anything = Integrity(HandEdits.ALL)
+    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesView(base, anything))
+    own = tuple(_own(choice, keys=keys))
+    run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), own), destination)
     started = time.monotonic()
-    problems = _follow("saving", tree.count, run.run())
+    problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
+    if verify:
+        problems += follow("verifying", run.total, run.verify())
+    for name, cause in run.missing.items():
+        click.echo(f"persistence: {name} is not saved: {cause}", err=True)
     count = run.count
     click.echo(
         f"{run.path}: {run.folders} documents, drafts and form versions; "
@@ -48,47 +65,39 @@ def backup(*, destination: str, **options: str | None) -> None:
         f"{time.monotonic() - started:.1f} s",
         err=True,
     )
-    sys.exit(REMAINS if problems else 0)
+    sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
 
 
-@click.command()
-@click.argument("source", metavar="SRC")
-@tree_options
-def restore(*, source: str, **options: str | None) -> None:
-    """Restore a backup, or the newest one in SRC.
+def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
+    """The settings file, and the files of keys if they are wanted: readable for their user only, as both may open data.
 
-    The data directory must be empty, and the service must not run. Every file is compared with its digest; one that
-    is not what it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
-
-    \b
-    Exit status: 0  restored
-                 1  could not restore
-                 2  wrong usage
-                 4  restored, but some files were damaged; the lines say which
-    """  # noqa: D301 - click's mark for lines that stay apart
-    choice = chosen(options)
-    run = Restore(source, choice.root)
-    started = time.monotonic()
-    problems = _follow("restoring", run.total, run.run())
-    count = run.count
-    click.echo(
-        f"{run.source} restored to {choice.root}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB), "
-        f"{count.known} were there already; {time.monotonic() - started:.1f} s",
-        err=True,
-    )
-    if problems:
-        click.echo("next: persistence check --repair", err=True)
-    sys.exit(REMAINS if problems else 0)
+    Raises:
+        DiskError: one cannot be read.
+    """
+    if choice.file:
+        yield manifest.SETTINGS, _bytes_of(choice.file), _SECRET
+    if not keys:
+        return
+    settings = choice.settings
+    if settings.encryption_key:
+        click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
+    there = [
+        (name, path)
+        for name, path in ((manifest.API_KEYS, settings.keys), (manifest.ENCRYPTION_KEYS, settings.encryption_keys))
+        if os.path.exists(path)
+    ]
+    for name, path in there:
+        yield name, _bytes_of(path), _SECRET
+    if there:
+        click.echo("the backup holds keys: whoever can read it can read all data", err=True)
+    else:
+        click.echo("there are no files of keys to save", err=True)
 
 
-def _follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
-    """Run to the end, with a bar and a line for each problem; returns how many there were."""
-    problems = 0
-    with progress(label, total) as bar:
-        for problem in steps:
-            if problem is None:
-                bar.step()
-            else:
-                problems += 1
-                bar.say(one_line(problem))
-    return problems
+def _bytes_of(path: str) -> bytes:
+    with disk_errors(f"reading {path}"):
+        descriptor = files.open_to_read(path)
+        try:
+            return files.read_small(descriptor)
+        finally:
+            os.close(descriptor)

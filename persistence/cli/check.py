@@ -5,50 +5,57 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
+from typing import Any
 
 import click
 import msgspec
 
-from persistence.cli.options import chosen, tree_options
+from persistence.cli.durations import Duration
+from persistence.cli.options import Choice, Chosen, chosen, tree_options
 from persistence.cli.progress import progress
-from persistence.cli.status import EDITED, REMAINS, REPAIRED
+from persistence.cli.status import EDITED, FAILED, REMAINS, REPAIRED, worst
+from persistence.cli.trees import each, failed
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, PersistenceError, StartupError, one_line
+from persistence.errors import BadRequestError, PersistenceError, StartupError, disk_errors, one_line
 from persistence.index.noting import Noting
+from persistence.model.instants import epoch_seconds, next_after
 from persistence.opening import integrity_of, open_index
 from persistence.places import bodies_by_form
 from persistence.store.bodies import BodiesView
+from persistence.upkeep.attachments import AttachmentsCheck
 from persistence.upkeep.check import Check, Inspectors, Measures, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
+from persistence.upkeep.sight import Sight
+from persistence.upkeep.slices import ALL_SLICES, Slices, within
 from persistence.upkeep.tree import Tree
+
+_DAY = 24 * 3600.0
 
 
 @click.command()
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--repair", is_flag=True, help="Repair what is safe; what is not goes to .quarantine in the tree.")
 @click.option("--adopt", is_flag=True, help="Take in what was edited or put there by hand, below PATH or with --all.")
-@click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are in the tree.")
+@click.option("--all", "is_all", is_flag=True, help="Adopt edits wherever they are.")
 @click.option("--as", "adopter", metavar="USER", help="Who adopts: the last modifier of what is adopted.")
 @click.option("--dry-run", is_flag=True, help="Only say what --repair and --adopt would do, with a diff of XML.")
 @click.option("--deep", is_flag=True, help="Read every content, and compare its digest.")
+@click.option(
+    "--budget", type=Duration(), metavar="TIME", help="With --deep: only as much as fits, oldest first: 10m, say."
+)
+@click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options
-def check(  # noqa: PLR0913 - an option each
-    *,
-    paths: tuple[str, ...],
-    repair: bool,
-    adopt: bool,
-    is_all: bool,
-    adopter: str | None,
-    dry_run: bool,
-    deep: bool,
-    as_json: bool,
-    **flags: str | None,
-) -> None:
+def check(*, is_status: bool, is_all: bool, as_json: bool, **options: Any) -> None:
     """Look for damage, and repair it.
 
-    All of the tree of forms is checked, or the parts named, also while the service runs.
+    All trees and directories of attachments of the settings are checked, or the parts named, also while the service
+    runs.
 
     PATH is relative to the data directory: hr, hr/leave, hr/leave/data/1b4e28ba. Only where PATH is that of a file,
     --adopt takes in what counts as damage, such as another content of an attachment.
@@ -61,51 +68,181 @@ def check(  # noqa: PLR0913 - an option each
                  4  damage or leftovers remain, or a remedy failed
                  5  nothing worse than edits by hand that nobody has adopted
     """  # noqa: D301 - click's mark for lines that stay apart
-    if (adopt and not (paths or is_all)) or (is_all and not adopt):
-        raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all; --all goes with --adopt")
-    choice = chosen(flags)
-    settings, root = choice.settings, choice.root
-    noting = Noting(root)
-    tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
-    if not os.path.isdir(tree.root):
-        raise StartupError(f"there is no data directory {tree.root}")
-    try:
-        parts = [tree.parts(path) for path in paths] or [()]
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
-    remedies = frozenset(remedy for remedy, is_on in ((Remedy.REPAIR, repair), (Remedy.ADOPT, adopt)) if is_on)
-    index, integrity = open_index(settings, choice.properties, root), integrity_of(settings)
-    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesView(base, integrity))
-    inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=deep)
-    measures = Measures(remedies, DIALECTS[settings.dialect], lambda: choice.sight().seen, adopter, dry_run)
-    run = Check(tree, inspectors, measures)
-    line = _json if as_json else _line
-    started = time.monotonic()
-    with progress("checking", lambda: sum(tree.count(part) for part in parts)) as bar:
-        for part in parts:
-            for report in run.run(part):
+    names = ("paths", "repair", "adopt", "adopter", "dry_run", "deep", "budget")
+    wanted = _Wanted(**{name: options.pop(name) for name in names}, as_json=as_json)
+    wanted.check(is_all=is_all)
+    choice = chosen(options)
+    if is_status:
+        sys.exit(each(choice.trees, partial(_say_coverage, as_json=as_json)))
+    run = _Run(choice, wanted)
+    status = each(choice.trees, run.tree)
+    if not choice.is_told:
+        status = worst((status, *run.attachments()))
+    if run.not_found and status != FAILED:
+        raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
+    if as_json:
+        click.echo(_json_summary(run.tally, run.seconds))
+    sys.exit(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The options of a check; ``budget`` is in seconds."""
+
+    paths: tuple[str, ...]
+    repair: bool
+    adopt: bool
+    adopter: str | None
+    dry_run: bool
+    deep: bool
+    budget: float | None
+    as_json: bool
+
+    def check(self, *, is_all: bool) -> None:
+        """Raise ``click.UsageError`` for options that do not go together."""
+        if (self.adopt and not (self.paths or is_all)) or (is_all and (self.paths or not self.adopt)):
+            raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all without a PATH")
+        if self.adopter is not None and not self.adopt:
+            raise click.UsageError("--as goes with --adopt")
+        if self.budget is not None and (not self.deep or self.paths):
+            raise click.UsageError("--budget goes with --deep, without a PATH")
+
+    @property
+    def remedies(self) -> frozenset[Remedy]:
+        """The remedies that are asked for."""
+        return frozenset(
+            remedy for remedy, is_on in ((Remedy.REPAIR, self.repair), (Remedy.ADOPT, self.adopt)) if is_on
+        )
+
+
+class _Run:
+    """One run of the command over trees and directories of attachments; ``tally`` counts what was seen in all."""
+
+    def __init__(self, choice: Choice, wanted: _Wanted) -> None:
+        self.tally = Tally()
+        self.seconds = 0.0
+        self.not_found = set(wanted.paths)
+        self._choice = choice
+        self._wanted = wanted
+        self._paths = wanted.paths
+        self._usable: dict[str, Tree] = {}
+
+    def tree(self, chosen: Chosen, prefix: str) -> int:
+        """Check a tree; returns the exit status."""
+        settings, root, wanted = chosen.settings, chosen.root, self._wanted
+        opened = click.get_current_context().with_resource
+        noting = opened(Noting(root))
+        tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
+        if not os.path.isdir(tree.root):
+            raise StartupError(f"there is no data directory {tree.root}")
+        parts = self._parts(tree, is_only=not prefix)
+        index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
+        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesView(base, integrity))
+        inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
+        measures = Measures(
+            wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.sight().seen, wanted.adopter, wanted.dry_run
+        )
+        run = Check(tree, inspectors, measures)
+        if wanted.budget is not None:
+            reports = within(wanted.budget / len(self._choice.trees), Slices(tree.root), partial(run.run, ()))
+        else:
+            reports = self._recorded(tree, parts, chain.from_iterable(run.run(part) for part in parts))
+        status = self._reported(tree, reports, run, prefix, parts)
+        self._usable[tree.root] = tree
+        if wanted.remedies:
+            noting.leave()
+            with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
+                index.take_in_abandoned()
+        return status
+
+    def attachments(self) -> Iterator[int]:
+        """Check the directories of attachments, as far as the trees with their records can be used; exit statuses."""
+        timeout = self._choice.settings.lock_timeout
+        for name, base in self._choice.bases.items():
+            try:
+                root_of = partial(self._choice.root_of_records, base=base)
+                remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
+                run = AttachmentsCheck(base, root_of, self._usable, remedies, timeout)
+                parts = self._parts(run.tree)
+                if parts:
+                    reports = chain.from_iterable(run.run(part) for part in parts)
+                    yield self._reported(run.tree, reports, run, f"{name}: ", parts)
+            except PersistenceError as error:
+                failed(name, error)
+                yield FAILED
+
+    def _parts(self, tree: Tree, *, is_only: bool = False) -> list[tuple[str, ...]]:
+        """The parts that are to be checked, all of it where no path is given; a path may be in another tree.
+
+        Raises:
+            click.UsageError: it is not in the only tree.
+        """
+        if not self._paths:
+            return [()]
+        parts = []
+        for path in self._paths:
+            try:
+                parts.append(tree.parts(path))
+            except BadRequestError as error:
+                if is_only:
+                    raise click.UsageError(str(error)) from error
+            else:
+                self.not_found.discard(path)
+        return parts
+
+    def _recorded(
+        self, tree: Tree, parts: list[tuple[str, ...]], reports: Iterable[Report | None]
+    ) -> Iterator[Report | None]:
+        """Note a deep look at everything, once it has come to its end, in a tree that this user may write to."""
+        began = next_after(None)
+        yield from reports
+        if self._wanted.deep and parts == [()]:
+            with suppress(OSError):
+                Slices(tree.root).record(ALL_SLICES, began)
+
+    def _reported(
+        self,
+        tree: Tree,
+        reports: Iterable[Report | None],
+        run: Check | AttachmentsCheck,
+        prefix: str,
+        parts: list[tuple[str, ...]],
+    ) -> int:
+        started = time.monotonic()
+        name, as_json = prefix.removesuffix(": "), self._wanted.as_json
+        with progress(f"{prefix}checking", lambda: sum(tree.count(part) for part in parts)) as bar:
+            for report in reports:
                 if report is None:
                     bar.step()
                 else:
-                    bar.say(line(tree, report))
-    if remedies:
-        noting.leave()
-        with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
-            index.take_in_abandoned()
-    seconds = time.monotonic() - started
+                    bar.say(_json(tree, report, name) if as_json else f"{prefix}{_line(tree, report)}")
+        seconds = time.monotonic() - started
+        if not as_json:
+            click.echo(f"{prefix}{_summary(run.tally, seconds)}", err=True)
+        self.tally.include(run.tally)
+        self.seconds += seconds
+        if run.tally.remaining:
+            return REMAINS
+        if run.tally.edits:
+            return EDITED
+        return REPAIRED if run.tally.mended else 0
+
+
+def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
+    """Say how old the oldest deep look at a tree is, without looking at anything else."""
+    Sight.of(tree.root, tree.properties)
+    with disk_errors(f"data directory {tree.root}"):
+        coverage = Slices(os.path.abspath(tree.root)).coverage()
     if as_json:
-        click.echo(_json_summary(run.tally, seconds))
+        values = {"tree": prefix.removesuffix(": "), **asdict(coverage)}
+        click.echo(msgspec.json.encode(values).decode())
+    elif coverage.oldest is None:
+        click.echo(f"{prefix}no part of the tree was ever looked at deeply (check --deep)")
     else:
-        click.echo(_summary(run.tally, seconds), err=True)
-    sys.exit(_status(run.tally))
-
-
-def _status(tally: Tally) -> int:
-    if tally.remaining:
-        return REMAINS
-    if tally.edits:
-        return EDITED
-    return REPAIRED if tally.mended else 0
+        days = (time.time() - epoch_seconds(coverage.oldest)) / _DAY
+        rest = f"; {coverage.never} of {coverage.slices} parts never" if coverage.never else ""
+        click.echo(f"{prefix}the oldest deep look is of {coverage.oldest}, {max(days, 0):.1f} days ago{rest}")
+    return 0
 
 
 def _line(tree: Tree, report: Report) -> str:
@@ -128,9 +265,10 @@ def _shown(tree: Tree, path: str) -> str:
     return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
-def _json(tree: Tree, report: Report) -> str:
+def _json(tree: Tree, report: Report, name: str) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
+        **({"tree": name} if name else {}),
         "path": _shown(tree, finding.path),
         "kind": kind.label,
         "severity": kind.severity.value,

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator
 import click
 
 from persistence.cli.columns import table
-from persistence.cli.options import chosen, tree_options
-from persistence.cli.status import REMAINS
+from persistence.cli.options import Chosen, chosen, tree_options
+from persistence.cli.status import REMAINS, worst
 from persistence.cli.texts import counted, safe, say
-from persistence.errors import BadRequestError
+from persistence.cli.trees import each
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.model.addresses import Form
 from persistence.upkeep.overview import FormSummary, VersionSummary, overview
 from persistence.upkeep.sight import Faulty
 
-_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "NOTES")
+_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DRAFTS", "TREE", "NOTES")
 _NUMBERS = (1, 5, 6)
 _TITLE = 2
 _ENGLISH = "en"
@@ -27,42 +29,64 @@ _SECOND = 19
 @click.argument("app", metavar="[APP]", required=False)
 @tree_options
 def forms(*, app: str | None, **options: str | None) -> None:
-    """List the published versions of all forms, or of those of the application APP.
+    """List the published versions of all forms in all trees, or of those of the application APP.
 
     Documents and drafts are counted once for each form, deleted documents too. Nothing is changed, and the service may
     run.
 
     \b
     Exit status: 0  all could be read
-                 1  could not look: no such application, no data directory
+                 1  could not look: no such application, no data directory (or not in all of them)
                  2  wrong usage
                  4  a version is damaged, as its line says
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(options)
-    try:
-        found = list(overview(choice.sight(), app))
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
-    rows = [row for summary in found for row in _rows(summary)]
+    found = list[tuple[Chosen, FormSummary]]()
+    unknown = list[NotFoundError]()
+
+    def look(tree: Chosen, _prefix: str) -> int:
+        try:
+            found.extend((tree, summary) for summary in overview(tree.sight(), app))
+        except BadRequestError as error:
+            raise click.UsageError(str(error)) from error
+        except NotFoundError as error:  # it may be in another tree
+            unknown.append(error)
+        return 0
+
+    status = each(choice.trees, look)
+    if unknown and len(unknown) == len(choice.trees):
+        raise unknown[0]
+    several = len(choice.trees) > 1
+    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # and of one name in the order of the trees
+    rows = [row for tree, summary in found for row in _rows(summary, tree, several=several)]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if rows:
         for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=room):
             say(line)
-    damaged = sum(isinstance(version, Faulty) for summary in found for version in summary.versions)
-    say(_counts(found, damaged))
-    if damaged:
-        sys.exit(REMAINS)
+    summaries = [summary for _, summary in found]
+    damaged = sum(isinstance(version, Faulty) for summary in summaries for version in summary.versions)
+    say(_counts(summaries, damaged))
+    sys.exit(worst((status, REMAINS if damaged else 0)))
 
 
-def _rows(summary: FormSummary) -> Iterator[tuple[str, ...]]:
-    form = safe(str(summary.form))
+def _rows(summary: FormSummary, tree: Chosen, *, several: bool) -> Iterator[tuple[str, ...]]:
+    form, where = safe(str(summary.form)), safe(tree.name) if several else ""
     counts = tuple(str(number) if number else "" for number in (summary.documents, summary.drafts))
     if not summary.versions:
-        yield form, "", "", "", "", *counts, "nothing published"
+        yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
     for version in summary.versions:
         said = _of_fault(version) if isinstance(version, Faulty) else _of_version(version)
-        yield form, *said[:4], *counts, said[4]
+        yield form, *said[:4], *counts, where, said[4]
         counts = "", ""
+
+
+def _unpublished(form: Form, tree: Chosen) -> str:
+    """What is said of a form without a version in a tree."""
+    try:
+        is_elsewhere = next(iter(tree.sight().seen.versions(form)), None) is not None
+    except PersistenceError:  # no provider has the form, or that tree cannot be used
+        is_elsewhere = False
+    return "published in another tree" if is_elsewhere else "nothing published"
 
 
 def _of_fault(fault: Faulty) -> tuple[str, str, str, str, str]:
@@ -88,7 +112,7 @@ def _notes(summary: VersionSummary) -> Iterator[str]:
 def _counts(found: Iterable[FormSummary], damaged: int) -> str:
     published = [summary for summary in found if summary.versions]
     counts = (
-        counted(len(published), "form"),
+        counted(len({summary.form for summary in published}), "form"),
         counted(sum(len(summary.versions) for summary in published), "version"),
         counted(sum(summary.documents for summary in found), "document"),
         counted(sum(summary.drafts for summary in found), "draft"),

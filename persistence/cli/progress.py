@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import click
 
+from persistence.errors import one_line
+
 _CLEAR = "\r\x1b[K"
 
 
@@ -40,3 +42,16 @@ def progress(label: str, count: Callable[[], int]) -> Iterator[Progress]:
         length=length, label=label, file=sys.stderr, show_pos=True, update_min_steps=max(1, length // 200)
     ) as bar:
         yield Progress(bar.update)
+
+
+def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
+    """Run to the end, with a bar and a line for each problem; returns how many problems there were."""
+    problems = 0
+    with progress(label, total) as bar:
+        for problem in steps:
+            if problem is None:
+                bar.step()
+            else:
+                problems += 1
+                bar.say(one_line(problem))
+    return problems

@@ -8,10 +8,11 @@ import time
 import click
 
 from persistence.cli.forms_and_versions import form_and_version
-from persistence.cli.options import chosen, tree_options
+from persistence.cli.options import Chosen, chosen, tree_options
 from persistence.cli.progress import Progress, progress
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe
+from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError
 from persistence.index.noting import Noting
 from persistence.index.work import Aim
@@ -27,7 +28,7 @@ from persistence.upkeep import indexes
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @tree_options
 def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
-    """Encrypt the data of all forms anew, or that of one.
+    """Encrypt the data of all forms in all trees anew, or that of one form.
 
     Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
@@ -44,24 +45,29 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
         form, version = (None, None) if path is None else form_and_version(path)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
-    root = choice.root
-    noting = Noting(root)
-    reencryption = open_reencryption(choice.settings, choice.properties, root, noting)
-    view = View(root)
+    trees = choice.trees if form is None else (choice.with_data(form),)
+    sys.exit(each(trees, lambda tree, prefix: _reencrypt(tree, prefix, form, version, dry_run=dry_run)))
+
+
+def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
+    """Encrypt the forms of a tree anew, or one of them; returns the exit status."""
+    view = View(tree.root)
+    opened = click.get_current_context().with_resource
+    noting = opened(Noting(tree.root))
+    reencryption = opened(open_reencryption(tree.settings, tree.properties, tree.root, noting))
 
     def reindex(changed: Form) -> None:
-        index = open_index(choice.settings, choice.properties, view.root)
-        indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
+        with open_index(tree.settings, tree.properties, view.root) as index:
+            indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
 
-    jobs = [Job(reencryption, view.root, each, version, reindex) for each in _forms(reencryption.forms(), form)]
+    jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
     started = time.monotonic()
-    count, problems = _tried(jobs) if dry_run else _done(jobs)
+    count, problems = (_tried if dry_run else _done)(jobs, prefix)
     seconds = time.monotonic() - started
     noting.leave()
     did = "would be encrypted anew" if dry_run else "encrypted anew"
-    click.echo(f"{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
-    if problems:
-        sys.exit(REMAINS)
+    click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
+    return REMAINS if problems else 0
 
 
 def _forms(there: list[Form], wanted: Form | None) -> list[Form]:
@@ -72,35 +78,35 @@ def _forms(there: list[Form], wanted: Form | None) -> list[Form]:
     return [wanted]
 
 
-def _tried(jobs: list[Job]) -> tuple[int, int]:
+def _tried(jobs: list[Job], prefix: str) -> tuple[int, int]:
     """How many revisions would be rewritten, and how many problems there are."""
     count = problems = 0
-    with progress("looking", lambda: _documents(jobs)) as bar:
+    with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
         for job in jobs:
             for document in job.reencryption.documents(job.form):
                 plan = job.reencryption.plan(job.form, document, job.version)
                 count += len(plan.rewritings)
-                problems += _say(bar, list(plan.problems))
+                problems += _say(bar, prefix, list(plan.problems))
     return count, problems
 
 
-def _done(jobs: list[Job]) -> tuple[int, int]:
+def _done(jobs: list[Job], prefix: str) -> tuple[int, int]:
     """How many revisions were rewritten, and how many problems there were."""
     count = problems = 0
-    with progress("encrypting", lambda: _documents(jobs)) as bar:
+    with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
 
         def step(said: list[str]) -> None:
             nonlocal problems
-            problems += _say(bar, said)
+            problems += _say(bar, prefix, said)
 
         for job in jobs:
             count += job.run(step)
     return count, problems
 
 
-def _say(bar: Progress, problems: list[str]) -> int:
+def _say(bar: Progress, prefix: str, problems: list[str]) -> int:
     for problem in problems:
-        bar.say(safe(problem))
+        bar.say(safe(f"{prefix}{problem}"))
     bar.step()
     return len(problems)
 

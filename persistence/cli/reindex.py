@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import click
 
 from persistence.cli.forms_and_versions import form_and_version
-from persistence.cli.options import chosen, tree_options
+from persistence.cli.options import Chosen, chosen, tree_options
 from persistence.cli.progress import progress
 from persistence.cli.texts import counted
+from persistence.cli.trees import each
 from persistence.errors import BadRequestError
 from persistence.index.work import Aim
+from persistence.model.addresses import Form
 from persistence.opening import open_index
 from persistence.upkeep import indexes
 
@@ -21,7 +24,7 @@ from persistence.upkeep import indexes
 @click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
 @tree_options
 def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
-    """Make the search index of all forms anew, or that of one.
+    """Make the search indexes of all forms in all trees anew, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
     that reindex at once, the second waits.
@@ -41,16 +44,23 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
         raise click.UsageError(str(error)) from error
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
-    with indexes.tended(choice.root) as view:
-        index = open_index(choice.settings, choice.properties, choice.root)
+    aim = Aim.VERIFIED if verify else Aim.ANEW
+    trees = choice.trees if form is None else (choice.with_data(form),)
+    sys.exit(each(trees, lambda tree, prefix: _reindex(tree, prefix, aim, form, version)))
+
+
+def _reindex(tree: Chosen, prefix: str, aim: Aim, form: Form | None, version: int | None) -> int:
+    """Make the indexes of a tree, or one of them; returns the exit status."""
+    is_verified = aim is Aim.VERIFIED
+    with indexes.tended(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            work = indexes.work_on(view, index, Aim.VERIFIED if verify else Aim.ANEW, form, version)
+            work = indexes.work_on(view, index, aim, form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         if indexes.is_being_made(view):
-            click.echo("waiting for another index that is being made", err=True)
+            click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started, documents = time.monotonic(), 0
-        with progress("verifying" if verify else "reindexing", work.count) as bar:
+        with progress(f"{prefix}{'verifying' if is_verified else 'reindexing'}", work.count) as bar:
 
             def step(more: int) -> None:
                 nonlocal documents
@@ -59,9 +69,10 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
 
             indexes.make(work, step)
         seconds = time.monotonic() - started
-    did = "compared" if verify else "reindexed"
+    did = "compared" if is_verified else "reindexed"
     click.echo(
-        f"{did} {documents:,} documents and drafts of {counted(len(work.tasks), 'form')} in {seconds:.1f} s "
+        f"{prefix}{did} {documents:,} documents and drafts of {counted(len(work.tasks), 'form')} in {seconds:.1f} s "
         f"({documents / max(seconds, 0.001):,.0f} a second)",
         err=True,
     )
+    return 0

@@ -51,7 +51,8 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     """Find documents of a form, as a search over HTTP does.
 
     TEXT is looked for anywhere in the text of a document, --path in one indexed control. All conditions must hold.
-    Permissions do not count: everything is found. Without --sort those saved last come first.
+    Permissions do not count: everything is found. Without --sort those saved last come first. The tree is that of the
+    form's data, as persistence config route says.
 
     The service may run. The index is made if there is none.
 
@@ -70,12 +71,14 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = WhichDrafts(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    with indexes.tended(choice.root):
-        sight = choice.sight()
-        index = open_index(choice.settings, choice.properties, choice.root)
-        dialect = DIALECTS[choice.settings.dialect]
+    try:
+        form, asked = _form(path), _asked(version)
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    tree = choice.with_data(form)
+    with indexes.tended(tree.root), open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            run = Search(sight, index, dialect, _form(path), _asked(version))
+            run = Search(tree.sight(), index, DIALECTS[tree.settings.dialect], form, asked)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         needed = run.needed()

@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.edition import edition_lines
 from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import chosen, tree_options
+from persistence.cli.options import Choice, chosen, tree_options
 from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
@@ -17,7 +17,6 @@ from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.upkeep.editions import edition
 from persistence.upkeep.records import record
-from persistence.upkeep.sight import Sight
 
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
@@ -35,7 +34,8 @@ def show(*, path: str, **options: str | None) -> None:
                     APP/FORM/data/DOCUMENT   a document
                     APP/FORM/draft/DOCUMENT  its draft
 
-    Names are those of the URL, without percent-encoding. Nothing is changed, and the service may run.
+    It is looked for where the form is, as persistence config route says. Names are those of the URL, without
+    percent-encoding. Nothing is changed, and the service may run.
 
     \b
     Exit status: 0  all could be read
@@ -45,7 +45,7 @@ def show(*, path: str, **options: str | None) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(options)
     try:
-        lines, is_damaged = _shown(path.split("/"), choice.sight())
+        lines, is_damaged = _shown(path.split("/"), choice)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     for line in lines:
@@ -54,16 +54,17 @@ def show(*, path: str, **options: str | None) -> None:
         sys.exit(REMAINS)
 
 
-def _shown(parts: list[str], sight: Sight) -> tuple[Iterable[str], bool]:
+def _shown(parts: list[str], choice: Choice) -> tuple[Iterable[str], bool]:
     """The lines about what a path names, and whether a part of that is damaged; the number of names tells what."""
     match parts:
         case [app, name]:
-            found = edition(sight, Form(app, name))
+            found = edition(choice.with_definition(Form(app, name)).sight(), Form(app, name))
         case [app, name, version] | [app, name, "form", version]:
-            found = edition(sight, Form(app, name), parsed(version))
+            number = parsed(version)
+            found = edition(choice.with_definition(Form(app, name)).sight(), Form(app, name), number)
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
-            seen = record(sight, main)
+            seen = record(choice.with_data(main.form).sight(), main)
             return record_lines(seen), seen.is_damaged
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")

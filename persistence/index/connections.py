@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import quote
 
+from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError
 from persistence.index import damage, facts, parts
 from persistence.index.damage import OutdatedError, UnusableError
@@ -65,19 +66,23 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 class Reader:
     """A connection that reads, and a sample of the texts in the index."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, options: str = "mode=rw") -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
-        self.connection = connected(path, cached_statements=0)
-        self.connection.execute("PRAGMA query_only = ON")
-        self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
-        parts.install(self.connection)
-        self.sample = Sample(self.connection)
+        self.connection = connected(path, options, cached_statements=0)
+        try:
+            self.connection.execute("PRAGMA query_only = ON")
+            self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
+            parts.install(self.connection)
+            self.sample = Sample(self.connection)
+        except BaseException:
+            self.connection.close()
+            raise
 
 
-class Connections:
+class Connections(Closable):
     """The connections of this process to one file, which must be there and be an index of this version.
 
-    Opening raises ``UnusableError`` and ``sqlite3.Error``.
+    It owns them. Opening raises ``UnusableError`` and ``sqlite3.Error``.
     """
 
     def __init__(self, path: str) -> None:
@@ -86,12 +91,17 @@ class Connections:
         self._identity = identity_of(path)
         self._size = os.stat(path).st_size
         reader = Reader(path)
-        facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as this one is open
-        self._companions = _companions(path)
+        try:
+            facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as it is open
+            self._companions = companions(path)
+        except BaseException:
+            reader.connection.close()
+            raise
         self._readers = [reader]
         self._writer: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
+        self._is_closed = False
 
     def is_gone(self) -> bool:
         """Whether the file was removed or cut short, or another put in its place, since it was opened.
@@ -105,7 +115,7 @@ class Connections:
             return True
         if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size:
             return True
-        if _companions(self.path) != self._companions:
+        if companions(self.path) != self._companions:
             raise UnusableError(self.path)
         return False
 
@@ -123,7 +133,7 @@ class Connections:
             if reader.connection.in_transaction:
                 reader.connection.execute("ROLLBACK")
             with self._lock:
-                if len(self._readers) < _MOST_READERS:
+                if len(self._readers) < _MOST_READERS and not self._is_closed:
                     self._readers.append(reader)
                     reader = None
             if reader is not None:
@@ -132,16 +142,25 @@ class Connections:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """The connection that writes, which threads have in turn."""
-        with self._turn:
-            if self._writer is None:
-                self._writer = opened_to_write(self.path)
-            yield self._writer
+        try:
+            with self._turn:
+                if self._writer is None:
+                    self._writer = opened_to_write(self.path)
+                yield self._writer
+        finally:
+            if self._is_closed:
+                self._close_writer()
 
     def close(self) -> None:
-        """Close what nobody uses at the moment; the rest is closed when it is given back, or forgotten."""
+        """Close what nobody uses at the moment; whoever uses one of the others closes it afterwards."""
         with self._lock:
+            self._is_closed = True
             while self._readers:
                 self._readers.pop().connection.close()
+        self._close_writer()
+
+    def _close_writer(self) -> None:
+        """Close the connection that writes, unless a thread has it: that one comes here afterwards."""
         if self._turn.acquire(blocking=False):
             try:
                 if self._writer is not None:
@@ -154,9 +173,13 @@ class Connections:
 def opened_to_write(path: str) -> sqlite3.Connection:
     """A connection that changes an index in use."""
     connection = connected(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_LONGEST_LOG}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -180,10 +203,10 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
-def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
-    """A connection to a file, which must be there."""
+def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 128) -> sqlite3.Connection:
+    """A connection to a file, which must be there; ``options`` are those of SQLite's file names."""
     return sqlite3.connect(
-        f"file:{quote(path)}?mode=rw",
+        f"file:{quote(path)}?{options}",
         uri=True,
         isolation_level=None,
         timeout=_LONGEST_WAIT,
@@ -201,8 +224,9 @@ def identity_of(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_dev
 
 
-def _companions(path: str) -> tuple[tuple[int, int] | None, ...]:
-    return tuple(identity_of(path + suffix) for suffix in ("-wal", "-shm"))
+def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The identities of the log and of the shared memory beside an index; ``None`` for each that is not there."""
+    return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
 
 
 def check(path: str) -> None:
@@ -219,8 +243,13 @@ def check(path: str) -> None:
     if not os.path.exists(path):
         raise UnusableError(path)
     with closing(connected(path)) as connection:
-        schema = facts.read(connection, facts.SCHEMA_FACT)
-        if schema is None:
-            raise UnusableError(path)
-        if schema != SCHEMA:
-            raise OutdatedError(path)
+        require_schema(connection, path)
+
+
+def require_schema(connection: sqlite3.Connection, path: str) -> None:
+    """Make sure that a connection is to an index of this version. Raises as ``check`` does."""
+    schema = facts.read(connection, facts.SCHEMA_FACT)
+    if schema is None:
+        raise UnusableError(path)
+    if schema != SCHEMA:
+        raise OutdatedError(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
+
 from persistence.index import schema
 
 _DAMAGE = frozenset(
@@ -21,6 +23,9 @@ _DAMAGE = frozenset(
 _GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
 _OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
 """Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
+
+SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
+"""What reading an index comes to whose bytes have changed where SQLite does not notice."""
 
 
 class UnusableError(Exception):

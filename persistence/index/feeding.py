@@ -103,6 +103,7 @@ def _read(reading: Reading, part: int, parts: int, batches: Queue[bytes], parent
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches every process of the terminal: the parent ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # so the parent does; an end in order would wait for the queue
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
         for batch in reading.prepared(part, parts):

@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TypeVar
 
-import msgspec
-
-from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.closable import Closable
+from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
 from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
 from persistence.index.connections import Connections, Reader
-from persistence.index.damage import UnusableError
+from persistence.index.damage import SENSELESS, UnusableError
 from persistence.index.finding import Found
 from persistence.index.flat.views import FlatViews
 from persistence.index.generations import Generations
@@ -27,6 +26,8 @@ from persistence.index.looking import Looking
 from persistence.index.making import Maker
 from persistence.index.pending import Pending
 from persistence.index.pool import Pool
+from persistence.index.processes import Processes
+from persistence.index.read_only import ReadOnly
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
@@ -48,8 +49,6 @@ _RENEWING = 3.0
 """Seconds for which a search reads documents anew before it says that it takes longer."""
 _RETRY_AFTER = 2
 
-_SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
-"""What reading an index comes to whose bytes have changed where SQLite does not notice."""
 _DOUBT = 3600.0
 """Seconds for which an index that was made anew for such an error is believed."""
 
@@ -59,10 +58,13 @@ _NO_VALUES: Sequence[str] = ()
 T = TypeVar("T")
 
 
-class Index:
+class Index(Closable):
     """What is known of the documents of forms, one file for each.
 
-    Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses.
+    It owns its connections, the processes that make it, ``pending`` and ``flat``: ``close`` closes them.
+
+    Methods raise ``BusyError`` while an index is being made, and ``DiskError`` where the disk refuses. On a full disk
+    an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it is to have any: notes
     are for both. ``elsewhere`` are the definitions that other trees have.
     """
@@ -84,7 +86,16 @@ class Index:
         self._pool = Pool(self._root)
         self._lock = threading.Lock()
         self._doubted: dict[Form, float] = {}
+        self._processes = Processes()
         self._makers: dict[Form, subprocess.Popen[bytes]] = {}
+
+    def close(self) -> None:
+        """End the processes that make it, close the files, and leave what is noted to others."""
+        self._processes.close()
+        self._pool.close()
+        if self.flat is not None:
+            self.flat.close()
+        self._pending.close()
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
         """The documents that a query finds; of a form that there is not, none.
@@ -205,6 +216,20 @@ class Index:
         """What a search finds, in an index in which all is that was acknowledged before it was asked."""
         with disk_errors("looking what the index has still to take in of", form):
             noted = tuple(each.document for each in self._pending.outstanding() if each.form == form)
+        try:
+            return self._asked_of_used(form, work, nothing, noted)
+        except DiskError as error:
+            reading = ReadOnly(self._root, self._generations(form), self._source(form))
+            try:
+                with disk_errors("reading the index of", form):
+                    return reading.asked(work, nothing, noted)
+            except DiskFullError:
+                if isinstance(error, DiskFullError) or room.is_used_up(self._root):
+                    raise
+                raise error from None
+
+    def _asked_of_used(self, form: Form, work: Callable[[Reader], T], nothing: T, noted: Iterable[str]) -> T:
+        """The same where there is room: what is missing is taken in first."""
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
                 room.require(self._root)
@@ -227,7 +252,7 @@ class Index:
                     return used
         elif next(self._source(form).documents(), None) is None:
             return None
-        self._pool.close(form)
+        self._pool.discard(form)
         self._make_ready(form)
         raise _AgainError
 
@@ -241,11 +266,11 @@ class Index:
         try:
             yield
         except UnusableError as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             self._generations(form).forget(path)
             raise _AgainError from error
         except sqlite3.Error as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             if self._generations(form).current() != path:  # another one is in its place, and its file is removed
                 raise _AgainError from error
             if not connections.is_damage(error, path):
@@ -253,13 +278,13 @@ class Index:
             self._generations(form).forget(path)
             raise _AgainError from error
         except FileNotFoundError as error:
-            self._pool.close(form)
+            self._pool.discard(form)
             if os.path.exists(path):
                 raise
             self._generations(form).forget(path)  # or another one is in its place already
             raise _AgainError from error
-        except _SENSELESS as error:
-            self._pool.close(form)
+        except SENSELESS as error:
+            self._pool.discard(form)
             if not self._is_first_doubt(form):
                 raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
             self._generations(form).forget(path)
@@ -296,7 +321,16 @@ class Index:
         with self._lock:
             process = self._makers.get(form)
             if process is None or process.poll() is not None:
-                self._makers[form] = Work(self._root, (self.task(form),)).begin()
+                self._makers[form] = self._processes.begin(Work(self._root, (self.task(form),)))
+
+    def make(self, work: Work) -> bool:
+        """Do the work in a process of its own and wait for it; return whether it succeeded.
+
+        Raises:
+            BusyError: the index was closed.
+            OSError: the process cannot be started.
+        """
+        return self._processes.run(work)
 
     def task(self, form: Form, aim: Aim = Aim.READY, only: int | None = None) -> Task:
         """The making of the index of a form (``work``)."""

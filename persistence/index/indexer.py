@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError
 from persistence.index.index import Index
 from persistence.index.pending import Pending, Ticket
@@ -22,11 +22,13 @@ _GATHERING = 1.0
 _IDLE = 1.0
 """Seconds without changes after which there is time to tidy up."""
 _PAUSE = 0.5
+"""Seconds after which it is tried again what others or the disk are in the way of. Each time it is twice as long."""
+_LONGEST_PAUSE = 8.0
 _LOOKING_AFTER_OTHERS = 30.0
 """Seconds after which it is looked whether a process has died and left notes."""
 
 _LONGEST_END = 10.0
-"""Seconds for which a process that ends waits for what is just being taken in."""
+"""Seconds for which ``close`` waits for what is just being taken in."""
 
 Failed = Callable[[Form | None, Exception], None]
 """Hears that a form's index was given up, to be made anew by whoever searches, and why; or of a fault of no form."""
@@ -40,8 +42,12 @@ class _Changed(NamedTuple):
     ticket: Ticket | None
 
 
-class Indexer:
-    """Hears of changes, and has index and flat views take them in shortly after. An ``Observer`` of the store."""
+class Indexer(Closable):
+    """Hears of changes, and has index and flat views take them in shortly after. An ``Observer`` of the store.
+
+    It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look after
+    others.
+    """
 
     def __init__(self, index: Index, pending: Pending, failed: Failed) -> None:
         self._index = index
@@ -49,6 +55,9 @@ class Indexer:
         self._failed = failed
         self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
         self._changed: deque[_Changed] = deque()
+        self._delayed: list[_Changed] = []
+        self._pause = _PAUSE
+        self._retried = 0.0
         self._lock = threading.Lock()
         self._woken = threading.Condition(self._lock)
         self._process = 0
@@ -62,8 +71,26 @@ class Indexer:
         with self._lock:
             self._begin()
 
+    def close(self) -> None:
+        """End the thread after what it is just taking in. The rest stays noted, and is taken in by whoever comes next.
+
+        Were it stopped with the process, it might hold a lock that SQLite needs to end, too.
+        """
+        with self._woken:
+            self._is_ending = True
+            self._woken.notify_all()
+        thread, self._thread = self._thread, None
+        if thread is not None and self._process == os.getpid():  # otherwise it is that of the process that has forked
+            thread.join(_LONGEST_END)
+
     def changing(self, form: Form, document: str) -> None:
-        """Note a document before it changes; where that cannot be, the form's index is given up."""
+        """Note a document before it changes; where that cannot be, the form's index is given up.
+
+        Raises:
+            BusyError: the indexer was closed.
+        """
+        if self._is_ending:
+            raise closed("the index")
         try:
             ticket = self._pending.note(form, document)
         except OSError as error:
@@ -88,28 +115,16 @@ class Indexer:
 
     def _begin(self) -> None:
         """Start the thread, once in each process: a fork has none."""
-        if self._process != os.getpid():
+        if self._process != os.getpid() and not self._is_ending:
             self._process = os.getpid()
             self._thread = threading.Thread(target=self._run, name="indexer", daemon=True)
             self._thread.start()
-            atexit.register(self._end)
-
-    def _end(self) -> None:
-        """Let the thread end: were it stopped with the process, it might hold a lock that SQLite needs to end, too.
-
-        What it has not come to stays noted, and is taken in by whoever comes next.
-        """
-        with self._woken:
-            self._is_ending = True
-            self._woken.notify_all()
-        if self._thread is not None and self._process == os.getpid():
-            self._thread.join(_LONGEST_END)
 
     def _run(self) -> None:
         while not self._is_ending:
             try:
                 self._look_after_others()
-                if self._is_changed(_IDLE if self._untidy else _LOOKING_AFTER_OTHERS):
+                if self._is_changed():
                     self._wait(_GATHERING)
                     self._take_in([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
                 else:
@@ -118,10 +133,17 @@ class Indexer:
                 self._failed(None, error)
                 self._wait(_PAUSE)
 
-    def _is_changed(self, most: float) -> bool:
-        """Whether something has changed, after waiting for it for so many seconds."""
+    def _is_changed(self) -> bool:
+        """Wait until something has changed, or for as long as nothing else is to be done; say whether it has."""
+        now = time.monotonic()
+        until = now + _IDLE if self._untidy else self._looked + _LOOKING_AFTER_OTHERS
+        if self._delayed:
+            until = min(until, self._retried)
         with self._woken:
-            self._woken.wait_for(lambda: bool(self._changed) or self._is_ending, most)
+            self._woken.wait_for(lambda: bool(self._changed) or self._is_ending, max(until - now, 0))
+            if self._delayed and time.monotonic() >= self._retried:
+                self._changed.extend(self._delayed)
+                self._delayed.clear()
             return bool(self._changed)
 
     def _wait(self, seconds: float) -> None:
@@ -140,9 +162,12 @@ class Indexer:
         }
         with suppress(OSError):
             self._pending.settle(each.ticket for each in taken if each.ticket and each.form not in waiting)
-        if waiting:
-            self._changed.extend(each for each in taken if each.form in waiting)
-            self._wait(_PAUSE)
+        if waiting and not self._delayed:
+            self._retried = time.monotonic() + self._pause
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._delayed.extend(each for each in taken if each.form in waiting)
+        if not self._delayed:
+            self._pause = _PAUSE
 
     def _has_taken_in(self, form: Form, changed: list[_Changed]) -> bool:
         """Take documents in; ``False`` where others are in the way, or the disk is full: they stay noted until then."""

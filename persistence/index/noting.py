@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from persistence.closable import Closable
 from persistence.index.pending import Pending
 from persistence.model.addresses import Form
 from persistence.store import files
@@ -14,7 +15,7 @@ _AT_ONCE = 100
 """Documents after which the notes are left to the service, which would look at all of them with every search."""
 
 
-class Noting:
+class Noting(Closable):
     """Notes which documents change, one after another, and leaves them for whoever searches next to take in.
 
     What cannot be noted makes the form's index void, so that it is made anew.
@@ -46,6 +47,10 @@ class Noting:
         """Leave all that is noted to others, this process too: nothing is changed any more."""
         with suppress(OSError):
             self._pending.leave()
+
+    def close(self) -> None:
+        """Leave what is noted to others; nothing is noted any more."""
+        self._pending.close()
 
     def _forget(self, form: Form) -> None:
         with suppress(OSError):

@@ -14,12 +14,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
+from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
 from persistence.store import files
@@ -44,23 +45,29 @@ class Ticket:
     noted: Noted
 
 
-class Pending:
+class Pending(Closable):
     """The notes of all processes below one directory, which is made with the first. For all threads, and across forks.
 
-    Methods raise ``OSError``.
+    It owns the logs of this process. Methods raise ``OSError``.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._lock = threading.Lock()
         self._logs: list[_Log] = []
-        forked = weakref.WeakMethod(self._forked)
-        os.register_at_fork(after_in_child=lambda: _call(forked))
+        self._is_closed = False
+        _in_use.add(self)
 
     def note(self, form: Form, document: str) -> Ticket:
-        """Note a document, before anything of its change can be seen; others know it from now on."""
+        """Note a document, before anything of its change can be seen; others know it from now on.
+
+        Raises:
+            BusyError: the notes were closed.
+        """
         ticket = Ticket(Noted(form, document))
         with self._lock:
+            if self._is_closed:
+                raise closed("the index")
             if not self._logs or (len(self._logs) == 1 and self._logs[0].is_full):
                 self._logs.append(_Log(self._directory))
             self._logs[-1].add(ticket)
@@ -80,6 +87,14 @@ class Pending:
         with self._lock:
             while self._logs:
                 self._logs.pop().close()
+
+    def close(self) -> None:
+        """Leave what is outstanding to others, and remove the logs in which nothing is."""
+        with self._lock:
+            self._is_closed = True
+            while self._logs:
+                with suppress(OSError):
+                    self._logs.pop().end()
 
     def outstanding(self) -> tuple[Noted, ...]:
         """What is noted, by this process or another, living or not, and perhaps struck off by another: each once."""
@@ -138,7 +153,7 @@ class Pending:
                 if entry.name not in own and entry.is_file(follow_symlinks=False):
                     yield entry
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """In a child: the notes are its parent's, and so are the locks, which last until both have closed them."""
         self._lock = threading.Lock()
         self.leave()
@@ -186,6 +201,13 @@ class _Log:
             files.remove(f"{self._directory}/{self.name}")
         finally:
             self.close()
+
+    def end(self) -> None:
+        """Close the log, and remove it where nothing in it is outstanding."""
+        if self.tickets:
+            self.close()
+        else:
+            self.remove()
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -238,7 +260,13 @@ def _decoded(text: bytes) -> Iterator[Noted]:
         yield Noted(Form(app, form), document)
 
 
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    bound = method()
-    if bound is not None:
-        bound()
+_in_use: weakref.WeakSet[Pending] = weakref.WeakSet()
+"""All notes of this process. What is registered for forks cannot be taken back: it is registered once, for all."""
+
+
+def _forked() -> None:
+    for each in tuple(_in_use):
+        each.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 
+from persistence.closable import Closable, closed
 from persistence.index import identity, tally
 from persistence.index.connections import Connections
 from persistence.index.making import State, state_of
@@ -19,36 +20,55 @@ _LOOK = 0.02
 """Seconds between two looks whether an index is ready."""
 
 
-class Pool:
-    """Connections to the files of forms, those used last; for all threads."""
+class Pool(Closable):
+    """Connections to the files of forms, those used last; for all threads. It owns them."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._open: OrderedDict[Form, Connections] = OrderedDict()
         self._lock = threading.Lock()
         self._ready: set[str] = set()
+        self._is_closed = False
 
     def used(self, form: Form, path: str) -> Connections:
         """The connections to a file, opened if they are not yet; those used least recently are closed.
 
         Raises:
             UnusableError, sqlite3.Error: it is no index that can be used.
+            BusyError: the pool was closed.
         """
         with self._lock:
+            if self._is_closed:
+                raise closed("the index")
             used = self._open.get(form)
             if used is not None and used.path == path and not used.is_gone():
                 self._open.move_to_end(form)
                 return used
-        self.close(form)
+        self.discard(form)
         fresh = Connections(path)
         with self._lock:
+            unused = [self._open.pop(form, None)]  # another thread was as fast
             self._open[form] = fresh
-            least = self._open.popitem(last=False)[1] if len(self._open) > _MOST_FORMS else None
-        if least is not None:
-            least.close()
+            if self._is_closed:
+                unused = list(self._open.values())
+                self._open.clear()
+            elif len(self._open) > _MOST_FORMS:
+                unused.append(self._open.popitem(last=False)[1])
+        for each in unused:
+            if each is not None:
+                each.close()
         return fresh
 
-    def close(self, form: Form) -> None:
+    def close(self) -> None:
+        """Close all connections; those in use are closed by whoever is using them."""
+        with self._lock:
+            self._is_closed = True
+            unused = list(self._open.values())
+            self._open.clear()
+        for each in unused:
+            each.close()
+
+    def discard(self, form: Form) -> None:
         """Close the connections of a form: they are damaged, or another file is in the place of theirs."""
         with self._lock:
             used = self._open.pop(form, None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from persistence.closable import Closable, closed
 from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
 from persistence.remote.names import Fields
 from persistence.remote.refusals import refusal
@@ -145,8 +146,8 @@ class Answer:
         self._response.close()
 
 
-class Client:
-    """Calls one provider; ``uri`` is its base, without a slash at its end."""
+class Client(Closable):
+    """Calls one provider; ``uri`` is its base, without a slash at its end. It owns its connections."""
 
     def __init__(self, who: str, uri: str, limits: Limits) -> None:
         self._who = who
@@ -156,6 +157,15 @@ class Client:
         self._making = threading.Lock()
         self._http: httpx.Client | None = None
         self._made_by = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._making:
+            self._is_closed = True
+            http, self._http = self._http, None
+            if http is not None and self._made_by == os.getpid():
+                http.close()
 
     def send(self, call: Call) -> Answer:
         """The response to a call, its body not read yet.
@@ -166,7 +176,7 @@ class Client:
         Raises:
             RemoteTimeoutError: it takes too long.
             RemoteError: the provider cannot be reached, or its answer is none.
-            BusyError: too many calls wait for it already.
+            BusyError: too many calls wait for it already, or the client was closed.
         """
         http = self._client()
         with self._turn(), _errors(self._who, call.what):
@@ -209,6 +219,8 @@ class Client:
     def _client(self) -> httpx.Client:
         """That of this process: a connection is not to be shared with the one that has forked it."""
         with self._making:
+            if self._is_closed:
+                raise closed(f"the client of provider {self._who!r}")
             if self._http is None or self._made_by != os.getpid():
                 self._made_by = os.getpid()
                 limits = httpx.Limits(

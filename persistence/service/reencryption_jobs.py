@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from time import monotonic
 
 import msgspec
 
+from persistence.closable import Closable, closed
 from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.writing import attribute, element, text
 from persistence.model.addresses import Form
@@ -24,6 +26,8 @@ _MOST_WAITING = 100
 _RETRY_AFTER = 30
 _PAUSE = 0.5
 _LONGEST_WAIT = 24 * 3600.0
+_LONGEST_END = 10.0
+"""Seconds for which ``close`` waits for the document that is just being encrypted."""
 
 
 class State(Enum):
@@ -80,27 +84,30 @@ class Job:
     reindex: Callable[[Form], None]
 
     @contextmanager
-    def begun(self) -> Iterator[int]:
+    def begun(self, is_ending: Callable[[], bool]) -> Iterator[int]:
         """Wait until no other is being encrypted, and keep others waiting for a block; how many documents there are.
 
         Raises:
-            BusyError: another one took very long.
+            BusyError: another one took very long, or it ``is_ending``.
         """
         with disk_errors("waiting for another form that is encrypted anew"):
             path = f"{self.root}/{REENCRYPTING}"
             files.ensure_file(path)
-            with locks.alone(path, "another form is being encrypted anew", timeout=_LONGEST_WAIT):
+            said = "another form is being encrypted anew"
+            with locks.alone(path, said, timeout=_LONGEST_WAIT, is_ending=is_ending):
                 yield sum(1 for _ in self.reencryption.documents(self.form))
 
-    def run(self, step: Step) -> int:
+    def run(self, step: Step, is_ending: Callable[[], bool] = lambda: False) -> int:
         """Encrypt every document anew, and say how far that is; returns how many revisions were rewritten.
+
+        When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
 
         Raises:
             ConfigurationError: there is no key that encrypts.
             DiskError: the disk refuses.
         """
         count = 0
-        with self.begun() as total:
+        with self.begun(is_ending) as total:
             known = [each for each in progress_in(self.root) if Form(each.app, each.name) == self.form]
             was_stopped = any(each.current < each.total for each in known)
             report = _Report(self, total)
@@ -109,6 +116,8 @@ class Job:
                 count += rewritten
                 step(problems)
                 report.say(min(done, total - 1))
+                if is_ending():
+                    return count
             if count or was_stopped:
                 self.reindex(self.form)
             report.say(total, is_last=True)
@@ -173,8 +182,11 @@ def _status_of(root: str) -> str:
     return "".join(each.as_xml(state) for each, state in zip(forms, states, strict=True))
 
 
-class Reencrypts:
-    """Begins jobs, and tells how far they are. ``job_of`` makes one; ``log`` hears what could not be done."""
+class Reencrypts(Closable):
+    """Begins jobs, and tells how far they are. ``job_of`` makes one; ``log`` hears what could not be done.
+
+    It owns the thread that does one job after the other, as long as there are any.
+    """
 
     def __init__(
         self, roots: tuple[str, ...], job_of: Callable[[Form, int | None], Job], log: Callable[[Form, str], None]
@@ -182,13 +194,16 @@ class Reencrypts:
         self._roots = roots
         self._job_of = job_of
         self._log = log
-        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+        self._lock = threading.Lock()
+        self._waiting: deque[Job] = deque()
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
 
     def begin(self, form: Form, version: int | None) -> None:
         """Begin to encrypt a form anew; it goes on when this returns. Where there is no such form, nothing is done.
 
         Raises:
-            BusyError: too many wait already.
+            BusyError: too many wait already, or this was closed.
             NotSupportedError: nothing is encrypted here, because there is no key (spec crud 8.6).
         """
         job = self._job_of(form, version)
@@ -196,22 +211,45 @@ class Reencrypts:
             raise NotSupportedError("there is no encryption key: make one with persistence key new")
         if not job.reencryption.has_form(form):
             return
-        if not self._waiting.acquire(blocking=False):
-            raise BusyError("too many forms wait to be encrypted anew", _RETRY_AFTER)
-        threading.Thread(target=self._run, args=(job,), name="reencryption", daemon=True).start()
+        with self._lock:
+            if self._is_ending:
+                raise closed("encrypting anew")
+            if len(self._waiting) >= _MOST_WAITING:
+                raise BusyError("too many forms wait to be encrypted anew", _RETRY_AFTER)
+            self._waiting.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="reencryption", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """End the job that is under way after the document it is at; those that wait are not begun."""
+        with self._lock:
+            self._is_ending = True
+            self._waiting.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_LONGEST_END)
 
     def status(self) -> bytes:
         """How far forms are: the XML of the answer."""
         return element("forms", content="".join(map(_status_of, self._roots))).encode()
 
-    def _tell(self, form: Form, problems: list[str]) -> None:
-        for problem in problems:
-            self._log(form, problem)
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                job = self._waiting.popleft()
+            self._run(job)
 
     def _run(self, job: Job) -> None:
         try:
-            job.run(partial(self._tell, job.form))
+            job.run(partial(self._tell, job.form), lambda: self._is_ending)
         except PersistenceError as error:
-            self._log(job.form, str(error))
-        finally:
-            self._waiting.release()
+            if not self._is_ending:
+                self._log(job.form, str(error))
+
+    def _tell(self, form: Form, problems: list[str]) -> None:
+        for problem in problems:
+            self._log(form, problem)

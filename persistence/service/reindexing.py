@@ -94,8 +94,8 @@ class Reindexing:
             raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
         try:
             with disk_errors("making the index anew"):
-                process = work.begin()
-            if process.wait() != 0:
+                is_made = self._index.make(work)
+            if not is_made:
                 raise DiskError("the index could not be made anew; the log says why")
         finally:
             self._turns.release()

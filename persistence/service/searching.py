@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from persistence.dialect import Dialect
+from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
 from persistence.model import permissions
 from persistence.model.addresses import Form
@@ -20,9 +22,16 @@ from persistence.service.catalog import Catalog
 from persistence.service.rights import Rights
 from persistence.service.searched import searched
 
+_RETRY_AFTER = 30
+"""Seconds after which a full disk may have room again."""
+
 
 class Index(Protocol):
-    """What is known of the documents of forms. Methods raise ``BusyError`` while it is being made."""
+    """What is known of the documents of forms.
+
+    Methods raise ``BusyError`` while it is being made, and ``DiskFullError`` where there is no room to bring it up to
+    date.
+    """
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
         """The documents that a query finds; of a form that there is not, none."""
@@ -44,7 +53,7 @@ class Searching:
     """Answers with XML, in pieces.
 
     Methods raise, besides what they say, ``BusyError``, ``DiskError``, and ``DamagedError`` where the definition cannot
-    be read: nobody is let in.
+    be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
     """
 
     def __init__(
@@ -71,7 +80,8 @@ class Searching:
         sight = permissions.sight(defined, user, request.any_of)
         scope = Scope(looked_at.versions, request.drafts, sight, request.any_of)
         # A page may be long and its documents large: only what is asked for is held.
-        hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
+        with _coming_back():
+            hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
         return search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Iterator[bytes]:
@@ -89,8 +99,18 @@ class Searching:
         drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = Scope(looked_at.versions, drafts, sight)
         # Read at once: an error is still an answer, and what is asked for twice is read once.
-        values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
+        with _coming_back():
+            values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
         return search_answer.distinct_values((by, values[by]) for by in asked)
+
+
+@contextmanager
+def _coming_back() -> Iterator[None]:
+    """Tell whoever searches on a full disk to come back."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise BusyError(str(error), _RETRY_AFTER) from error
 
 
 def _cut(query: Query, paths: Collection[str]) -> Query:

@@ -52,7 +52,7 @@ class BodiesView:
         Raises:
             DamagedError: what lies there is not what its record says, and no edit.
         """
-        place, sidecar = self._place(address, record.version), described(record)
+        place, sidecar = self.place(address, record.version), described(record)
         integrity = _ANYTHING if record.body is None else self._integrity
         damage: DamagedError | None = None
         found: Found | None = None
@@ -71,7 +71,8 @@ class BodiesView:
             raise damage
         return found
 
-    def _place(self, address: DocumentAddress, version: int) -> Place:
+    def place(self, address: DocumentAddress, version: int) -> Place:
+        """Where the body of the current revision of an attachment lies, and those of older ones beside it."""
         place = self._layout.place(address)
         return Place(f"{place.directory}/{version}", place.name)
 
@@ -119,7 +120,7 @@ class FileBodies(BodiesView):
         """
         if not isinstance(upload, Upload):
             raise TypeError("only what was received here can be stored")
-        place = self._place(address, sidecar.version)
+        place = self.place(address, sidecar.version)
         self._directories.make(place.directory)
         self._recover(place, over)
         if over is not None and address.keeps_history:
@@ -141,7 +142,7 @@ class FileBodies(BodiesView):
 
         It is the current revision, or with an ``instant`` an older one.
         """
-        place = self._place(address, over.version)
+        place = self.place(address, over.version)
         if instant is not None:
             place = place.revision(instant)
             files.make_directory(place.directory)
@@ -176,7 +177,7 @@ class FileBodies(BodiesView):
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         """Remove a body when its tombstone is committed; what has a history stays there."""
-        place = self._place(address, over.version)
+        place = self.place(address, over.version)
         if os.path.isdir(place.directory):
             self._recover(place, over)
             if address.keeps_history:

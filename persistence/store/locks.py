@@ -51,11 +51,14 @@ def share(path: str) -> int:
     return descriptor
 
 
-def wait_for(descriptor: int, deadline: float) -> bool:
-    """Lock an open file as ``try_lock`` does; ``False`` if another still holds it at ``deadline`` (monotonic clock)."""
+def wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = lambda: False) -> bool:
+    """Lock an open file as ``try_lock`` does.
+
+    Return ``False`` if another still holds it at ``deadline`` (monotonic clock), or when the caller ``is_ending``.
+    """
     pause = _FIRST_PAUSE
     while not try_lock(descriptor):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline or is_ending():
             return False
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
@@ -63,8 +66,12 @@ def wait_for(descriptor: int, deadline: float) -> bool:
 
 
 @contextmanager
-def alone(path: str, otherwise: str, *, timeout: float = 0.0) -> Iterator[None]:
+def alone(
+    path: str, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Have something alone for a block: nobody shares it meanwhile. ``timeout`` in seconds is how long to wait.
+
+    A caller that ``is_ending`` does not wait any longer.
 
     Raises:
         BusyError: somebody uses it; its text is what to say ``otherwise``.
@@ -72,7 +79,7 @@ def alone(path: str, otherwise: str, *, timeout: float = 0.0) -> Iterator[None]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not wait_for(descriptor, time.monotonic() + timeout):
+        if not wait_for(descriptor, time.monotonic() + timeout, is_ending):
             raise BusyError(otherwise)
         yield
     finally:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 
+from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.store import files, locks, root, serving
@@ -21,8 +22,11 @@ from persistence.store.view import View
 from persistence.store.writing import Writer
 
 
-class Store(View):
+class Store(View, Closable):
     """The files below one root, to be read and written.
+
+    An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
+    A closed store can still be read.
 
     Every method translates ``OSError``: ``DiskFullError`` or ``DiskError`` with the cause. Every method raises
     ``BadAddressError`` for names that cannot be file names.
@@ -43,14 +47,23 @@ class Store(View):
         own = os.path.abspath(path)
         with disk_errors(f"data directory {own}"):
             root.prepare(own)
-            self._share(own)
-            sweep(f"{own}/{SPOOL}")
-            files.empty(f"{own}/{TRASH}")
+            service = FileIO(locks.share(f"{own}/{SERVICE}"))
+            try:
+                sweep(f"{own}/{SPOOL}")
+                files.empty(f"{own}/{TRASH}")
+            except OSError:
+                service.close()
+                raise
         super().__init__(own, integrity)
+        self._service = service
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
         self._directories = Directories(self.root)
         self._observer = observer
+
+    def close(self) -> None:
+        """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
+        self._service.close()
 
     def probe(self) -> str | None:
         """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
@@ -61,7 +74,12 @@ class Store(View):
         return root.probe(self.root)
 
     def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
-        """Begin to receive a content; no lock is held meanwhile."""
+        """Begin to receive a content; no lock is held meanwhile.
+
+        Raises:
+            BusyError: the store was closed.
+        """
+        self._require_open()
         with disk_errors("receiving a body"):
             return Upload(self.root, self._layout.own(SPOOL))
 
@@ -70,8 +88,9 @@ class Store(View):
         """Hold the lock of what an address belongs to, and write there.
 
         Raises:
-            BusyError: the lock was not to be had before its deadline.
+            BusyError: the lock was not to be had before its deadline, or the store was closed.
         """
+        self._require_open()
         change = Change(self._observer)
         try:
             with disk_errors("writing", address), self._locks.holding(address.scope):
@@ -97,6 +116,10 @@ class Store(View):
         with disk_errors(f"creating a document of {form}"), self._creations.holding((form.app, form.name)):
             yield
 
+    def _require_open(self) -> None:
+        if self._service.closed:
+            raise closed(f"the data directory {self.root}")
+
     def free_bytes(self) -> int:
         """Space that the service may still use on the root's file system.
 
@@ -108,11 +131,8 @@ class Store(View):
                 self._make_own_again()
             return root.free_bytes(self.root)
 
-    def _share(self, path: str) -> None:
-        """Take part in the use of the tree, so that nobody restores or upgrades it meanwhile."""
-        weakref.finalize(self, os.close, locks.share(f"{path}/{SERVICE}"))
-
     def _make_own_again(self) -> None:
         """Make the service's own directories again: somebody has removed them, as ``git clean`` does."""
         root.make_own(self.root)
-        self._share(self.root)
+        shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))
+        shared.close()

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from persistence.store import owner
+from persistence.store import files, owner
 from persistence.store.layout import HISTORY
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.listing import History
@@ -18,10 +18,13 @@ _OWN_DIRECTORY = 0o700
 
 
 class Access:
-    """Looks at owners and permissions below a root. Methods raise ``OSError``; what has gone has nothing to say."""
+    """Looks at owners and permissions below a root. Methods raise ``OSError``; what has gone has nothing to say.
 
-    def __init__(self, root: str) -> None:
-        self._user = owner.of(root)
+    ``user`` is the number of the user to whom everything must belong; without it, it is that of the root.
+    """
+
+    def __init__(self, root: str, user: int | None = None) -> None:
+        self._user = owner.of(root) if user is None else user
         self._is_open = bool(os.stat(root).st_mode & stat.S_IXOTH)
 
     def to_directory(self, path: str) -> Iterator[Finding]:
@@ -63,3 +66,10 @@ def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Fin
     if not any(finding.kind is Kind.WRONG_OWNER and finding.path == folder.path for finding in found):
         return found
     return [finding for finding in found if finding.kind is not Kind.WRONG_OWNER or finding.path == folder.path]
+
+
+def give(path: str) -> None:
+    """Let the service use a file or directory, and nobody else; raises ``OSError``."""
+    status = os.lstat(path)
+    needed = files.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
+    files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

@@ -2,34 +2,35 @@
 
 ::
 
-    <destination>/2026-03-04T05-06-07.089Z/            a whole tree, which can be checked, read and copied back
+    <destination>/2026-03-04T05-06-07.089Z/            trees, which can be checked, read and copied back
                                            SHA256SUMS  the digest of every file in it
+                                           .backup/    what is in it, and the settings (``manifest``)
     <destination>/2026-03-04T05-06-07.089Z.partial/    one that was interrupted; the next one removes it
 
-The files of a document and its draft are opened under their lock and copied after it: the service never changes a file
-that has a name, so what an open file holds stays as it was, and writers wait no longer than opening takes.
+A backup is named after the moment, or one millisecond past the last one where the clock was set back: the name that
+sorts last is always the newest backup.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import dataclass
 
-from persistence.errors import DamagedError, StartupError, disk_errors
-from persistence.model.addresses import Collection
-from persistence.model.instants import next_after
+from persistence.errors import PersistenceError, StartupError, disk_errors
+from persistence.model.instants import Instant, next_after
 from persistence.store import copying, files, formats, locks
-from persistence.store.layout import LAYOUT, SERVICE, Place, file_name
-from persistence.upkeep import opening
-from persistence.upkeep.copies import Copied, Copies
-from persistence.upkeep.findings import Kind
-from persistence.upkeep.listing import Revision
-from persistence.upkeep.opening import Opened
-from persistence.upkeep.sums import SUMS
-from persistence.upkeep.tree import Folder, Tree
+from persistence.store.integrity import Integrity
+from persistence.store.layout import LAYOUT, SERVICE, file_name
+from persistence.upkeep import manifest, sums
+from persistence.upkeep.bodies import BodiesOf
+from persistence.upkeep.copies import Copied, Copies, Last, NewBackup, linkable
+from persistence.upkeep.manifest import FORMAT, MANIFEST, WRONG, Manifest, Part
+from persistence.upkeep.saving import Saving
+from persistence.upkeep.sums import SUMS, Recorded
+from persistence.upkeep.tree import Tree
 
 PARTIAL = ".partial"
 _BACKUP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z")
@@ -42,135 +43,193 @@ def complete(destination: str) -> list[str]:
     return [f"{destination}/{name}" for name in names]
 
 
-class Backup:
-    """One backup of a tree into a destination directory, which is made where it is missing."""
+def instant_of(backup: str) -> Instant:
+    """The instant that a backup is named after."""
+    day, _, clock = os.path.basename(backup).partition("T")
+    return Instant(f"{day}T{clock.replace('-', ':')}")
 
-    def __init__(self, tree: Tree, destination: str) -> None:
-        """Choose the name; raises ``StartupError`` where destination and data directory lie inside each other."""
-        self.path = f"{os.path.abspath(destination)}/{file_name(next_after(None))}"
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is to be saved: trees and directories of attachments by the names of their parts, and files of the backup.
+
+    ``bodies_of`` says which directory has the bodies of a form; it must find edited bodies, too. ``integrity`` tells
+    edits by hand from damage. ``own`` are path in the backup, content and mode.
+    """
+
+    trees: Mapping[str, Tree]
+    bases: Mapping[str, str]
+    bodies_of: BodiesOf
+    integrity: Integrity
+    own: Sequence[tuple[str, bytes, int]] = ()
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """The directories that are saved."""
+        yield from (tree.root for tree in self.trees.values())
+        yield from self.bases.values()
+
+
+class Backup:
+    """One backup into a destination directory, which is made where it is missing.
+
+    ``path`` is that of the backup, empty until it has a name. ``missing`` says of each part that could not be saved
+    why.
+    """
+
+    def __init__(self, sources: Sources, destination: str) -> None:
+        """Look at the destination.
+
+        Raises:
+            StartupError: it is a backup itself, or it and a directory that is to be saved lie inside each other.
+        """
+        self.path = ""
         self.folders = 0
         self.count = Copied()
+        self.missing: dict[str, str] = {}
         self._destination = os.path.abspath(destination)
-        self._tree = tree
-        if not os.path.isdir(tree.root):
-            raise StartupError(f"there is no data directory {tree.root}")
+        self._sources = sources
         if os.path.exists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
-        root, target = os.path.realpath(tree.root), os.path.realpath(destination)
-        if os.path.commonpath((root, target)) in {root, target}:
-            raise StartupError(f"backup and data directory must not lie inside each other: {target}")
+        target = os.path.realpath(destination)
+        for path in sources.paths:
+            if os.path.commonpath((os.path.realpath(path), target)) in {os.path.realpath(path), target}:
+                raise StartupError(f"backup and data directory must not lie inside each other: {target}")
 
     def run(self) -> Iterator[str | None]:
         """Make the backup: ``None`` for a folder that is done, a line for what cannot be saved as it should be.
 
+        A tree that cannot be used does not keep the others from being saved.
+
         Raises:
-            StartupError: the tree has another format, or is not whole.
-            BusyError: it is being restored or upgraded, another backup is being made there, or a writer kept a
+            StartupError: there is no tree that can be saved.
+            BusyError: all are being restored or upgraded, another backup is being made there, or a writer kept a
                 document locked beyond the deadline.
             DiskFullError, DiskError: the destination refused; earlier backups are as they were.
         """
-        with disk_errors(f"backup to {self._destination}"), self._exclusively():
-            unfinished = f"{self.path}{PARTIAL}"
+        with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
+            layouts = self._layouts(stack)
+            stack.enter_context(self._exclusively())
+            newest = next(reversed(complete(self._destination)), None)
+            path = f"{self._destination}/{file_name(_instant(newest))}"
             with copying.synced(self._destination):
-                yield from self._fill(unfinished)
-            files.rename(unfinished, self.path)
+                yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
+            files.rename(f"{path}{PARTIAL}", path)
             files.sync_directory(self._destination)
+            self.path = path
 
-    def _fill(self, directory: str) -> Iterator[str | None]:
-        copies = Copies(directory, next(reversed(complete(self._destination)), None))
-        self.count = copies.count
-        self._save_layout(copies)
-        for item in self._tree.walk():
-            if isinstance(item, Folder):
-                yield from map(self._shown, self._save(item, copies))
-                self.folders += 1
-                yield None
-            elif item.kind is not Kind.FOREIGN:
-                yield self._shown(f"{item.path}: {item.what}; it is not saved")
-        copies.finish()
+    def total(self) -> int:
+        """How many files there are to verify; raises ``OSError``."""
+        return sums.count(self.path)
+
+    def verify(self) -> Iterator[str | None]:
+        """Read the finished backup from the disk: ``None`` for a file that is done, a line for one that is wrong.
+
+        The next backup links nothing to a backup in which something was wrong.
+
+        Raises:
+            DamagedError: its list cannot be read.
+            DiskError: the disk refuses.
+        """
+        with disk_errors(f"verifying {self.path}"):
+            for problem in sums.compare(self.path):
+                if problem is not None:
+                    files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
+                yield problem
+
+    def _layouts(self, stack: ExitStack) -> dict[str, tuple[formats.LayoutFile, int]]:
+        """The layouts of the trees that can be saved, each with its time; nobody restores or upgrades these meanwhile.
+
+        Raises:
+            PersistenceError: there is none; the error is that of the first.
+        """
+        found, errors = dict[str, tuple[formats.LayoutFile, int]](), list[PersistenceError]()
+        for name, tree in self._sources.trees.items():
+            try:
+                with disk_errors(f"data directory {tree.root}"):
+                    found[name] = _layout(tree, stack)
+            except PersistenceError as error:
+                errors.append(error)
+                self.missing[name] = str(error)
+        if errors and not found:
+            raise errors[0]
+        for name, base in self._sources.bases.items():
+            if not os.path.isdir(base):
+                self.missing[name] = f"there is no directory {base} for attachments"
+        return found
+
+    def _fill(
+        self, directory: str, newest: str | None, layouts: Mapping[str, tuple[formats.LayoutFile, int]]
+    ) -> Iterator[str | None]:
+        with ExitStack() as stack:
+            known = linkable(newest)
+            last = None
+            if newest is not None and known is not None:
+                last = Last(newest, known, stack.enter_context(Recorded(newest)))
+            backup = NewBackup(directory, last)
+            self.count = backup.count
+            parts = self._parts()
+            copies = {part.name: Copies(backup, part) for part in parts if not part.missing}
+            bodies = {base: copies[name] for name, base in self._sources.bases.items() if name in copies}
+            for name, (layout, nanoseconds) in layouts.items():
+                copies[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
+                sources = self._sources
+                saving = Saving(sources.trees[name], copies[name], sources.bodies_of, bodies, sources.integrity)
+                for problem in saving.run():
+                    yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
+                self.folders += saving.folders
+            for path, data, mode in self._sources.own:
+                backup.write(path, data, mode)
+            backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
+            backup.finish()
+
+    def _parts(self) -> tuple[Part, ...]:
+        """One tree lies in the backup itself; several, or one with directories of attachments, in directories."""
+        sources = self._sources
+        is_alone = len(sources.trees) == 1 and not sources.bases
+        return (
+            *(
+                Part("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, self._why(name))
+                for name, tree in sources.trees.items()
+            ),
+            *(
+                Part("attachments", name, manifest.directory_of(name), base, self._why(name))
+                for name, base in sources.bases.items()
+            ),
+        )
+
+    def _why(self, name: str) -> str:
+        return self.missing.get(name, "")
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
         files.ensure_directory(self._destination)
         lock = f"{self._destination}/{_LOCK}"
         files.ensure_file(lock)
-        with ExitStack() as stack:
-            if files.exists(self._tree.layout.own(SERVICE)):
-                stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
-            stack.enter_context(locks.alone(lock, "another backup is being made there"))
+        with locks.alone(lock, "another backup is being made there"):
             for name in os.listdir(self._destination):
                 if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
                     files.remove_tree(f"{self._destination}/{name}")
             yield
 
-    def _save_layout(self, copies: Copies) -> None:
-        path = self._tree.layout.own(LAYOUT)
-        layout = formats.read(path)
-        if layout is None:
-            raise StartupError(f"there is no {path}: no data directory, or damaged: see 'persistence check'")
-        formats.check(path, layout)
-        copies.add_bytes(LAYOUT, formats.encode(layout), os.stat(path).st_mtime_ns)
 
-    def _save(self, folder: Folder, copies: Copies) -> Iterator[str]:
-        """Save a document with its draft, or a version of a definition; the document may have been, with its draft."""
-        paths = [folder.path]
-        if folder.collection is not None:
-            paths = [self._tree.main(folder, collection).directory for collection in Collection]
-        if any(copies.has(self._tree.inside(path)) for path in paths):
-            return
-        problems, opened = list[str](), list[Opened]()
-        with ExitStack() as stack:
-            with self._tree.holding(folder):
-                for path in paths:
-                    try:
-                        opened.append(opening.open_all(path, stack))
-                    except FileNotFoundError:
-                        continue
-                    except OSError as error:
-                        problems.append(f"{error.filename or path}: {error.strerror}")
-            for each in opened:
-                problems += each.problems
-                for add in self._additions(each, copies):
-                    try:
-                        add()
-                    except DamagedError as error:
-                        problems.append(str(error))
-        yield from problems
+def _instant(newest: str | None) -> Instant:
+    """The instant of a backup that is made now, after the newest one there is."""
+    try:
+        return next_after(None if newest is None else instant_of(newest))
+    except (ValueError, OverflowError) as error:  # no day of the calendar, or its last
+        raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
-    def _additions(self, opened: Opened, copies: Copies) -> Iterator[Callable[[], None]]:
-        """Everything to be done for one folder: each raises ``DamagedError`` for what is no obstacle to the rest."""
-        for name, data in opened.sidecars.items():
-            yield partial(copies.add_bytes, self._inside(opened.path, name).sidecar, *data)
-        for name, file in opened.contents.items():
-            yield partial(copies.add, self._inside(opened.path, name).content, file, opened.sidecar(name))
-        for revision in opened.history.revisions:
-            yield partial(self._add_revision, opened.path, revision, copies)
-        for path in opened.history.strays:
-            yield partial(self._add_stray, path, copies)
 
-    def _add_revision(self, folder: str, revision: Revision, copies: Copies) -> None:
-        """Copy an older revision; the last backup may have had it as the current one."""
-        place, earlier = (
-            self._inside(revision.place.directory, revision.place.name),
-            self._inside(folder, revision.name),
-        )
-        with ExitStack() as stack:
-            opened = opening.revision(revision.place, stack)
-            if opened is None:
-                return
-            (data, nanoseconds), content = opened
-            copies.add_bytes(place.sidecar, data, nanoseconds, earlier.sidecar)
-            if content is not None:
-                copies.add(place.content, content, opening.decoded(data, revision.place), earlier.content)
-
-    def _add_stray(self, path: str, copies: Copies) -> None:
-        with opening.opened(path) as file:
-            if file is not None:
-                copies.add(self._tree.inside(path), file, None)
-
-    def _shown(self, problem: str) -> str:
-        """A line about a path, as people want it: relative to the root."""
-        return problem.removeprefix(f"{self._tree.root}/")
-
-    def _inside(self, directory: str, name: str) -> Place:
-        return Place(self._tree.inside(directory), name)
+def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
+    """The layout of a tree that can be saved, and its time; for the stack nobody restores or upgrades the tree."""
+    if not os.path.isdir(tree.root):
+        raise StartupError(f"there is no data directory {tree.root}")
+    if files.exists(tree.layout.own(SERVICE)):
+        stack.callback(os.close, locks.share(tree.layout.own(SERVICE)))
+    path = tree.layout.own(LAYOUT)
+    layout = formats.read(path)
+    if layout is None:
+        raise StartupError(f"there is no {path}: no data directory, or damaged: see 'persistence check'")
+    formats.check(path, layout)
+    return layout, os.stat(path).st_mtime_ns

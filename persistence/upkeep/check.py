@@ -57,6 +57,13 @@ class Tally:
         self.remaining += is_open or report.outcome is Outcome.FAILED
         self.edits += report.outcome is Outcome.FOUND and report.finding.kind.adopts is Adopts.EDITS
 
+    def include(self, other: Tally) -> None:
+        """Count what another check has seen."""
+        self.folders += other.folders
+        self.mended += other.mended
+        self.remaining += other.remaining
+        self.found += other.found
+
 
 @dataclass(frozen=True, slots=True)
 class Inspectors:

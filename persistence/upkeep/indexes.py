@@ -48,20 +48,23 @@ def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, versio
     if form is None:
         forms = _forms(view)
         return Work(view.root, tuple(index.task(each, aim) for each in forms), _flat_tasks(index, aim, forms))
-    require_form(view, form)
+    require_form(view, index, form)
     if version is not None and version not in index.maker(form).source.versions():
         raise NotFoundError(f"{form} has no version {version}")
     return Work(view.root, (index.task(form, aim, version),), _flat_tasks(index, aim, [form], version))
 
 
-def require_form(view: View, form: Form) -> None:
-    """Make sure that there is a form.
+def require_form(view: View, index: Index, form: Form) -> None:
+    """Make sure that there is a form: in a tree, or with a definition elsewhere and without data until now.
 
     Raises:
         NotFoundError: there is none.
         BadAddressError: a name cannot be that of a directory.
     """
-    if form not in view.forms(form.app):
+    if form in view.forms(form.app):
+        return
+    source = index.maker(form).source
+    if source.is_designer or next(source.versions(), None) is None:
         raise NotFoundError(f"{form} does not exist")
 
 

@@ -19,7 +19,7 @@ from persistence.model.sidecar import Sidecar, stamp, tombstone
 from persistence.store import files, formats, mending, reading, root, sidecars, writing
 from persistence.store.formats import FORMAT, LayoutFile
 from persistence.store.layout import LAYOUT, Place
-from persistence.upkeep import listing
+from persistence.upkeep import access, listing
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.contents import bears, is_whole
 from persistence.upkeep.findings import Finding, Kind
@@ -27,7 +27,6 @@ from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.revisions import newest_whole, readable
 from persistence.upkeep.tree import Folder
 
-_FOR_OTHERS = 0o007
 _CORRECTED = "corrected the one bit that was flipped in its sidecar"
 
 
@@ -63,7 +62,7 @@ class Repair:
     def of_root(self, finding: Finding) -> None:
         """Repair what is wrong with the service's own files, or on the way to a folder."""
         if finding.kind is Kind.NO_ACCESS:
-            _give_access(finding.path)
+            access.give(finding.path)
             return
         if finding.kind is Kind.STRAY_OWN:
             _remove(finding.path)
@@ -79,7 +78,7 @@ class Repair:
     def of_folder(self, folder: Folder, finding: Finding) -> str | None:
         """Repair one thing in a folder; returns what was done, where there is a choice."""
         if finding.kind in {Kind.NO_ACCESS, Kind.OPEN_ACCESS}:
-            _give_access(finding.path)
+            access.give(finding.path)
         elif finding.kind is Kind.EMPTY_DIRECTORY:
             files.remove_if_empty(finding.path)
         elif finding.place is None:
@@ -291,9 +290,3 @@ def _remove(path: str) -> None:
         files.remove_tree(path)
     else:
         files.remove(path)
-
-
-def _give_access(path: str) -> None:
-    status = os.lstat(path)
-    needed = files.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
-    files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

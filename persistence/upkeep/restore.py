@@ -1,27 +1,24 @@
-"""Restoring a backup into an empty root: every file is compared with its digest on the way."""
+"""Restoring a backup into empty directories: every file is compared with its digest on the way."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
-from persistence.model.instants import next_after
-from persistence.model.sidecar import fresh_id
-from persistence.store import copying, digests, files, formats, locks, owner, root
-from persistence.store.formats import FORMAT, LayoutFile
-from persistence.store.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, TRASH, file_name
-from persistence.upkeep import sums
+from persistence.store import copying, digests, files
+from persistence.store.layout import LAYOUT, QUARANTINE
+from persistence.upkeep import manifest, sums
 from persistence.upkeep.backup import complete
 from persistence.upkeep.copies import chunks
+from persistence.upkeep.manifest import Manifest
 from persistence.upkeep.sums import SUMS
-from persistence.upkeep.tree import OWN
-
-_BUSY = "the data directory is in use: stop the service first"
+from persistence.upkeep.targets import Target, target
 
 
 @dataclass(slots=True)
@@ -33,119 +30,151 @@ class Restored:
     known: int = 0
 
 
-def chosen(source: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The path of a backup, and what it holds."""
+
+    path: str
+    manifest: Manifest
+
+
+def chosen(source: str) -> Chosen:
     """The backup that a path means: itself, or the newest complete one in it.
 
     Raises:
-        StartupError: there is none.
-        OSError: it cannot be listed.
+        StartupError: there is none, or it is of a newer format.
+        DiskError: it cannot be read.
     """
     path = os.path.abspath(source)
-    if os.path.exists(f"{path}/{SUMS}"):
-        return path
-    found = complete(path) if os.path.isdir(path) else []
-    if not found:
-        raise StartupError(
-            f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
-            "then 'persistence check --repair --adopt'"
-        )
-    return found[-1]
+    with disk_errors(f"backup {source}"):
+        if os.path.exists(f"{path}/{SUMS}"):
+            return Chosen(path, manifest.read(path))
+        found = complete(path) if os.path.isdir(path) else []
+        if not found:
+            raise StartupError(
+                f"{path} is no backup and holds none (no {SUMS}): copy a tree back with cp -a or rsync -a, "
+                "then 'persistence check --repair --adopt'"
+            )
+        return Chosen(found[-1], manifest.read(found[-1]))
 
 
 class Restore:
-    """One restore of a backup into a root, which must be empty, or hold this restore, interrupted."""
+    """One restore of parts of a backup into directories, which must be empty, or hold this restore, interrupted.
 
-    def __init__(self, source: str, path: str) -> None:
-        """Raises ``StartupError`` and ``DiskError`` as ``chosen``."""
+    ``roots`` say where the parts go, by their names; other parts are left out. ``own`` are the files of the backup's
+    own that are wanted, by their paths in it: where they go, and with which mode. Such a file is never overwritten.
+    """
+
+    def __init__(self, backup: Chosen, roots: Mapping[str, str], own: Mapping[str, tuple[str, int]]) -> None:
+        """Open the parts. Raises ``StartupError`` where one is not a tree, and ``DiskError``."""
         self.count = Restored()
-        self._root = os.path.abspath(path)
-        self._quarantine = f"{self._root}/{QUARANTINE}/{file_name(next_after(None))}"
-        with disk_errors(f"backup {source}"):
-            self.source = chosen(source)
+        self.source = backup.path
+        self._manifest = backup.manifest
+        self._own = own
+        with disk_errors(f"backup {self.source}"):
+            self._targets = [
+                target(part, roots[part.name], self.source)
+                for part in backup.manifest.parts
+                if part.name in roots and not part.missing
+            ]
 
     def total(self) -> int:
-        """How many files there are to restore."""
-        with open(f"{self.source}/{SUMS}", "rb") as file:
-            return sum(1 for _ in file)
+        """How many files there are to restore; raises ``OSError``."""
+        return sums.count(self.source)
 
     def run(self) -> Iterator[str | None]:
         """Restore: ``None`` for a file that is done, a line for one that is missing or not what it was.
 
-        Such a file goes to the quarantine, so that nothing is served that is known to be wrong.
+        Such a file goes to the quarantine, so that nothing is served that is known to be wrong. The directories are
+        marked one after the other before anything is restored, and the marks removed in the same order when all is
+        there. So where the last one is marked, those without a mark are whole.
 
         Raises:
-            StartupError: the root holds something, or the backup's format is not known.
-            BusyError: a service uses the root.
+            StartupError: a directory holds something, or a file of the backup's own is there already.
+            BusyError: a service uses a tree.
             DamagedError: the list of digests cannot be read.
             DiskFullError, DiskError: the disk refused; restoring again goes on from there.
         """
-        with disk_errors(f"restoring {self.source} to {self._root}"):
-            layout = self._layout()
-            with open(f"{self.source}/{SUMS}", "rb") as file:
-                for _ in sums.read(file):  # all of it can be read: known before anything is changed
-                    pass
-                self._prepare()
-                with locks.alone(f"{self._root}/{SERVICE}", _BUSY):
-                    self._begin(layout)
-                    file.seek(0)
-                    with copying.synced(self._root):
-                        yield from self._fill(file)
-                    formats.write(f"{self._root}/{LAYOUT}", layout)
+        roots = [each.root for each in self._targets]
+        to = roots[0] if len(roots) == 1 else f"{len(roots)} directories"
+        with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
+            file = stack.enter_context(open(f"{self.source}/{SUMS}", "rb"))
+            for _ in sums.read(file):  # all of it can be read: known before anything is changed
+                pass
+            due = self._due()
+            for each in due:
+                each.prepare()
+            for each in due:
+                stack.enter_context(each.alone())
+                each.check()  # again, as nobody else can change it now
+            for each in due:
+                each.begin()
+            file.seek(0)
+            with ExitStack() as synced:
+                for each in due:
+                    synced.enter_context(copying.synced(each.root))
+                yield from self._fill(file, due)
+            for each in due:
+                each.finish()
 
-    def _fill(self, listed: BinaryIO) -> Iterator[str | None]:
+    def _due(self) -> list[Target]:
+        """The targets that are not whole yet; nothing is changed."""
+        if self._targets and self._targets[-1].is_half():
+            due = [each for each in self._targets if each.is_half()]
+        else:
+            due = self._targets
+        for each in due:
+            each.check()
+        for path, (there, _) in self._own.items():
+            if not files.exists(f"{self.source}/{path}"):
+                raise StartupError(f"{self.source} has no {os.path.basename(path)}")
+            if files.exists(there) and digests.of_file(there) != digests.of_file(f"{self.source}/{path}"):
+                raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
+        return due
+
+    def _fill(self, listed: BinaryIO, due: list[Target]) -> Iterator[str | None]:
         for digest, path in sums.read(listed):
-            problem = self._one(path, digest) if path != LAYOUT else None
-            if problem is not None:
-                yield problem
+            if path in self._own:
+                yield from self._restore_own(path, digest)
+            for each in due:
+                inside = each.part.inside(path)
+                if inside is not None and not (each.part.kind == "tree" and inside == LAYOUT):
+                    yield from self._one(each, path, inside, digest)
             yield None
-        yield from self._unlisted()
+        yield from self._unlisted(due)
 
-    def _layout(self) -> LayoutFile:
-        layout = formats.read(f"{self.source}/{LAYOUT}")
-        if layout is None:
-            raise StartupError(f"{self.source} has no {LAYOUT}")
-        if layout.format > FORMAT:
-            formats.check(f"{self.source}/{LAYOUT}", layout)
-        return layout
-
-    def _unlisted(self) -> Iterator[str]:
+    def _unlisted(self, due: list[Target]) -> Iterator[str]:
         """What lies in the backup and is not in its list, which may have lost its end."""
         for directory, _, names in os.walk(self.source):
             for name in names:
                 path = os.path.relpath(f"{directory}/{name}", self.source)
-                is_there = any(os.path.lexists(f"{base}/{path}") for base in (self._root, self._quarantine))
-                if path not in {SUMS, LAYOUT} and not is_there:
-                    yield f"{path}: not in {SUMS}, and not restored"
+                for each in due:
+                    inside = each.part.inside(path)
+                    is_own = path == SUMS or (each.part.kind == "tree" and inside == LAYOUT)
+                    if inside is None or is_own:
+                        continue
+                    if not any(os.path.lexists(f"{base}/{inside}") for base in (each.root, each.quarantine)):
+                        yield f"{path}: not in {SUMS}, and not restored"
 
-    def _prepare(self) -> None:
-        """Make the root and its locks, if it may be restored to."""
-        files.ensure_directory(self._root)
-        self._check()
-        owner.require(self._root)
-        root.make_own(self._root)
+    def _restore_own(self, path: str, digest: str) -> Iterator[str]:
+        there, mode = self._own[path]
+        if files.exists(there):
+            return  # it is the same
+        with FileIO(files.open_to_read(f"{self.source}/{path}")) as file:
+            data = file.readall()
+        if hashlib.sha256(data).hexdigest() != digest:
+            yield f"{path}: not what it was when it was saved; it is not restored"
+            return
+        files.ensure_directory(os.path.dirname(there))
+        files.write_durably(there, data, mode)
+        self.count.files += 1
 
-    def _begin(self, layout: LayoutFile) -> None:
-        """Say in the root that it is being restored; what is there is looked at again under the lock."""
-        self._check()
-        files.rename(f"{self._root}/{INDEX}", f"{self._root}/{TRASH}/{fresh_id()}")  # of a tree that was here before
-        files.empty(f"{self._root}/{TRASH}")
-        root.make_own(self._root)
-        formats.write(f"{self._root}/{LAYOUT}", LayoutFile(max(layout.format, FORMAT), restoring=self.source))
-
-    def _check(self) -> None:
-        there = formats.read(f"{self._root}/{LAYOUT}")
-        if there is None and set(os.listdir(self._root)) - {"lost+found"} - OWN:
-            raise StartupError(f"{self._root} is not empty")
-        if there is not None and there.restoring and there.restoring != self.source:
-            raise StartupError(f"{self._root} holds half of {there.restoring}: restore that again, or empty it")
-        if there is not None and not there.restoring and set(os.listdir(self._root)) - {"lost+found"} - OWN:
-            raise StartupError(f"{self._root} holds a tree already")
-
-    def _one(self, path: str, digest: str) -> str | None:
-        target = f"{self._root}/{path}"
+    def _one(self, to: Target, path: str, inside: str, digest: str) -> Iterator[str]:
+        """Restore a file, whose path in the backup is ``path``, and in the part ``inside``."""
+        target = f"{to.root}/{inside}"
         if os.path.exists(target) and digests.of_file(target) == digests.text(digest):
             self.count.known += 1
-            return None
+            return
         files.remove(target)  # half of it, from a restore that was interrupted
         copying.make_directories(os.path.dirname(target))
         hashing = hashlib.sha256()
@@ -154,13 +183,15 @@ class Restore:
                 status = os.fstat(file.fileno())
                 copying.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
         except FileNotFoundError:
-            return f"{path}: missing from the backup"
+            yield f"{path}: missing from the backup"
+            return
         except DamagedError as error:
-            files.move_away(target, f"{self._quarantine}/{path}")
-            return f"{error}; what there is of it is in {QUARANTINE}"
+            files.move_away(target, f"{to.quarantine}/{inside}")
+            yield f"{error}; what there is of it is in {QUARANTINE}"
+            return
         if hashing.hexdigest() != digest:
-            files.move_away(target, f"{self._quarantine}/{path}")
-            return f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
+            files.move_away(target, f"{to.quarantine}/{inside}")
+            yield f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
+            return
         self.count.files += 1
         self.count.bytes += status.st_size
-        return None

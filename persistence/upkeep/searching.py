@@ -35,7 +35,7 @@ class Search:
             BadRequestError: its name cannot be that of a directory, or it has version 1 only and another is asked for.
             DamagedError: a definition cannot be read.
         """
-        indexes.require_form(sight.store, form)
+        indexes.require_form(sight.store, index, form)
         self._sight = sight
         self._index = index
         self._form = form

@@ -17,6 +17,7 @@ from persistence.app import create_app
 from persistence.cli import commands, main
 from persistence.settings import Settings
 from persistence.store.layout import INDEX
+from tests.opened import opened
 
 PREFIX = "/fr/service/persistence/crud/"
 
@@ -44,7 +45,7 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.client: FlaskClient = create_app(Settings(data=str(root))).test_client()
+        self.client: FlaskClient = opened(create_app(Settings(data=str(root)))).test_client()
 
     def put(self, path: str, body: bytes = b"<d/>", version: int | str = 1, **headers: str) -> None:
         """Store a resource; ``headers`` of the service's own, with ``_`` for ``-``, and ``Content_Type``."""

@@ -116,12 +116,12 @@ def _crashes(request: runs.Request) -> Part:
     """Judge every crash of a request that is recorded once, as it is and with defects."""
     with tempfile.TemporaryDirectory(prefix="persistence-crash-") as directory:
         recording = record(request, Path(directory) / "recorded")
-        judge = Judge(Path(directory) / "judged")
-        parts = [
-            part(request, recording, judge, ordered=ordered)
-            for part in (_searched, _planted)
-            for ordered in (True, False)
-        ]
+        with Judge(Path(directory) / "judged") as judge:
+            parts = [
+                part(request, recording, judge, ordered=ordered)
+                for part in (_searched, _planted)
+                for ordered in (True, False)
+            ]
     rows = tuple(row for part in parts for row in part.rows)
     return Part(f"crashes of {request.value}", rows, tuple(line for part in parts for line in part.violations))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from persistence.closable import Closable
 from persistence.dialect import SVC
 from persistence.errors import PersistenceError
 from persistence.model.addresses import (
@@ -23,7 +25,7 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.service.requests import Put
 from persistence.service.results import Written
-from persistence.services import services_of
+from persistence.services import index_of, pending_in, services_of
 from persistence.store import reading
 from persistence.store.integrity import Integrity
 from persistence.store.layout import Layout, Place
@@ -64,15 +66,22 @@ class Change:
     others: tuple[tuple[Address, Revision], ...] = ()
 
 
-class Judge:
+class Judge(Closable):
     """Makes one tree after the other real below a root, and says what is wrong with it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        store = Store(str(root), lock_timeout=1)
-        services = services_of(store, SVC, Properties.load({}, SVC.property_prefix))
+        properties = Properties.load({}, SVC.property_prefix)
+        self._opened = ExitStack()
+        store = self._opened.enter_context(Store(str(root), lock_timeout=1))
+        index = self._opened.enter_context(index_of(store.root, SVC, properties, pending_in(store.root)))
+        services = services_of(store, SVC, properties, index=index)
         self._documents, self._definitions = services.documents, services.definitions
         self._layout = Layout(str(root))
+
+    def close(self) -> None:
+        """Let go of the tree."""
+        self._opened.close()
 
     def faults(self, state: State, change: Change, *, acknowledged: bool, killed: bool) -> list[str]:
         """Everything wrong with a tree that a kill, or else a power cut, has left during a change or after it.

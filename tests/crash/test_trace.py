@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,8 +31,9 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def judge(ground: Path) -> Judge:
-    return Judge(ground / "judged")
+def judge(ground: Path) -> Iterator[Judge]:
+    with Judge(ground / "judged") as judge:
+        yield judge
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,9 @@ class Kind:
 
 TMPFS = Kind("tmpfs", (), 12)
 EXT4 = Kind("ext4", ("mkfs.ext4", "-q", "-m", "0", "-N", "4096"), 16)
+EXT4_LARGE_BLOCKS = Kind("ext4, blocks of a page", ("mkfs.ext4", "-q", "-m", "0", "-N", "4096", "-b", "4096"), 24)
+XFS = Kind("XFS", ("mkfs.xfs", "-q"), 320)
+BTRFS = Kind("btrfs", ("mkfs.btrfs", "-q", "--mixed"), 24)
 FEW_INODES = Kind("ext4, few inodes", ("mkfs.ext4", "-q", "-m", "0", "-N", "768"), 64)
 BTRFS_QUOTA = Kind("btrfs, quota", ("mkfs.btrfs", "-q", "--mixed"), 128, quota=12)
 

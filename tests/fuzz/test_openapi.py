@@ -21,6 +21,7 @@ from persistence.http import callers, health
 from persistence.http.names import header_names
 from persistence.settings import Settings
 from tests.fuzz import interface
+from tests.opened import opened
 
 HTTP = Path(__file__).parents[2] / "persistence" / "http"
 _SUCCESSES = {200, 201, 204, 206, 304}
@@ -29,7 +30,7 @@ _SAMPLES = {"{app}": "a", "{form}": "f", "{document}": "d", "{attachment}": "x.b
 
 @pytest.fixture
 def app(tmp_path: Path) -> Flask:
-    return create_app(Settings(data=str(tmp_path)))
+    return opened(create_app(Settings(data=str(tmp_path))))
 
 
 def documented() -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from persistence.model.search import (
 )
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
+from tests.opened import close
 
 RIGHT, BUSY, REFUSED, WRONG = "right", "503", "500", "wrong"
 _DOCUMENTS = 60
@@ -90,7 +91,7 @@ def pristine(root: Path, memory: Memory) -> None:
     """An index that nobody has open, all of it in one file."""
     index, _ = index_of(root, memory)
     assert set(answers(index, memory)) == {RIGHT}
-    index._pool.close(FORM)  # noqa: SLF001 - what the end of the process does
+    close(index)
 
 
 def cut_short(path: Path, rng: random.Random) -> None:
@@ -165,7 +166,7 @@ def tried(memory: Memory, way: str, seed: int, directory: Path, *, is_open: bool
         WAYS[way](file_in(root), random.Random(seed))
         return worst(list(answers(index, memory)))
     finally:
-        index._pool.close(FORM)  # noqa: SLF001 - as above
+        close(index)
         shutil.rmtree(root)
 
 

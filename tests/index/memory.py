@@ -17,6 +17,7 @@ from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.store.layout import PENDING, Layout
 from tests.index.oracle import Oracle, Stored
+from tests.opened import opened
 
 FORM = Form("hr", "leave")
 
@@ -156,7 +157,8 @@ class Memory:
 def index_of(root: Path, memory: Memory) -> tuple[Index, Pending]:
     """The index of what is in memory, its files below a root, and the notes of what it has still to take in."""
     pending = Pending(Layout(str(root)).own(PENDING))
-    return Index(str(root), pending, lambda _: memory), pending  # type: ignore[arg-type, return-value]
+    index = Index(str(root), pending, lambda _: memory)  # type: ignore[arg-type, return-value]
+    return opened(index), pending
 
 
 def plain(hit: Hit) -> Hit:

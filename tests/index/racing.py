@@ -53,12 +53,16 @@ class Racer:
         self._lock = threading.Lock()
         self.raced = Raced()
 
-    def run(self, seconds: float, writers: int, disturb: Callable[[], None] | None = None) -> Raced:
+    def run(self, seconds: float, writers: int, disturb: Callable[[], None] | None = None, *, least: int = 0) -> Raced:
+        """Race for some seconds, and on a busy machine until there were so many writes."""
+        end = time.monotonic() + _PATIENCE
         with ThreadPoolExecutor(writers + 1) as threads:
             running = [threads.submit(self._write, number) for number in range(writers)]
             if disturb is not None:
                 running.append(threads.submit(self._disturb, disturb))
             self._stop.wait(seconds)
+            while self.raced.writes < least and not self.raced.violations and time.monotonic() < end:
+                self._stop.wait(_PAUSE)
             self._stop.set()
             for each in running:
                 each.result()

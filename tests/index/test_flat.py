@@ -22,6 +22,7 @@ from persistence.model.flat_names import Naming
 from persistence.store.layout import Layout
 from persistence.store.view import View
 from tests import orders
+from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
 
@@ -51,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def flat_of(root: Path) -> FlatViews:
-    return FlatViews(str(root), lambda _: NAMING)
+    return opened(FlatViews(str(root), lambda _: NAMING))
 
 
 def maker_of(root: Path) -> FlatMaker:

@@ -31,6 +31,7 @@ from persistence.model.search import (
 )
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
+from tests.opened import opened
 
 _EVERYTHING = Query(size=10_000)
 
@@ -184,7 +185,7 @@ def test_files_that_are_lost_while_nobody_serves_are_made_anew(
     index.take_in(FORM, ["d1"])
     copy = tmp_path / "as it was"
     shutil.copytree(tmp_path / ".index", copy)
-    index._pool.close(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
+    index._pool.discard(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
     shutil.rmtree(tmp_path / ".index")
     shutil.copytree(copy, tmp_path / ".index")
     shutil.rmtree(tmp_path / ".index/.pending")
@@ -226,7 +227,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
             tried.release()
 
     monkeypatch.setattr(index, "take_in", take_in)
-    indexer = Indexer(index, pending, lambda *_: None)
+    indexer = opened(Indexer(index, pending, lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         indexer.changing(FORM, "d1")
@@ -246,14 +247,14 @@ def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     """The power cut has taken what was written last, and the notes with it."""
     index, pending = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    index._pool.close(FORM)  # noqa: SLF001 - all is in the one file, which is durable
+    index._pool.discard(FORM)  # noqa: SLF001 - all is in the one file, which is durable
     was = file_of(tmp_path).read_bytes()
     change(memory, pending, "d1", "changed", 11)
     change(memory, pending, "new", "new", 12)
     pending.note(FORM, "d2")
     memory.delete("d2")
     index.take_in(FORM, ["d1", "d2", "new"])
-    index._pool.close(FORM)  # noqa: SLF001
+    index._pool.discard(FORM)  # noqa: SLF001
     pending.leave()
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):

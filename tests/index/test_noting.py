@@ -12,17 +12,18 @@ from persistence.index.pending import Noted, Pending
 from persistence.model.addresses import Form
 from persistence.store import files
 from persistence.store.layout import PENDING, Layout
+from tests.opened import opened
 
 FORM = Form("hr", "50%")
 
 
 def service(root: Path) -> Pending:
     """The notes, as another process sees them."""
-    return Pending(Layout(str(root)).own(PENDING))
+    return opened(Pending(Layout(str(root)).own(PENDING)))
 
 
 def test_a_change_is_noted_and_stays_so(tmp_path: Path) -> None:
-    noting = Noting(str(tmp_path))
+    noting = opened(Noting(str(tmp_path)))
     noting.changing(FORM, "D")
     assert service(tmp_path).outstanding() == (Noted(FORM, "D"),)
     noting.changed(FORM, "D")
@@ -30,7 +31,7 @@ def test_a_change_is_noted_and_stays_so(tmp_path: Path) -> None:
 
 
 def test_notes_of_a_long_command_are_left_to_the_service_meanwhile(tmp_path: Path) -> None:
-    noting = Noting(str(tmp_path))
+    noting = opened(Noting(str(tmp_path)))
     for number in range(250):
         noting.changing(FORM, str(number))
         noting.changed(FORM, str(number))
@@ -45,7 +46,7 @@ def test_what_cannot_be_noted_voids_the_index_before_and_after_the_change(
     def refuse(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    noting, current = Noting(str(tmp_path)), tmp_path / ".index/hr/50%25/current"
+    noting, current = opened(Noting(str(tmp_path))), tmp_path / ".index/hr/50%25/current"
     current.parent.mkdir(parents=True)
     current.touch()
     with monkeypatch.context() as patch:
@@ -59,6 +60,6 @@ def test_what_cannot_be_noted_voids_the_index_before_and_after_the_change(
 
 def test_an_index_that_cannot_be_voided_keeps_nothing_from_changing(tmp_path: Path) -> None:
     (tmp_path / ".index").write_text("in the way")
-    noting = Noting(str(tmp_path))
+    noting = opened(Noting(str(tmp_path)))
     noting.changing(FORM, "D")
     noting.changed(FORM, "D")

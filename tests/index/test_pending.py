@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from persistence.index.pending import Noted, Pending
 from persistence.model.addresses import Form
 from persistence.store import files
 from persistence.store.locks import try_lock
+from tests.opened import opened
 
 FORM = Form("hr", "leave")
 SPAWN = multiprocessing.get_context("spawn")
@@ -28,6 +29,20 @@ FORK = multiprocessing.get_context("fork")
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / ".index" / ".pending"
+
+
+def notes(directory: Path) -> Pending:
+    """Notes as a process has them, closed at the end of the test."""
+    return opened(Pending(str(directory)))
+
+
+def held(directory: Path) -> list[str]:
+    """What this process has open below the directory, removed or not; the rest of the process is no part of it."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that with which they are listed, and whatever other threads have
+            found.append(os.readlink(each))
+    return sorted(each for each in found if each.startswith(f"{directory}/"))
 
 
 def documents(pending: Pending) -> list[str]:
@@ -88,7 +103,7 @@ def _obey(directory: str, orders: Connection) -> None:
 
 
 def test_what_is_noted_is_outstanding_until_it_is_settled(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     assert pending.outstanding() == ()
     first, again, other = (pending.note(FORM, name) for name in ("a", "a", "é \n\"'"))
     assert set(pending.outstanding()) == {Noted(FORM, "a"), Noted(FORM, "é \n\"'")}
@@ -101,14 +116,14 @@ def test_what_is_noted_is_outstanding_until_it_is_settled(directory: Path) -> No
 
 
 def test_forms_are_told_apart(directory: Path) -> None:
-    one, other = Pending(str(directory)), Pending(str(directory))
+    one, other = notes(directory), notes(directory)
     one.note(FORM, "a")
     one.note(Form("hr", "expense"), "a")
     assert set(other.outstanding()) == {Noted(FORM, "a"), Noted(Form("hr", "expense"), "a")}
 
 
 def test_another_process_sees_what_is_outstanding(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     with another(directory) as say:
         pending.note(FORM, "ours")
         assert say("note", "theirs") == ["theirs", "ours"]
@@ -118,7 +133,7 @@ def test_another_process_sees_what_is_outstanding(directory: Path) -> None:
 
 
 def test_a_living_process_keeps_its_log(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     with another(directory) as say:
         say("note", "theirs")
         assert taken_up(pending) == []
@@ -127,7 +142,7 @@ def test_a_living_process_keeps_its_log(directory: Path) -> None:
 
 def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> None:
     killed_after_noting(directory, "a", "b", "a")
-    one, other = Pending(str(directory)), Pending(str(directory))
+    one, other = notes(directory), notes(directory)
     assert documents(one) == documents(other) == ["a", "b"]
     for log in one.abandoned():
         assert sorted(noted.document for noted in log.noted) == ["a", "b"]
@@ -140,8 +155,8 @@ def test_the_log_of_a_killed_process_can_be_taken_up_once(directory: Path) -> No
 
 def test_a_log_that_was_not_taken_in_after_all_can_be_taken_up_again(directory: Path) -> None:
     killed_after_noting(directory, "a")
-    assert [len(log.noted) for log in Pending(str(directory)).abandoned()] == [1]
-    assert taken_up(Pending(str(directory))) == [["a"]]
+    assert [len(log.noted) for log in notes(directory).abandoned()] == [1]
+    assert taken_up(notes(directory)) == [["a"]]
 
 
 def test_empty_logs_of_killed_processes_are_removed(directory: Path) -> None:
@@ -149,17 +164,17 @@ def test_empty_logs_of_killed_processes_are_removed(directory: Path) -> None:
         say("note", "a")
         say("settle", "a")
         assert len(list(directory.iterdir())) == 1
-    assert taken_up(Pending(str(directory))) == []
+    assert taken_up(notes(directory)) == []
     assert list(directory.iterdir()) == []
 
 
 def test_what_a_process_leaves_is_taken_up_while_it_lives(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     ticket = pending.note(FORM, "a")
     pending.leave()
     pending.note(FORM, "b")
     assert documents(pending) == ["a", "b"]
-    assert taken_up(Pending(str(directory))) == [["a"]]
+    assert taken_up(notes(directory)) == [["a"]]
     pending.settle([ticket])
     assert documents(pending) == ["b"]
 
@@ -168,11 +183,11 @@ def test_a_line_that_is_not_whole_was_never_noted(directory: Path) -> None:
     killed_after_noting(directory, "a", "b")
     (log,) = directory.iterdir()
     log.write_bytes(log.read_bytes()[:-3])
-    assert taken_up(Pending(str(directory))) == [["a"]]
+    assert taken_up(notes(directory)) == [["a"]]
 
 
 def test_a_disk_that_is_full_spoils_no_other_line(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pending, other = Pending(str(directory)), Pending(str(directory))
+    pending, other = notes(directory), notes(directory)
     pending.note(FORM, "a")
 
     def stop_short(descriptor: int, data: bytes) -> None:
@@ -193,8 +208,8 @@ def test_a_disk_that_is_full_spoils_no_other_line(directory: Path, monkeypatch: 
 def test_a_log_that_makes_no_sense_holds_nothing(directory: Path, text: bytes) -> None:
     directory.mkdir(parents=True)
     (directory / "x").write_bytes(text)
-    assert Pending(str(directory)).outstanding() == ()
-    assert taken_up(Pending(str(directory))) == []
+    assert notes(directory).outstanding() == ()
+    assert taken_up(notes(directory)) == []
     assert list(directory.iterdir()) == []
 
 
@@ -204,13 +219,13 @@ def test_what_is_no_log_is_left_alone(directory: Path) -> None:
     os.mkfifo(directory / "pipe")
     (directory / "directory").mkdir()
     (directory / "link").symlink_to("pipe")
-    assert Pending(str(directory)).outstanding() == ()
-    assert taken_up(Pending(str(directory))) == []
+    assert notes(directory).outstanding() == ()
+    assert taken_up(notes(directory)) == []
     assert len(list(directory.iterdir())) == 3
 
 
 def test_logs_stay_short_though_something_is_always_outstanding(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     last = pending.note(FORM, "0")
     for number in range(1, 5000):
         ticket = pending.note(FORM, str(number))
@@ -220,11 +235,11 @@ def test_logs_stay_short_though_something_is_always_outstanding(directory: Path)
     assert len(sizes) <= 2
     assert sum(sizes) < 1 << 15
     assert documents(pending) == ["4999"]
-    assert "4999" in documents(Pending(str(directory)))
+    assert "4999" in documents(notes(directory))
 
 
 def test_a_note_that_is_never_settled_is_kept_by_others_that_are(directory: Path) -> None:
-    pending, other = Pending(str(directory)), Pending(str(directory))
+    pending, other = notes(directory), notes(directory)
     stuck = pending.note(FORM, "stuck")
     for number in range(1000):
         pending.settle([pending.note(FORM, str(number))])
@@ -237,7 +252,7 @@ def test_a_note_that_is_never_settled_is_kept_by_others_that_are(directory: Path
 
 
 def test_notes_survive_the_removal_of_the_whole_index(directory: Path) -> None:
-    pending, other = Pending(str(directory)), Pending(str(directory))
+    pending, other = notes(directory), notes(directory)
     first = pending.note(FORM, "a")
     shutil.rmtree(directory.parent)
     assert documents(other) == []
@@ -250,7 +265,7 @@ def test_notes_survive_the_removal_of_the_whole_index(directory: Path) -> None:
 def test_notes_survive_the_removal_of_the_whole_index_though_the_disk_refuses_at_first(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     for name in ("a", "b"):
         pending.note(FORM, name)
     shutil.rmtree(directory.parent)
@@ -262,19 +277,19 @@ def test_notes_survive_the_removal_of_the_whole_index_though_the_disk_refuses_at
         written.append(data)
         os.write(descriptor, data)
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = held(directory)
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_all", break_off)
         with pytest.raises(OSError, match="No space"):
             pending.note(FORM, "c")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(held(directory)) == len(before)
     pending.note(FORM, "d")
-    assert documents(Pending(str(directory))) == ["a", "b", "d"]
+    assert documents(notes(directory)) == ["a", "b", "d"]
 
 
 def test_threads_note_and_settle_at_once(directory: Path) -> None:
     """Whatever is noted and not settled is seen by others, at every moment."""
-    pending, missed = Pending(str(directory)), []
+    pending, missed = notes(directory), []
 
     def work(name: str) -> None:
         other = Pending(str(directory))
@@ -290,7 +305,7 @@ def test_threads_note_and_settle_at_once(directory: Path) -> None:
     for thread in threads:
         thread.join()
     assert missed == []
-    assert documents(pending) == documents(Pending(str(directory))) == []
+    assert documents(pending) == documents(notes(directory)) == []
     assert len(list(directory.iterdir())) == 1
 
 
@@ -300,14 +315,14 @@ def test_nothing_is_lost_between_those_who_begin_and_those_who_take_up(directory
     found, done = list[str](), threading.Event()
 
     def take_up() -> None:
-        pending = Pending(str(directory))
+        pending = notes(directory)
         while not done.is_set():
             found.extend(name for log in taken_up(pending) for name in log)
 
     takers = [threading.Thread(target=take_up) for _ in range(2)]
     for taker in takers:
         taker.start()
-    pending = Pending(str(directory))
+    pending = notes(directory)
     for number in range(500):
         pending.note(FORM, str(number))
         pending.leave()
@@ -320,7 +335,7 @@ def test_nothing_is_lost_between_those_who_begin_and_those_who_take_up(directory
 
 
 def _take_up(path: str) -> None:
-    assert taken_up(Pending(os.path.dirname(path))) == []
+    assert taken_up(notes(Path(path).parent)) == []
 
 
 def _hold(path: str) -> None:
@@ -342,8 +357,8 @@ def test_a_log_that_others_have_taken_up_while_it_was_begun_is_not_used(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "open_log", open_log)
-        Pending(str(directory)).note(FORM, "a")
-    assert documents(Pending(str(directory))) == ["a"]
+        notes(directory).note(FORM, "a")
+    assert documents(notes(directory)) == ["a"]
     (log,) = {str(path) for path in directory.iterdir()} - set(first)
     assert b"a" in Path(log).read_bytes()
 
@@ -352,16 +367,16 @@ def test_a_log_that_cannot_be_locked_is_not_kept_open(directory: Path, monkeypat
     def broken(_descriptor: int) -> bool:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    pending = Pending(str(directory))
-    before = os.listdir("/proc/self/fd")
+    pending = notes(directory)
+    before = held(directory)
     with monkeypatch.context() as patched:
         patched.setattr("persistence.index.pending.try_lock", broken)
         with pytest.raises(OSError, match="Input/output"):
             pending.note(FORM, "one")
-    assert os.listdir("/proc/self/fd") == before
+    assert held(directory) == before
     pending.note(FORM, "two")
     assert documents(pending) == ["two"]
-    assert taken_up(Pending(str(directory))) == []
+    assert taken_up(notes(directory)) == []
     assert len(list(directory.iterdir())) == 1
 
 
@@ -373,7 +388,7 @@ def _of_child(pending: Pending, orders: Connection) -> None:
 
 
 def test_a_forked_child_has_a_log_of_its_own(directory: Path) -> None:
-    pending, other = Pending(str(directory)), Pending(str(directory))
+    pending, other = notes(directory), notes(directory)
     ticket = pending.note(FORM, "parent")
     ours, theirs = FORK.Pipe()
     child = FORK.Process(target=_of_child, args=(pending, theirs), daemon=True)
@@ -390,7 +405,7 @@ def test_a_forked_child_has_a_log_of_its_own(directory: Path) -> None:
 
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(directory: Path) -> None:
-    pending = Pending(str(directory))
+    pending = notes(directory)
     pending.note(FORM, "parent")
     ours, theirs = FORK.Pipe()
     child = FORK.Process(target=_of_child, args=(pending, theirs), daemon=True)
@@ -398,6 +413,6 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_parents_log(director
     heard(ours)
     heard(ours)
     pending.leave()  # closes it, as the end of the process does
-    assert taken_up(Pending(str(directory))) == [["parent"]]
+    assert taken_up(notes(directory)) == [["parent"]]
     ours.send("end")
     child.join()

@@ -10,8 +10,8 @@ from persistence.properties.properties import Properties
 from persistence.service.catalog import Catalog
 from persistence.service.controls import Controls
 from persistence.service.requests import Put
-from persistence.services import services_of
 from persistence.store.store import Store
+from tests.opened import opened, services
 
 LEAVE = Form("hr", "leave")
 DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
@@ -26,11 +26,11 @@ DEFINITION = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path), lock_timeout=5)
+    return opened(Store(str(tmp_path), lock_timeout=5))
 
 
 def publish(store: Store, name: str) -> None:
-    definitions = services_of(store, SVC, Properties.load({}, SVC.property_prefix)).definitions
+    definitions = services(store, SVC, Properties.load({}, SVC.property_prefix)).definitions
     definitions.write(LEAVE, FORM_XHTML, Put(), [DEFINITION.format(name).encode()])
 
 

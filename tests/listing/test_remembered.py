@@ -18,6 +18,7 @@ from persistence.service import catalog
 from persistence.service.catalog import Catalog
 from persistence.store.reading import Found
 from persistence.store.store import Store
+from tests.opened import opened
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import Service, running
 
@@ -58,7 +59,8 @@ def memory(data: Path) -> FormsFile:
 
 def listed(data: Path, remembered: FormsFile) -> dict[str, str]:
     """The titles of all versions, as a process lists them that has just started."""
-    versions = [found for form in Catalog(Store(str(data), lock_timeout=5), remembered).forms() for found in form]
+    with Store(str(data), lock_timeout=5) as store:
+        versions = [found for form in Catalog(store, remembered).forms() for found in form]
     assert all(found.permissions for found in versions)
     return {f"{found.form} {found.version}": found.metadata.titles[""] for found in versions}
 
@@ -179,7 +181,7 @@ def test_more_than_is_kept_in_memory_is_not_written(data: Path, monkeypatch: pyt
 
 
 def test_to_look_at_one_form_is_not_to_read_or_write_it(data: Path) -> None:
-    known = Catalog(Store(str(data), lock_timeout=5), memory(data))
+    known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
     assert known.version(Form("hr", "leave"), 2)
     assert [found.version for found in known.readable(Form("hr", "leave"))] == [2, 1]
     assert memory(data).recall() == []

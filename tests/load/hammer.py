@@ -39,13 +39,23 @@ def check(document: str, response: http.client.HTTPResponse, body: bytes, outcom
     return int(count)
 
 
-def hammer(port: int, number: int, seconds: float, over: Path) -> Outcome:
-    """Increment counters for some seconds or until a file is there: GET, then PUT with ``If-Match`` and the version."""
+_LATEST = 60.0
+"""Seconds after which it is over, however little a busy machine has let through."""
+
+
+def hammer(port: int, number: int, seconds: float, over: Path, least: int = 0) -> Outcome:
+    """Increment counters: GET, then PUT with ``If-Match`` and the version.
+
+    It lasts for some seconds and at least so many reads, or until a file is there.
+    """
     rng = random.Random(number)
     outcome = Outcome()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    stop = time.monotonic() + seconds
-    while time.monotonic() < stop and not over.exists():
+    began = time.monotonic()
+    while not over.exists():
+        lasted = time.monotonic() - began
+        if lasted > _LATEST or (lasted > seconds and outcome.reads >= least):
+            break
         document = rng.choice(DOCUMENTS)
         path = f"/crud/app/form/data/{document}/data.xml"
         connection.request("GET", path)

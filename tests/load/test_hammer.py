@@ -29,7 +29,10 @@ def test_no_update_is_lost_and_no_body_has_the_headers_of_another(tmp_path: Path
                 Workflow_Stage="0 start",
             )
         with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
-            hammers = [pool.submit(hammer, service.port, each, seconds, tmp_path / "over") for each in range(PROCESSES)]
+            least = int(50 * seconds) // PROCESSES + 1
+            hammers = [
+                pool.submit(hammer, service.port, each, seconds, tmp_path / "over", least) for each in range(PROCESSES)
+            ]
             outcomes = [each.result() for each in hammers]
         assert [violation for outcome in outcomes for violation in outcome.violations] == []
         for document in DOCUMENTS:

@@ -19,7 +19,7 @@ from tests.modelled.weakened import TRUSTING, WEAKNESSES, variant
 from tests.powercut.disks import WHOLE_SECONDS, disk, refusal
 from tests.table import table
 
-_WHOLE = Plan("everything", 60.0, stretches=3)
+_WHOLE = Plan("everything", 40.0, stretches=2)
 _JUMPS = (0.5, 3.0)
 _WEAK = Plan("weakened", 6.0, worker_kills=None, service_kills=None, commands=None)
 _LINES = 20

@@ -22,6 +22,7 @@ from werkzeug.test import Client
 
 from persistence.app import create_app
 from persistence.cli import commands
+from persistence.closable import Closable
 from persistence.errors import DamagedError
 from persistence.index import identity
 from persistence.model.addresses import DefinitionAddress, Form
@@ -62,13 +63,19 @@ class Verdict:
     older: int = 0
 
 
-class InProcess:
+class InProcess(Closable):
     """The service in this process, tried out and started on a data directory as ``persistence serve`` does it."""
 
     def __init__(self, data: Path) -> None:
         settings = Settings(data=str(data), insecure=True)  # requests that are made here come from no address
-        self.refusal = open_store(settings, settings.data).probe()
-        self._client = Client(create_app(settings))
+        with open_store(settings, settings.data) as store:
+            self.refusal = store.probe()
+        self._app = create_app(settings)
+        self._client = Client(self._app)
+
+    def close(self) -> None:
+        """Stop the service."""
+        self._app.close()
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
@@ -103,10 +110,7 @@ def prepare_process(log: str) -> None:
 
 
 def start_and_judge(data: Path, expected: Sequence[Expected]) -> Verdict:
-    """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk.
-
-    The thread that looks after the index, and the notes of what it has to take in, end with their process only.
-    """
+    """Start the service in a fork of this process, and judge it; afterwards nothing holds the disk."""
     with _fork() as fork:
         return fork.submit(_started_and_judged, data, expected).result()
 
@@ -120,7 +124,8 @@ def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
         service = InProcess(data)
     except Exception as error:  # noqa: BLE001 - whatever it is, the service does not start
         return Verdict([f"the service does not start: {error}"])
-    verdict = judge(service, data, expected)
+    with service:
+        verdict = judge(service, data, expected)
     if service.refusal is not None:
         verdict.violations.append(f"the service would only read: {service.refusal}")
     return verdict

@@ -20,10 +20,10 @@ from persistence.service.catalog import Catalog
 from persistence.service.requests import Delete
 from persistence.service.rights import Rights
 from persistence.service.searching import Searching
-from persistence.services import services_of
 from persistence.store.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
+from tests.opened import opened, services
 from tests.orders import ANN, BOB, INDEXED, ORDER, found
 from tests.published import PERMISSIONS, Planter
 
@@ -50,12 +50,12 @@ class Bench:
         Planter(self.data).define(str(form), version, orders.definition(metadata), when)
 
     def delete(self, version: int) -> None:
-        definitions = services_of(self.store, SVC, self._loaded).definitions
+        definitions = services(self.store, SVC, self._loaded).definitions
         definitions.delete(ORDER, FORM_XHTML, Delete(version=VersionRequest(number=version)))
 
     @property
     def store(self) -> Store:
-        return Store(str(self.data), lock_timeout=1)
+        return opened(Store(str(self.data), lock_timeout=1))
 
     @property
     def _loaded(self) -> Properties:

@@ -18,6 +18,7 @@ from persistence.service.requests import Put
 from persistence.services import index_of, pending_in, services_of
 from persistence.store.store import Store
 from persistence.store.view import View
+from tests.opened import opened
 from tests.published import Planter
 
 LEAVE = Form("hr", "leave")
@@ -35,12 +36,12 @@ def root(tmp_path: Path) -> str:
 
 
 def index(root: str) -> Index:
-    return index_of(root, SVC, PROPERTIES, pending_in(root))
+    return opened(index_of(root, SVC, PROPERTIES, pending_in(root)))
 
 
 def create(root: str, document: str, index: Index, *, version: int = 1) -> None:
     """One PUT by a process that notes it and is killed before it has told the index."""
-    store = Store(root, lock_timeout=5, observer=Noting(root))
+    store = opened(Store(root, lock_timeout=5, observer=opened(Noting(root))))
     documents = services_of(store, SVC, PROPERTIES, index=index).documents
     address = DocumentAddress(LEAVE, Collection.DATA, document, DATA_XML)
     documents.write(address, Put(version=VersionRequest(number=version)), [b"<d/>"])

@@ -15,6 +15,7 @@ from persistence.store.attached import Attached
 from persistence.store.bodies import FileBodies
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.store import Store
+from tests.opened import opened
 
 FORM = Form("pics", "album")
 CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
@@ -28,7 +29,7 @@ class Place:
         self.base = directory / "base"
         self.base.mkdir()
         self.bodies = FileBodies(str(self.base))
-        self.store = Store(str(directory / "root"), lock_timeout=1)
+        self.store = opened(Store(str(directory / "root"), lock_timeout=1))
         self.attached = Attached(self.store, self.bodies)
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:

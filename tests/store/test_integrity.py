@@ -15,6 +15,7 @@ from persistence.store import files, sidecars
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import HISTORY
 from persistence.store.store import Store
+from tests.opened import opened
 from tests.sidecars import resealed, said
 from tests.store.test_store import ATTACHMENT, DATA, write
 
@@ -26,8 +27,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def opened(root: Path, hand_edits: HandEdits = HandEdits.XML, verify_up_to: int = 0) -> Store:
-    return Store(str(root), lock_timeout=0.2, integrity=Integrity(hand_edits, verify_up_to=verify_up_to))
+def store_at(root: Path, hand_edits: HandEdits = HandEdits.XML, verify_up_to: int = 0) -> Store:
+    return opened(Store(str(root), lock_timeout=0.2, integrity=Integrity(hand_edits, verify_up_to=verify_up_to)))
 
 
 def content(root: Path, name: str = "data.xml") -> Path:
@@ -56,7 +57,7 @@ def served(store: Store, address=DATA) -> tuple[bytes, bool]:  # type: ignore[no
 def test_the_policy_tells_edits_of_xml_from_damage(
     root: Path, hand_edits: HandEdits, edit: bytes, *, is_served: bool
 ) -> None:
-    store = opened(root, hand_edits)
+    store = store_at(root, hand_edits)
     write(store, DATA, b"<d>one</d>")
     content(root).write_bytes(edit)
     if is_served:
@@ -71,7 +72,7 @@ def test_the_policy_tells_edits_of_xml_from_damage(
 
 @pytest.mark.parametrize("hand_edits", [HandEdits.XML, HandEdits.NONE])
 def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_edits: HandEdits) -> None:
-    store = opened(root, hand_edits)
+    store = store_at(root, hand_edits)
     write(store, ATTACHMENT, b"<d>one</d>")
     content(root, "a.bin").write_bytes(EDIT)
     with pytest.raises(DamagedError, match=r"a\.bin is damaged"):
@@ -81,14 +82,14 @@ def test_a_changed_attachment_is_damage_whatever_it_looks_like(root: Path, hand_
 @pytest.mark.parametrize("hand_edits", list(HandEdits))
 def test_the_right_content_under_another_time_keeps_its_tag(root: Path, hand_edits: HandEdits) -> None:
     """As after a checkout, or a copy without times: the digest tells."""
-    store = opened(root, hand_edits)
+    store = store_at(root, hand_edits)
     write(store, DATA, b"<d>one</d>")
     os.utime(content(root), (1, 1))
     assert served(store) == (b"<d>one</d>", False)
 
 
 def test_a_file_is_looked_at_once_per_state(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     past = os.stat(content(root)).st_mtime_ns - 60_000_000_000
@@ -118,7 +119,7 @@ def _counted(function, calls: list[str]):  # type: ignore[no-untyped-def]
 
 def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
     """It may change once more within the tick of the file system's clock."""
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     assert served(store) == (EDIT, True)
@@ -132,7 +133,7 @@ def test_a_file_that_has_just_changed_is_looked_at_again(root: Path) -> None:
 
 def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
     """A disk that went back, or a copy of a busy tree: well-formed, and an acknowledged save is missing."""
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     write(store, DATA, b"<d>two</d>")
     older = next((content(root).parent / HISTORY).glob("*.data.xml"))
@@ -143,7 +144,7 @@ def test_the_content_of_an_older_revision_is_no_edit(root: Path) -> None:
 
 
 def test_an_older_revision_is_never_edited(root: Path) -> None:
-    store = opened(root)
+    store = store_at(root)
     first = write(store, DATA, b"<d>one</d>")
     write(store, DATA, b"<d>two</d>")
     older = next((content(root).parent / HISTORY).glob("*.data.xml"))
@@ -154,25 +155,25 @@ def test_an_older_revision_is_never_edited(root: Path) -> None:
 
 def test_a_digest_is_compared_on_reading_where_that_is_wanted(root: Path) -> None:
     """Rot that keeps size and time is what the default cannot see."""
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     status = os.stat(content(root))
     content(root).write_bytes(b"<d>ohe</d>")
     os.utime(content(root), ns=(status.st_atime_ns, status.st_mtime_ns))
     assert served(store) == (b"<d>ohe</d>", False)
     with pytest.raises(DamagedError, match="its digest is not the one"):
-        served(opened(root, verify_up_to=10))
-    assert served(opened(root, verify_up_to=9)) == (b"<d>ohe</d>", False)
+        served(store_at(root, verify_up_to=10))
+    assert served(store_at(root, verify_up_to=9)) == (b"<d>ohe</d>", False)
 
 
 def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path) -> None:
-    store = opened(root)
+    store = store_at(root)
     first = write(store, DATA, b"<d>one</d>")
     content(root).write_bytes(EDIT)
     edited = store.read(DATA, content=False)
     assert edited is not None
     write(store, DATA, b"<d>two</d>")
-    found = opened(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
     assert found is not None
     with found.opened as file:
         assert file.read() == EDIT
@@ -180,7 +181,7 @@ def test_an_edit_that_is_saved_over_is_kept_with_a_sidecar_of_its_own(root: Path
 
 
 def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Path) -> None:
-    store = opened(root)
+    store = store_at(root)
     written = write(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     data = path.read_bytes()
@@ -205,7 +206,7 @@ def test_every_flipped_bit_of_a_sidecar_is_noticed_and_can_be_corrected(root: Pa
 
 
 def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     os.rename(content(root).parent, root / "hr/leave/data/E")
     with pytest.raises(DamagedError, match=r"belongs to hr/leave/data/D/data\.xml"):
@@ -223,7 +224,7 @@ def test_a_sidecar_belongs_to_one_content(root: Path) -> None:
     ],
 )
 def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str, object]) -> None:
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     path.write_bytes(files_json(said(path) | change))
@@ -232,7 +233,7 @@ def test_a_sidecar_that_somebody_changed_is_damage(root: Path, change: dict[str,
 
 
 def test_another_layout_of_the_same_json_is_no_change(root: Path) -> None:
-    store = opened(root)
+    store = store_at(root)
     written = write(store, DATA, b"<d>one</d>")
     path = content(root).with_name("data.xml.json")
     path.write_bytes(files_json(said(path)))
@@ -251,7 +252,7 @@ def files_json(fields: dict[str, object]) -> bytes:
 
 @pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve", ".quarantine", ".index"])
 def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
-    store = opened(root)
+    store = store_at(root)
     write(store, DATA, b"<d>one</d>")
     files.remove_tree(str(root / name))
     assert store.free_bytes() > 0
@@ -267,7 +268,7 @@ def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: 
 def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = opened(root)
+    store = store_at(root)
     saved = write(store, DATA, b"<d>one</d>")
     monkeypatch.setattr("persistence.model.instants.time.time_ns", lambda: 10**18)
     draft = write(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")

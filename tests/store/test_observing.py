@@ -15,10 +15,10 @@ from persistence.model.preconditions import Precondition, Tags
 from persistence.properties.properties import Properties
 from persistence.service.requests import Delete, Put
 from persistence.service.services import Services
-from persistence.services import services_of
 from persistence.store import files
 from persistence.store.store import Store
 from persistence.store.view import View
+from tests.opened import opened, services
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -43,7 +43,7 @@ class Listener:
 
     def __init__(self, root: Path) -> None:
         self.told: list[Told] = []
-        self.store = Store(str(root), lock_timeout=0.02, observer=self)
+        self.store = opened(Store(str(root), lock_timeout=0.02, observer=self))
         self._view = View(str(root))
 
     def changing(self, form: Form, document: str) -> None:
@@ -97,7 +97,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     listener = Listener(tmp_path)
-    return Place(services_of(listener.store, SVC, Properties.load({}, SVC.property_prefix)), listener)
+    return Place(services(listener.store, SVC, Properties.load({}, SVC.property_prefix)), listener)
 
 
 def both(document: str, before: tuple[str, str], after: tuple[str, str]) -> list[Told]:

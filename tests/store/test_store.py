@@ -13,6 +13,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.store import files
 from persistence.store.reading import Found
 from persistence.store.store import Store
+from tests.opened import opened
 
 FORM = Form("hr", "leave")
 DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
@@ -26,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """A store on a file system with unnamed files, and on one without."""
     if request.param == "spooled":
         monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
-    return Store(str(tmp_path / "root"), lock_timeout=0.2)
+    return opened(Store(str(tmp_path / "root"), lock_timeout=0.2))
 
 
 def write(store: Store, address: Address, content: bytes) -> Sidecar:
@@ -193,7 +194,7 @@ def test_a_disk_that_refuses_leaves_the_old_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[DiskError]
 ) -> None:
     """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
-    store = Store(str(tmp_path / "root"), lock_timeout=0.2)
+    store = opened(Store(str(tmp_path / "root"), lock_timeout=0.2))
     write(store, DATA, b"one")
     before = tree(store)
 
@@ -229,7 +230,7 @@ def test_the_next_writer_finishes_or_discards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
 ) -> None:
     """A writer that stops before or after the commit's rename leaves one whole revision, and nothing for good."""
-    store = Store(str(tmp_path / "root"), lock_timeout=0.2)
+    store = opened(Store(str(tmp_path / "root"), lock_timeout=0.2))
     write(store, DATA, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", fail_after(number, files.rename))
@@ -272,7 +273,7 @@ def test_a_missing_content_is_damage(store: Store) -> None:
 
 def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
-    store = Store(str(tmp_path / "root"), lock_timeout=0.2)
+    store = opened(Store(str(tmp_path / "root"), lock_timeout=0.2))
 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "no links here")
@@ -294,7 +295,7 @@ def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The acknowledged content was in the history already, when a person put another file in its place: both stay."""
-    store = Store(str(tmp_path / "root"), lock_timeout=0.2)
+    store = opened(Store(str(tmp_path / "root"), lock_timeout=0.2))
     write(store, DATA, b"one")
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", fail_after(0, files.rename))
@@ -335,13 +336,13 @@ def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
 
 def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    Store(str(root), lock_timeout=1)
+    opened(Store(str(root), lock_timeout=1))
     abandoned, fresh = root / ".spool" / ("0" * 40), root / ".spool" / ("1" * 40)
     for path in (abandoned, fresh):
         path.write_bytes(b"x")
     os.utime(abandoned, (0, 0))
     (root / ".trash" / "draft").mkdir()
     (root / ".trash" / "draft" / "data.xml").write_bytes(b"x")
-    Store(str(root), lock_timeout=1)
+    opened(Store(str(root), lock_timeout=1))
     assert [path.name for path in (root / ".spool").iterdir()] == [fresh.name]
     assert list((root / ".trash").iterdir()) == []

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from tests import opened
 from tests.table import table
 from tests.upkeep import kills
 from tests.upkeep.damage import case
@@ -28,9 +29,7 @@ from tests.upkeep.workshop import furnished
 
 _STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
 _PROCESSES = 2
-_TASKS_PER_PROCESS = 4
-"""A process that has opened many services is done with then."""
-_CASES = 600
+_CASES = 1000
 _CASES_AT_ONCE = 25
 
 
@@ -40,7 +39,8 @@ def main() -> int:
     begun, rows, violations = time.monotonic(), [], list[str]()
     with tempfile.TemporaryDirectory(prefix="persistence-upkeep-") as name, _pool() as pool:
         scratch = Path(name)
-        pristine = furnished(scratch / "pristine").root
+        with furnished(scratch / "pristine") as workshop:
+            pristine = workshop.root
         struck = [pool.submit(_struck, pristine, scratch / f"struck-{number}", number) for number in _NUMBERS]
         damaged = [pool.submit(_damaged, pristine, scratch, first) for first in range(0, _CASES, _CASES_AT_ONCE)]
         for number, each in zip(_NUMBERS, struck, strict=True):
@@ -60,9 +60,7 @@ _NUMBERS = range(len(SCENARIOS))
 
 
 def _pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        _PROCESSES, get_context("spawn"), initializer=_quietly, max_tasks_per_child=_TASKS_PER_PROCESS
-    )
+    return ProcessPoolExecutor(_PROCESSES, get_context("spawn"), initializer=_quietly)
 
 
 def _struck(pristine: Path, scratch: Path, number: int) -> tuple[list[int], list[str]]:
@@ -76,20 +74,21 @@ def _struck(pristine: Path, scratch: Path, number: int) -> tuple[list[int], list
         counts.append(len(outcomes))
         violations += [f"{scenario.name}, {what} at {at}: {each}" for at, found in outcomes.items() for each in found]
     shutil.rmtree(scratch, ignore_errors=True)
-    return counts, violations
+    return counts, violations + _left()
 
 
 def _damaged(pristine: Path, scratch: Path, first: int) -> list[str]:
-    """What does not hold after the repair of trees with random damage.
-
-    Each has a place of its own: the service of the last one may still be at work in its index.
-    """
+    """What does not hold after the repair of trees with random damage."""
     violations = []
     for seed in range(first, first + _CASES_AT_ONCE):
-        inflicted, found = case(pristine, scratch / f"damaged-{seed}", seed)
-        shutil.rmtree(scratch / f"damaged-{seed}", ignore_errors=True)
+        inflicted, found = case(pristine, scratch / f"damaged-{first}", seed)
         violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
-    return violations
+    return violations + _left()
+
+
+def _left() -> list[str]:
+    left = opened.threads()
+    return [f"{len(left)} threads of services are left"] if left else []
 
 
 def _quietly() -> Callable[[str], None]:

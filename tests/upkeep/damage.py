@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
-from persistence.index.indexer import Indexer
 from persistence.store.layout import INDEX, LOCKS
 from tests.upkeep.kills import copied
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DRAFT, FORM, Workshop
@@ -186,20 +184,21 @@ def acknowledged(root: Path) -> set[str]:
 
 
 def case(pristine: Path, root: Path, seed: int) -> tuple[Inflicted, list[str]]:
-    """Damage a copy of a tree as a seed says, and repair it: what was done, and what does not hold then.
-
-    The service in this process has no thread for its index: that would write into the next tree in this place.
-    """
+    """Damage a copy of a tree as a seed says, and repair it: what was done, and what does not hold then."""
     copied(pristine, root)
     inflicted = inflict(root, Random(seed))
-    with patch.object(Indexer, "_begin", lambda _self: None):
-        return inflicted, faults(root, inflicted)
+    return inflicted, faults(root, inflicted)
 
 
 def faults(root: Path, inflicted: Inflicted) -> list[str]:
     """Repair a damaged tree, and say what does not hold then."""
     before, contents = files_of(root), acknowledged(root)
-    workshop = Workshop(root)
+    with Workshop(root) as workshop:
+        return _faults(workshop, inflicted, before, contents)
+
+
+def _faults(workshop: Workshop, inflicted: Inflicted, before: Tree, contents: set[str]) -> list[str]:
+    root = workshop.root
     for _ in range(_ROUNDS):
         repaired = workshop.check("--repair")
     failed = {finding["path"] for finding in repaired.findings if finding["outcome"] == "failed"}

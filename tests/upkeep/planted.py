@@ -17,8 +17,10 @@ from random import Random
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
+from persistence.closable import Closable
 from persistence.settings import Settings
 from persistence.store.layout import INDEX, LOCKS, QUARANTINE, SERVE, SPOOL, TRASH
+from tests.opened import close, opened
 from tests.upkeep.workshop import XHTML, Checked, Workshop
 
 FIRST, SECOND = "app/form/data/first", "app/form/data/second"
@@ -69,8 +71,13 @@ class Kind:
 def furnished(root: Path, text: str = "") -> Path:
     """A tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
     os.umask(0o027)
-    workshop = Workshop(root)
     people = {"Svc-Username": "lea", "Svc-Group": "staff", "Svc-Workflow-Stage": "started"}
+    with Workshop(root) as workshop:
+        _fill(workshop, text, people)
+    return root
+
+
+def _fill(workshop: Workshop, text: str, people: Mapping[str, str]) -> None:
     workshop.put(f"{_FORM}/form.xhtml", XHTML)
     workshop.put(f"{_FORM}/logo.png", b"a logo", {"Content-Type": "image/png"})
     for name in (FIRST, SECOND):
@@ -80,17 +87,21 @@ def furnished(root: Path, text: str = "") -> Path:
             workshop.put(f"{name}/data.xml", body, people)
             workshop.put(f"{name}/scan.bin", body[3:-4] * 3, {"Content-Type": "image/png", **people})
     workshop.put(f"{_DRAFT}/data.xml", b"<d>draft</d>", people)
-    return root
 
 
-class Reader:
+class Reader(Closable):
     """A service on a tree, and every answer it can give: each resource and each older revision, with headers."""
 
     def __init__(self, root: Path, *, verify: str = "size") -> None:
         settings = Settings(data=str(root), verify=verify)  # type: ignore[arg-type]
-        self._client: FlaskClient = create_app(settings).test_client()
+        self._app = opened(create_app(settings))
+        self._client: FlaskClient = self._app.test_client()
         self._root = root
         self._instants: dict[str, tuple[str, ...]] = {}
+
+    def close(self) -> None:
+        """Stop the service."""
+        close(self._app)
 
     def views(
         self, instants: Mapping[str, tuple[str, ...]] | None = None, *, only: Sequence[str] = CONTENTS
@@ -132,19 +143,24 @@ class Whole:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.instants = instants_of(root)
-        self.views = Reader(root).views(self.instants)
+        with Reader(root) as reader:
+            self.views = reader.views(self.instants)
         assert {status for status, _, _ in self.views.values()} == {200}
 
     def faults(self, kind: Kind, copy: Path, random: Random, documentation: str) -> list[str]:
         """Inflict a kind of damage on a copy that is served: what a client or a check has to say, and does not."""
-        reader = Reader(copy, verify="digest" if kind.strict else "size")
-        where = kind.inflict(copy, random)
-        faults = [] if kind.shown in (Shown.EDIT, Shown.UNNOTICED) else self._silent(reader)
-        if kind.shown is Shown.MADE_AGAIN:
-            faults += [f"PUT {path}: {reader.put(path)}" for path in CONTENTS[:1] if reader.put(path) != 204]
+        with Reader(copy, verify="digest" if kind.strict else "size") as reader:
+            where = kind.inflict(copy, random)
+            faults = self._of_clients(kind, reader)
         checked = Workshop(copy).check("--deep")
         faults += _unsaid(kind, where, checked, documentation)
         return [f"{kind} ({where}): {fault}" for fault in faults]
+
+    def _of_clients(self, kind: Kind, reader: Reader) -> list[str]:
+        faults = [] if kind.shown in (Shown.EDIT, Shown.UNNOTICED) else self._silent(reader)
+        if kind.shown is Shown.MADE_AGAIN:
+            faults += [f"PUT {path}: {status}" for path in CONTENTS[:1] if (status := reader.put(path)) != 204]
+        return faults
 
     def _silent(self, reader: Reader) -> list[str]:
         """Answers that are neither what was acknowledged nor an error."""

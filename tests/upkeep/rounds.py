@@ -46,8 +46,8 @@ def views(root: Path) -> Views:
     if not (root / "layout.json").exists():
         return None
     try:
-        workshop = Workshop(root)
-        return {path: workshop.get(path) for path in READ}
+        with Workshop(root) as workshop:
+            return {path: workshop.get(path) for path in READ}
     except PersistenceError:
         return None
 
@@ -129,6 +129,6 @@ def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) 
     """A directory with a damaged copy of a tree in it."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    workshop = Workshop(copied(pristine, target / "data"))
-    inflict(workshop)
+    with Workshop(copied(pristine, target / "data")) as workshop:
+        inflict(workshop)
     return target

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import hashlib
 import os
 import shutil
@@ -184,8 +183,8 @@ def test_a_backup_is_not_made_inside_another(workshop: Workshop, tmp_path: Path)
 def test_a_tree_that_was_only_started_is_empty(workshop: Workshop, tmp_path: Path) -> None:
     """Somebody starts the service before restoring."""
     saved = backup(workshop, tmp_path / "backups")
-    Workshop(tmp_path / "fresh").get(DATA)
-    gc.collect()  # the service has stopped
+    with Workshop(tmp_path / "fresh") as fresh:
+        fresh.get(DATA)
     assert command("restore", str(saved), "--data", str(tmp_path / "fresh")).exit_code == 0
     assert tree(tmp_path / "fresh") == tree(workshop.root)
 

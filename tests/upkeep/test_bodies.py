@@ -17,6 +17,7 @@ from persistence.upkeep.bodies import BodiesOf
 from persistence.upkeep.check import Check, Inspectors, Measures
 from persistence.upkeep.findings import Kind
 from persistence.upkeep.tree import Tree
+from tests.opened import opened
 from tests.store.test_attached import CAT, Place
 
 
@@ -32,10 +33,10 @@ def place(tmp_path: Path) -> Place:
 def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[Kind, str]]:
     """The kinds of findings with the names in the tree that they are about."""
     tree = Tree(place.store.root, lock_timeout=1)
-    index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
+    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
     view = BodiesView(str(place.base))
     inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
-    check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: Store(tree.root, lock_timeout=1)))
+    check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: opened(Store(tree.root, lock_timeout=1))))
     reports = [report.finding for report in check.run() if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 

@@ -18,7 +18,8 @@ def test_a_repair_of_random_damage_leaves_nothing_to_repair_and_loses_nothing(tm
 
     What a check still reports is excepted.
     """
-    pristine = furnished(tmp_path / "pristine").root
+    with furnished(tmp_path / "pristine") as workshop:
+        pristine = workshop.root
     bad = {}
     for seed in range(first, first + CASES):
         inflicted, faults = case(pristine, tmp_path / f"data-{seed}", seed)

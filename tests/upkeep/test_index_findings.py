@@ -24,6 +24,7 @@ from persistence.properties.properties import Properties
 from persistence.services import index_of, pending_in
 from persistence.store.layout import PENDING, Layout
 from tests import orders
+from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
 from tests.sidecars import copied
@@ -35,7 +36,7 @@ INDEX = ".index/acme/order"
 
 
 def index_at(root: Path) -> Index:
-    return index_of(str(root), SVC, Properties.load({}, SVC.property_prefix), pending_in(str(root)))
+    return opened(index_of(str(root), SVC, Properties.load({}, SVC.property_prefix), pending_in(str(root))))
 
 
 def hits(root: Path, form: Form = ORDER, text: str = "") -> Hits:
@@ -164,7 +165,7 @@ def lose_a_form(workshop: Workshop) -> None:
 
 
 def leave_notes(workshop: Workshop) -> None:
-    pending = Pending(str(workshop.file(PENDING)))
+    pending = opened(Pending(str(workshop.file(PENDING))))
     pending.note(ORDER, "d-1")
     pending.leave()
     (log,) = workshop.file(PENDING).iterdir()
@@ -265,7 +266,7 @@ def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
     """Whoever searches next takes it in first."""
     put_a_document_there(workshop)
     remove_a_document(workshop)
-    pending = Pending(str(workshop.file(PENDING)))
+    pending = opened(Pending(str(workshop.file(PENDING))))
     pending.note(ORDER, "d-9")
     pending.note(ORDER, "d-1")
     assert workshop.check("--deep").findings == []
@@ -317,7 +318,7 @@ def test_a_deleted_document_has_no_row_and_is_not_missed(workshop: Workshop) -> 
 
 
 def test_notes_are_left_to_the_service_for_a_while(workshop: Workshop) -> None:
-    pending = Pending(str(workshop.file(PENDING)))
+    pending = opened(Pending(str(workshop.file(PENDING))))
     pending.note(ORDER, "d-1")
     assert workshop.check().findings == []
     os.utime(next(workshop.file(PENDING).iterdir()), (1, 1))

@@ -18,7 +18,8 @@ _EVERY = 7
 @pytest.mark.parametrize(("scenario", "inflict"), _SOME, ids=[each.name for each, _ in _SOME])
 def test_a_killed_command_leaves_nothing_half_done(tmp_path: Path, scenario: Scenario, inflict: Inflict) -> None:
     """At every seventh call, of every seventh scenario; the long run takes all."""
-    pristine = furnished(tmp_path / "pristine").root
+    with furnished(tmp_path / "pristine") as workshop:
+        pristine = workshop.root
     round_ = Round(directory(pristine, tmp_path, inflict), tmp_path, scenario)
     outcomes = dict(round_.faults(kills.kill, every=_EVERY))
     assert outcomes

@@ -25,6 +25,7 @@ from persistence.store.store import Store
 from persistence.upkeep.check import Check, Inspectors, Measures
 from persistence.upkeep.findings import Kind, Remedy
 from persistence.upkeep.tree import Folder, Tree
+from tests.opened import opened
 from tests.sidecars import copied, resealed
 from tests.upkeep.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 
@@ -42,14 +43,15 @@ def workshop(tmp_path: Path) -> Workshop:
 def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
-    index = index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root))
+    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
     inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
-    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: Store(str(root), lock_timeout=1)))
+    store = opened(Store(str(root), lock_timeout=1))
+    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
     """Check, and leave what is noted: what was found."""
-    noting = Noting(str(workshop.root))
+    noting = opened(Noting(str(workshop.root)))
     reports = list(check_of(workshop.root, noting, *remedies).run())
     noting.leave()
     return [report.finding.kind for report in reports if report is not None]
@@ -57,7 +59,7 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
 
 def noted(root: Path) -> set[str]:
     """The documents that the next search has to look at."""
-    found = Pending(str(root / PENDING)).outstanding()
+    found = opened(Pending(str(root / PENDING))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
 

@@ -59,21 +59,23 @@ def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole,
     sidecar = copy / _FLIPPED
     pristine = sidecar.read_bytes()
     bits = range(0, len(pristine) * 8, every) if every else Random(1).sample(range(len(pristine) * 8), _BITS)
-    reader, faults = Reader(copy), []
-    for number, bit in enumerate(bits):
-        flip(sidecar, bit, keeps_time=False)
-        for path, view in reader.views(only=CONTENTS[:2]).items():
-            if view[0] == 200 and view != whole.views[path]:
-                faults.append(f"bit {bit}: GET {path} is answered 200")
-        if number % _CHECKED == 0 and Workshop(copy).check("--deep", CONTENTS[0]).status == 0:
-            faults.append(f"bit {bit}: a check finds nothing")
-        sidecar.write_bytes(pristine)
+    faults = []
+    with Reader(copy) as reader:
+        for number, bit in enumerate(bits):
+            flip(sidecar, bit, keeps_time=False)
+            for path, view in reader.views(only=CONTENTS[:2]).items():
+                if view[0] == 200 and view != whole.views[path]:
+                    faults.append(f"bit {bit}: GET {path} is answered 200")
+            if number % _CHECKED == 0 and Workshop(copy).check("--deep", CONTENTS[0]).status == 0:
+                faults.append(f"bit {bit}: a check finds nothing")
+            sidecar.write_bytes(pristine)
     assert faults == []
 
 
 def test_the_whole_tree_is_in_order(whole: Whole, tmp_path: Path) -> None:
     """Proof of the rig: nothing is found, and every answer is the same, where nothing was inflicted."""
     copy = copied(whole.root, tmp_path / "data")
-    assert Reader(copy).views(whole.instants) == whole.views
+    with Reader(copy) as reader:
+        assert reader.views(whole.instants) == whole.views
     checked = Workshop(copy).check("--deep")
     assert (checked.status, checked.findings) == (0, [])

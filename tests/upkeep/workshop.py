@@ -13,10 +13,12 @@ from pathlib import Path
 from click.testing import CliRunner
 from flask.testing import FlaskClient
 
-from persistence.app import create_app
+from persistence.app import Service, create_app
 from persistence.cli import commands
+from persistence.closable import Closable
 from persistence.settings import Settings
 from persistence.store.layout import INDEX, LOCKS
+from tests.opened import close, opened
 
 DOCUMENT = "app/form/data/document"
 ATTACHMENT = f"{DOCUMENT}/scan.bin"
@@ -44,16 +46,25 @@ class Checked:
         return [(finding["kind"], finding["path"]) for finding in self.findings]
 
 
-class Workshop:
+class Workshop(Closable):
     """The service in this process on a root of its own; paths are those of files below the root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._app: Service | None = None
+
+    def close(self) -> None:
+        """Stop the service, if it was started; the next use starts another one."""
+        if self._app is not None:
+            close(self._app)
+            self._app = None
+            del self.client
 
     @cached_property
     def client(self) -> FlaskClient:
         """A client of the service, which starts with the first use."""
-        return create_app(Settings(data=str(self.root))).test_client()
+        self._app = opened(create_app(Settings(data=str(self.root))))
+        return self._app.test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
         """Store a resource; its entity tag."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 
+from persistence.closable import Closable, closed
 from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.index import connections, facts, identity, room
 from persistence.index.damage import UnusableError
@@ -19,6 +20,7 @@ from persistence.index.flat.documents import Documents
 from persistence.index.flat.file import FlatFile, Identity, is_lost
 from persistence.index.flat.making import FlatMaker
 from persistence.index.making import SMALL
+from persistence.index.processes import Processes
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.index.work import FlatTask, Work
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
@@ -47,9 +49,10 @@ _PATIENCE = 1000
 """Milliseconds for which changes wait for whoever makes views: they are tried again later, and others not kept."""
 
 
-class FlatViews:
+class FlatViews(Closable):
     """The flat views of the tree of a root. ``naming_of`` says how those of a form are called.
 
+    It owns a connection to their file and the processes that make them.
     ``elsewhere`` are the definitions that other trees have. Methods raise ``DiskError`` and ``BusyError``.
     """
 
@@ -67,9 +70,18 @@ class FlatViews:
         self._lock = threading.Lock()
         self._kept: _Kept | None = None
         self._inherited: _Kept | None = None
+        self._is_closed = False
+        self._processes = Processes()
         self._maker: subprocess.Popen[bytes] | None = None
         self._made_for: Identity | None = None
         self._is_asked = False
+
+    def close(self) -> None:
+        """End the processes that make views, and close the file."""
+        self._processes.close()
+        with self._lock:
+            self._is_closed = True
+            self._close()
 
     def create(self, form: Form, version: int) -> None:
         """Make the views of a version by its definition as it is stored, with rows of all its documents.
@@ -133,7 +145,7 @@ class FlatViews:
                 return
             forms = catalogue.forms() if is_complete else self._forms()
             tasks = tuple(self._task(form, but=tree) for form in forms)
-            self._maker, self._made_for = Work(self._root, flat=tasks).begin(), kept.identity
+            self._maker, self._made_for = self._processes.begin(Work(self._root, flat=tasks)), kept.identity
 
     def _is_wanted(self) -> bool:
         """Whether a published definition has views."""
@@ -163,6 +175,8 @@ class FlatViews:
         were left, these are in doubt. Both are mended by ``restore``.
         """
         with self._lock, disk_errors(doing):
+            if self._is_closed:
+                raise closed("the file of flat views")
             room.require(self._root)
             found = self._file.identity
             try:
@@ -210,8 +224,7 @@ class FlatViews:
         return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, there, hand_edits)
 
     def _made(self, task: FlatTask) -> None:
-        process = Work(self._root, flat=(task,)).begin()
-        if process.wait() != 0:
+        if not self._processes.run(Work(self._root, flat=(task,))):
             raise DiskError("the flat views could not be made; the log says why")
 
 

@@ -1,0 +1,117 @@
+"""A process that opens and closes an application again and again: ``python -m tests.closing.rounds FILE ROUNDS``.
+
+It prints what it has after the warm-up and at its end, as JSON: threads, descriptors, children, and KiB of memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from flask.testing import FlaskClient
+
+from persistence.app import create_app
+from persistence.settings import load
+from tests import orders, sealed
+from tests.orders import found
+from tests.service import PUBLIC
+
+WARM_UP = 24
+"""Rounds until everything is imported, and memory has found its size."""
+
+ENVIRONMENT = {"PERSISTENCE_ENCRYPTION_KEY": f"k1:{'ab' * 32}"}
+
+_CRUD = f"{PUBLIC}/crud"
+_VERSION = {"Svc-Form-Definition-Version": "1"}
+_ORDER = b"<form><customer><name>Ann</name></customer></form>"
+
+
+def main() -> None:
+    """Do the rounds."""
+    file, rounds = sys.argv[1], int(sys.argv[2])
+    _report(_done(file, range(WARM_UP)))
+    _report(_done(file, range(WARM_UP, WARM_UP + rounds)))
+
+
+def _done(file: str, numbers: Sequence[int]) -> int:
+    effective = load(file, environment=ENVIRONMENT)
+    for number in numbers:
+        with create_app(effective.settings, effective.properties) as app:
+            serve = _SERVED[number % len(_SERVED)]
+            if serve is not None:
+                serve(app.test_client(), number)
+    return len(numbers)
+
+
+def _store_and_search(client: FlaskClient, number: int) -> None:
+    """In a tree, and in that of a datasource."""
+    for app in ("hr", "acme"):
+        put(client, f"{app}/order/form/form.xhtml", orders.definition())
+        put(client, f"{app}/order/data/D{number % 10}/data.xml", _ORDER)
+        answer = client.post(f"{PUBLIC}/search/{app}/order", data=b"<search><query>ann</query></search>")
+        assert f"D{number % 10}" in found(answer.data), answer.text
+
+
+def _call_another(client: FlaskClient, number: int) -> None:
+    """The form is with another service."""
+    put(client, f"far/order/data/D{number % 10}/data.xml", _ORDER)
+    assert client.get(f"{_CRUD}/far/order/data/D{number % 10}/data.xml").data == _ORDER
+
+
+def _encrypt(client: FlaskClient, number: int) -> None:
+    """And begin to encrypt everything anew, which the end of the application ends."""
+    put(client, "hr/sealed/form/form.xhtml", sealed.DEFINITION)
+    put(client, f"hr/sealed/data/D{number % 10}/data.xml", sealed.data())
+    assert client.post(f"{PUBLIC}/reencrypt/hr/sealed").status_code in (200, 204)
+
+
+_SERVED: tuple[Callable[[FlaskClient, int], None] | None, ...] = (
+    None,
+    _store_and_search,
+    None,
+    _call_another,
+    None,
+    _encrypt,
+)
+
+
+def put(client: FlaskClient, path: str, body: bytes) -> None:
+    """Store something."""
+    answer = client.put(f"{_CRUD}/{path}", data=body, headers=_VERSION)
+    assert answer.status_code in (201, 204), answer.text
+
+
+def _report(rounds: int) -> None:
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    held = {
+        "rounds": rounds,
+        "threads": sorted(each.name for each in threading.enumerate()),
+        "descriptors": sorted(_descriptors()),
+        "children": _children(),
+        "memory": next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")),
+    }
+    sys.stdout.write(json.dumps(held) + "\n")
+    sys.stdout.flush()
+
+
+def _children() -> list[str]:
+    return [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
+def _descriptors() -> list[str]:
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that with which they are listed
+            found.append(os.readlink(each))
+    return found
+
+
+if __name__ == "__main__":
+    main()

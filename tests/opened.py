@@ -1,0 +1,48 @@
+"""What a test has opened in its own process is closed at its end, last things first."""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+from persistence.closable import Closable
+from persistence.dialect import Dialect
+from persistence.properties.properties import Properties
+from persistence.service.services import Services
+from persistence.services import index_of, pending_in, services_of
+from persistence.store.store import Store
+
+_OWN_THREADS = ("indexer", "reencryption")
+
+C = TypeVar("C", bound=Closable)
+
+_open: dict[int, Closable] = {}
+
+
+def opened(each: C) -> C:
+    """Let something be closed at the end of the test, and return it."""
+    _open[id(each)] = each
+    return each
+
+
+def close(each: Closable) -> None:
+    """Close something now."""
+    _open.pop(id(each), None)
+    each.close()
+
+
+def close_all() -> None:
+    """Close everything that is still open, the latest first."""
+    while _open:
+        _open.popitem()[1].close()
+
+
+def threads() -> list[str]:
+    """The threads of services that are still there."""
+    return [each.name for each in threading.enumerate() if each.name in _OWN_THREADS]
+
+
+def services(store: Store, dialect: Dialect, properties: Properties) -> Services:
+    """The services over a tree, with an index that hears only of changes that others note."""
+    index = opened(index_of(store.root, dialect, properties, pending_in(store.root)))
+    return services_of(store, dialect, properties, index=index)
