@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= $(shell expr 2 \* $$(nproc))
 
-.PHONY: help install run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index check bench bench-upkeep bench-forms bench-search clean
+# Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help install run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +59,9 @@ test-upkeep: install ## kill and fail check, backup, restore and upgrade at ever
 
 test-index: install ## search while others write, reindex and publish, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
+
+test-model: install ## compare everything with a plain model under kills, clock jumps, whole seconds (6 min)
+	$(BIN)/python -m tests.modelled
 
 check: install ## lint (ruff), types (mypy strict) and layering
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.fixtures import FuncFixtureInfo
 
 from tests import opened, proxied
 from tests import service as services
@@ -27,17 +28,48 @@ def pytest_configure(config: pytest.Config) -> None:
     services.is_proxied = config.getoption("--proxied")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out the long ones, and xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what says nothing of a pair of services, and what one does otherwise."""
-    for item in items if services.is_proxied else ():
-        left_out = proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid)
-        callspec = getattr(item, "callspec", None)
-        if left_out is None and callspec is not None and "provider" in callspec.id.split("-"):
-            left_out = "the provider face leads to the trees of the service itself"
-        if left_out is not None:
-            item.add_marker(pytest.mark.skip(reason=left_out))
-        elif differs := proxied.reason(proxied.DIFFERENT, item.nodeid):
-            item.add_marker(pytest.mark.xfail(reason=differs))
+    """Mark what differs for a pair of services, or what only the long run repeats, and group what shares fixtures."""
+    for item in items:
+        if services.is_proxied:
+            _mark_proxied(item)
+        elif _is_repetition(item):
+            item.add_marker(pytest.mark.long)
+        if (group := _group(item)) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _mark_proxied(item: pytest.Item) -> None:
+    left_out = proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid)
+    callspec = getattr(item, "callspec", None)
+    if left_out is None and callspec is not None and "provider" in callspec.id.split("-"):
+        left_out = "the provider face leads to the trees of the service itself"
+    if left_out is not None:
+        item.add_marker(pytest.mark.skip(reason=left_out))
+    elif differs := proxied.reason(proxied.DIFFERENT, item.nodeid):
+        item.add_marker(pytest.mark.xfail(reason=differs))
+
+
+def _is_repetition(item: pytest.Item) -> bool:
+    """Whether a case has a dialect and a face that other cases of the same test have, only not together."""
+    params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    pair = params.get("service", (params.get("planted"), params.get("acme")))
+    return pair in _REPETITIONS
+
+
+_REPETITIONS = (("svc", PUBLIC), ("orbeon", PROVIDER))
+
+
+def _group(item: pytest.Item) -> str | None:
+    """One group for the tests that share fixtures of a module: else each process would make them for itself."""
+    info: FuncFixtureInfo | None = getattr(item, "_fixtureinfo", None)
+    definitions = info.name2fixturedefs.items() if info is not None else ()
+    shared = [name for name, found in definitions if found[-1].scope == "module"]
+    if not shared:
+        return None
+    params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
+    return "-".join([item.nodeid.partition("::")[0], *(str(params[name]) for name in shared if name in params)])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,6 +105,8 @@ def in_dialect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
 )
 def service(request: pytest.FixtureRequest, in_dialect: Callable[[str], Service]) -> Service:
     """The service of each dialect through each face that behaves as the public one.
+
+    ``make test`` takes each dialect and each face once, ``make test-long`` what is left.
 
     Orbeon's provider face has a contract of its own, and tests of its own: tests/http/test_provider_contract.py.
     """

@@ -27,6 +27,7 @@ from persistence.service.requests import Put
 from persistence.service.results import Written
 from persistence.services import index_of, pending_in, services_of
 from persistence.store import reading
+from persistence.store.integrity import Integrity
 from persistence.store.layout import Layout, Place
 from persistence.store.reading import Found
 from persistence.store.store import Store
@@ -176,7 +177,7 @@ _UNKNOWN = Revision("", Instant(""), None)
 
 
 def _read(place: Place) -> tuple[Found | None, bytes | None]:
-    found = reading.read(place, content=True)
+    found = reading.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None
     with found.file:

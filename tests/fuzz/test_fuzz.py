@@ -12,7 +12,11 @@ from tests.service import running
 
 
 @pytest.mark.parametrize(
-    ("kind", "dialect", "requests"), [("described", "svc", 40), ("odd", "orbeon", 100), ("XML", "svc", 60)]
+    ("kind", "dialect", "requests"),
+    [
+        *(("described", "svc", 12), ("odd", "orbeon", 100), ("XML", "svc", 60)),
+        pytest.param("described", "svc", 40, marks=pytest.mark.long),
+    ],
 )
 def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect: str, requests: int) -> None:
     """No 5xx but the documented one, only documented answers, no traceback, and nothing held or left at the end."""

@@ -20,7 +20,8 @@ from persistence.store.reading import Found
 from persistence.store.store import Store
 
 WEAKENED = "WEAKENED"
-_REMEMBERED = 0.05
+REMEMBERED = 0.05
+"""Seconds that a worker goes on showing what it showed last, without fresh reads."""
 
 
 def _without_locks() -> None:
@@ -50,7 +51,7 @@ def _without_fresh_reads() -> None:
         until, instant = shown.get(address, (0.0, found.sidecar.modified))
         if instant != found.sidecar.modified and time.monotonic() < until:
             return self.read_revision(address, instant, content=True) or found
-        shown[address] = (time.monotonic() + _REMEMBERED, found.sidecar.modified)
+        shown[address] = (time.monotonic() + REMEMBERED, found.sidecar.modified)
         return found
 
     Store.read = remembering  # type: ignore[method-assign]

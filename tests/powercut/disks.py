@@ -51,6 +51,8 @@ EXT4 = FileSystem("ext4", ("mkfs.ext4", "-q", "-F", "-m", "0"), "noauto_da_alloc
 XFS = FileSystem("xfs", ("mkfs.xfs", "-q", "-f"), "", "nouuid")
 BTRFS = FileSystem("btrfs", ("mkfs.btrfs", "-q", "-f"), "commit=300", "")
 FILE_SYSTEMS = (EXT4, XFS, BTRFS)
+WHOLE_SECONDS = FileSystem("ext4", ("mkfs.ext4", "-q", "-F", "-m", "0", "-I", "128"), "", "")
+"""An ext4 with small inodes, whose files have times of whole seconds; no disk to cut the power of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from persistence.model.instants import Instant
 from persistence.opening import open_store
 from persistence.settings import Settings
 from persistence.store import reading
+from persistence.store.integrity import Integrity
 from persistence.store.layout import Layout
 from tests.powercut.clients import FORM
 from tests.powercut.ledger import Expected, Resource, Revision, State
@@ -130,9 +131,13 @@ def _started_and_judged(data: Path, expected: Sequence[Expected]) -> Verdict:
     return verdict
 
 
-def judge(service: Asks, data: Path, expected: Sequence[Expected]) -> Verdict:
-    """Read every resource and every older revision, then write to some."""
-    return _Judge(service, data, expected).verdict()
+def judge(service: Asks, data: Path, expected: Sequence[Expected], *, is_written: bool = True) -> Verdict:
+    """Read every resource and every older revision, then write to some, unless there is more to come."""
+    judging = _Judge(service, data, expected)
+    judging.read()
+    if is_written:
+        judging.write()
+    return judging.verdict
 
 
 def check_and_repair(data: Path) -> list[str]:
@@ -178,10 +183,10 @@ class _Judge:
         self._layout = Layout(str(data))
         self._expected = {each.resource: each for each in expected}
         self._found: dict[Resource, int] = {}
-        self._verdict = Verdict()
+        self.verdict = Verdict()
 
-    def verdict(self) -> Verdict:
-        """Everything there is to say."""
+    def read(self) -> None:
+        """Compare everything that is there with what may be there."""
         # Documents first: without them their attachments are not served.
         for resource, each in sorted(self._expected.items(), key=lambda pair: pair[0] != pair[0].main):
             if self._is_served(resource):
@@ -193,14 +198,16 @@ class _Judge:
                 self._note(resource, self._older_faults(self._expected[resource], current))
             self._note(resource, self._removal_faults(self._expected[resource].states[current]))
         self._note(_SEARCHED, self._search_faults())
+
+    def write(self) -> None:
+        """Write over some documents, and a new one."""
         for resource in self._to_rewrite():
             self._note(resource, self._write_faults(resource))
         self._note(_NEW, self._write_faults(_NEW))
-        return self._verdict
 
     def _note(self, resource: Resource, faults: Iterator[str]) -> None:
         version = "" if resource.version is None else f" version {resource.version}"
-        self._verdict.violations += [f"{resource.path}{version}: {fault}" for fault in faults]
+        self.verdict.violations += [f"{resource.path}{version}: {fault}" for fault in faults]
 
     def _is_served(self, resource: Resource) -> bool:
         """Whether its document is there, or it is none that depends on one."""
@@ -211,7 +218,7 @@ class _Judge:
         return self._expected[resource].states[self._found[resource]]
 
     def _get(self, resource: Resource, instant: str = "") -> Answer:
-        self._verdict.states += not instant
+        self.verdict.states += not instant
         own = {} if resource.version is None else {"Form_Definition_Version": resource.version}
         query = f"?last-modified-time={instant}" if instant else ""
         return self._service.ask("GET", f"{resource.path}{query}", **own)
@@ -243,7 +250,7 @@ class _Judge:
 
     def _older_faults(self, each: Expected, current: int) -> Iterator[str]:
         for state in each.older(current):
-            self._verdict.older += 1
+            self.verdict.older += 1
             if each.resource.is_published:
                 yield from self._older_definition_faults(each.resource, state)
                 continue
@@ -258,7 +265,7 @@ class _Judge:
         app, form, _, name = resource.path.split("/")
         place = self._layout.place(DefinitionAddress(Form(app, form), resource.version or 0, name))
         try:
-            found = reading.read(place.revision(Instant(state.instant)), content=True)
+            found = reading.read(place.revision(Instant(state.instant)), Integrity(), content=True)
         except DamagedError as error:
             yield f"the revision of {state.instant} is damaged: {error}"
             return

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import click
@@ -26,37 +28,67 @@ from tests.upkeep.scenarios import SCENARIOS, directory
 from tests.upkeep.workshop import furnished
 
 _STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
+_PROCESSES = 2
 _CASES = 1000
+_CASES_AT_ONCE = 25
 
 
 def main() -> int:
     """Do it all."""
     say = _quietly()
     begun, rows, violations = time.monotonic(), [], list[str]()
-    with tempfile.TemporaryDirectory(prefix="persistence-upkeep-") as name:
+    with tempfile.TemporaryDirectory(prefix="persistence-upkeep-") as name, _pool() as pool:
         scratch = Path(name)
         with furnished(scratch / "pristine") as workshop:
             pristine = workshop.root
-        for scenario, inflict in SCENARIOS:
-            round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
-            counts = []
-            for what, strike in _STRIKES.items():
-                outcomes = dict(round_.faults(strike))
-                counts.append(len(outcomes))
-                violations += [
-                    f"{scenario.name}, {what} at {at}: {each}" for at, found in outcomes.items() for each in found
-                ]
+        struck = [pool.submit(_struck, pristine, scratch / f"struck-{number}", number) for number in _NUMBERS]
+        damaged = [pool.submit(_damaged, pristine, scratch, first) for first in range(0, _CASES, _CASES_AT_ONCE)]
+        for number, each in zip(_NUMBERS, struck, strict=True):
+            counts, found = each.result()
+            scenario, _ = SCENARIOS[number]
             rows.append((scenario.name, *counts))
+            violations += found
             say(f"{scenario.name}: {sum(counts)} calls, {len(violations)} violations so far")
-        for seed in range(_CASES):
-            inflicted, found = case(pristine, scratch / "damaged", seed)
-            violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
+        for each_damaged in damaged:
+            violations += each_damaged.result()
     say(f"\n{table(('command', *_STRIKES), rows)}\n\n{_CASES} trees with random damage")
-    left = opened.threads()
-    violations += [f"{len(left)} threads of services are left"] if left else []
-    seconds, threads = time.monotonic() - begun, threading.active_count()
-    say("\n".join(("", *violations, f"{len(violations)} violations, {threads} threads, {seconds:.0f} s in all")))
+    say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
     return int(bool(violations))
+
+
+_NUMBERS = range(len(SCENARIOS))
+
+
+def _pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(_PROCESSES, get_context("spawn"), initializer=_quietly)
+
+
+def _struck(pristine: Path, scratch: Path, number: int) -> tuple[list[int], list[str]]:
+    """How often a scenario was struck in each way, and what did not hold then."""
+    scratch.mkdir()
+    scenario, inflict = SCENARIOS[number]
+    round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
+    counts, violations = [], list[str]()
+    for what, strike in _STRIKES.items():
+        outcomes = dict(round_.faults(strike))
+        counts.append(len(outcomes))
+        violations += [f"{scenario.name}, {what} at {at}: {each}" for at, found in outcomes.items() for each in found]
+    shutil.rmtree(scratch, ignore_errors=True)
+    return counts, violations + _left()
+
+
+def _damaged(pristine: Path, scratch: Path, first: int) -> list[str]:
+    """What does not hold after the repair of trees with random damage."""
+    violations = []
+    for seed in range(first, first + _CASES_AT_ONCE):
+        inflicted, found = case(pristine, scratch / f"damaged-{first}", seed)
+        violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
+    return violations + _left()
+
+
+def _left() -> list[str]:
+    left = opened.threads()
+    return [f"{len(left)} threads of services are left"] if left else []
 
 
 def _quietly() -> Callable[[str], None]:

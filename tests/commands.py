@@ -1,0 +1,32 @@
+"""``persistence`` as a person runs it: a process of its own, on the data directory of a service."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_LONGEST = 300.0
+
+
+def persistence(
+    command: str, *arguments: str, data: Path, env: Mapping[str, str] | None = None, module: str = "persistence.cli"
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", module, command, *arguments, "--data", str(data)],
+        cwd=data.parent,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_LONGEST,
+    )
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    """Everything that ``check --json`` found; the summary is left out."""
+    return [finding for line in done.stdout.splitlines() if "kind" in (finding := json.loads(line))]

@@ -1,0 +1,409 @@
+"""Clients that do everything the interface has, and compare each answer with what they know."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+from persistence.model.addresses import FORM_XHTML
+from tests.modelled import world
+from tests.modelled.server import Line, Server
+from tests.modelled.world import BINARY, SEALED, SHARED, XHTML, XML, data, is_sealed, own_form, own_headers, url
+from tests.orders import found
+from tests.powercut.clients import FORM
+from tests.powercut.judging import mismatch
+from tests.powercut.ledger import Change, Ledger, Resource, Revision, State
+from tests.service import PUBLIC, Answer
+
+_DOCUMENTS = 3
+_MOST_VERSIONS = 5
+_FILLER = 3_000
+_BODY = 6_000
+_GONE = (404, 410)
+
+
+class Client:
+    """One client, with documents in the forms of all and a form of its own.
+
+    Nobody else changes those, so it knows the answer to each of its requests. Where one is lost with a killed worker,
+    it looks whether it was carried out, and notes what it finds.
+    """
+
+    def __init__(self, server: Server, ledger: Ledger, number: int, seed: int) -> None:
+        self.line = Line(server)
+        self.violations: list[str] = []
+        self._ledger = ledger
+        self._rng = random.Random(seed * 1000 + number)
+        self._user = f"user{number}"
+        self._word = f"w{number}x"
+        self._number = number
+        self._form = own_form(number)
+        self._count = 0
+        self._living: dict[Resource, State] = {}
+        self._known: defaultdict[Resource, list[State]] = defaultdict(list)
+        self._tokens: dict[Resource, str] = {}
+        self._gone_tokens: list[str] = []
+        self._actions: dict[Callable[[], None], int] = {
+            self.save: 20,
+            self.draft: 10,
+            self.attach: 8,
+            self.read: 16,
+            self.read_older: 6,
+            self.refused: 5,
+            self.delete: 7,
+            self.delete_all: 1,
+            self.publish: 3,
+            self.search: 10,
+            self.search_all: 4,
+            self.distinct: 3,
+            self.list_versions: 2,
+        }
+
+    def begin(self) -> None:
+        """Publish the form of its own."""
+        self._put(Resource(f"{self._form}/form/{FORM_XHTML}", 1), SHARED[FORM], XHTML, "1")
+
+    def act(self) -> None:
+        """One operation, chosen at random."""
+        (action,) = self._rng.choices(list(self._actions), list(self._actions.values()))
+        action()
+
+    # What changes something
+
+    def save(self) -> None:
+        """PUT of a document, new or over; its draft goes."""
+        self._save(self._document())
+
+    def draft(self) -> None:
+        """PUT of a draft, new or over."""
+        form, document = self._names()
+        self._put_data(data(form, document, "draft"))
+
+    def attach(self) -> None:
+        """PUT of an attachment of a document or draft that is there, or of a definition."""
+        main = self._rng.choice(sorted(resource for resource in self._mains() if not resource.path.endswith(".png")))
+        name = "logo.png" if main.is_published else f"scan{self._rng.randrange(2)}.bin"
+        resource = Resource(f"{main.path.rpartition('/')[0]}/{name}", main.version)
+        self._put(resource, self._rng.randbytes(self._rng.randrange(1, _BODY)), BINARY, str(main.version or 1))
+
+    def publish(self) -> None:
+        """PUT of a definition as the version after the last that is there, or over one."""
+        path = f"{self._form}/form/{FORM_XHTML}"
+        body = SHARED[FORM].replace(b"Order</title>", f"Order {self._next()}</title>".encode())
+        versions = [resource.version or 0 for resource in self._living if resource.path == path]
+        if len(versions) < _MOST_VERSIONS and self._rng.random() < 0.5:
+            self._put(Resource(path, max(versions) + 1), body, XHTML, "next")
+        else:
+            version = self._rng.choice(sorted(versions))
+            self._put(Resource(path, version), body, XHTML, str(version))
+
+    def delete(self) -> None:
+        """DELETE of a document, a draft, an attachment or a definition that is there."""
+        mine = [
+            resource
+            for resource in self._living
+            if resource.main in self._living and not (resource.is_published and resource.version == 1)
+        ]
+        if mine:
+            self._delete(self._rng.choice(sorted(mine)))
+
+    def delete_all(self) -> None:
+        """DELETE of all data of the form of its own."""
+        begun, path = self._ledger.tick(), url(f"{self._form}/data/")
+        while (answer := self.line.ask("DELETE", path, Username=self._user)) is None:
+            pass
+        self._expect_status(answer, "DELETE of all data", 200)
+        gone = [resource for resource in self._mains() if resource.path.startswith(f"{self._form}/data/")]
+        for resource in gone:
+            self._expect_status(self._get(resource), f"GET {resource.path} after DELETE of all data", *_GONE)
+            tombstone = State(instant=f"{self._living[resource].instant}+")
+            self._note_gone(resource, begun, tombstone)
+            self._note_removed_drafts(resource, begun, tombstone.etag)
+        self._check_removed(gone)
+
+    # What only reads
+
+    def read(self) -> None:
+        """GET, HEAD or a range of something, whether it is there or not."""
+        resources = sorted({*self._known, *self._living})
+        if not resources:
+            return
+        resource = self._rng.choice(resources)
+        method = self._rng.choice(("GET", "GET", "HEAD"))
+        state = self._living.get(resource) if resource.main in self._living else None
+        answer = self._get(resource, method=method)
+        what = f"{method} {resource.path}"
+        if state is None:
+            self._expect_status(answer, what, *_GONE)
+        elif self._expect_status(answer, what, 200):
+            faults = [fault for fault in mismatch(answer, state, resource) if method == "GET" or "content" not in fault]
+            self.violations += [f"{what}: {fault}" for fault in self._comparable(resource, method, faults)]
+            if resource.path.endswith(".bin") and method == "GET":
+                self._read_range(resource, answer.body)
+
+    def read_older(self) -> None:
+        """GET of an older revision by its instant."""
+        known = [
+            (resource, state)
+            for resource, states in self._known.items()
+            for state in states
+            if not (resource.is_draft or resource.is_published)
+            and (resource == resource.main or resource.main in self._living)
+        ]
+        if not known:
+            return
+        resource, state = self._rng.choice(sorted(known, key=lambda pair: (pair[0], pair[1].instant)))
+        answer = self._get(resource, f"?last-modified-time={state.instant}")
+        what = f"GET {resource.path} of {state.instant}"
+        if self._expect_status(answer, what, 200):
+            self.violations += [f"{what}: {fault}" for fault in mismatch(answer, state, resource)]
+
+    def refused(self) -> None:
+        """PUT or DELETE on a condition that does not hold: 412, and nothing happens."""
+        mains = [resource for resource in self._mains() if not resource.is_published]
+        if not mains:
+            return
+        resource = self._rng.choice(sorted(mains))
+        state = self._living[resource]
+        older = [each.etag for each in self._known[resource] if each.etag not in ("", state.etag)]
+        condition = {"If-Match": self._rng.choice(older)} if older else {"If-None-Match": "*"}
+        body = world.content(resource, "refused", self._word, "")
+        headers = {"Content-Type": XML, **condition}
+        own = {"Username": self._user, "Form_Definition_Version": "1"}
+        answer = self.line.ask("PUT", url(resource.path), body, headers, **own)
+        if answer is not None:
+            self._expect_status(answer, f"PUT {resource.path} with {condition}", 412)
+        if older:
+            answer = self.line.ask("DELETE", url(resource.path), None, condition, Username=self._user)
+            if answer is not None:
+                self._expect_status(answer, f"DELETE {resource.path} with {condition}", 412)
+        if self._get(resource)["ETag"] != state.etag:
+            self.violations.append(f"{resource.path}: a refused request has changed it")
+
+    def search(self) -> None:
+        """A search for a text that one content has, or had."""
+        alive = [(resource, token) for resource, token in self._tokens.items() if resource.path.startswith(f"{FORM}/")]
+        if alive and self._rng.random() < 0.7:
+            resource, token = self._rng.choice(sorted(alive))
+            self._search(token, {_named(resource): self._living[resource].instant})
+        elif self._gone_tokens:
+            self._search(self._rng.choice(self._gone_tokens[-20:]), {})
+
+    def search_all(self) -> None:
+        """A search for everything of this client's in the form of all."""
+        mine = [resource for resource in self._mains() if resource.path.startswith(f"{FORM}/")]
+        self._search(self._word, {_named(resource): self._living[resource].instant for resource in mine})
+
+    def distinct(self) -> None:
+        """The distinct values of a control in the form of its own."""
+        query = b'<distinct-values><query path="customer/name"/></distinct-values>'
+        answer = self._post(f"{PUBLIC}/distinct-values/{self._form}", query)
+        expected = {token for resource, token in self._tokens.items() if resource.path.startswith(f"{self._form}/")}
+        if self._expect_status(answer, "distinct values", 200):
+            shown = {each.text for each in ET.fromstring(answer.body).iter("value")}  # noqa: S314 - the service's own
+            if shown != expected:
+                missing, more = sorted(expected - shown), sorted(shown - expected, key=str)
+                self.violations.append(f"distinct values of {self._form}: without {missing}, with {more}")
+
+    def list_versions(self) -> None:
+        """The versions of the form of its own in the list of forms."""
+        answer = self.line.read("GET", f"{PUBLIC}/form/{self._form}?all-versions=true")
+        if not self._expect_status(answer, "list of forms", 200):
+            return
+        shown = {
+            int(each.findtext("form-version") or 0): each.findtext("last-modified-time")
+            for each in ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
+        }
+        path = f"{self._form}/form/{FORM_XHTML}"
+        living = {each.version: state.instant for each, state in self._living.items() if each.path == path}
+        if shown != living:
+            self.violations.append(f"list of forms: {self._form} has {shown} instead of {living}")
+
+    # How
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"t{self._number}x{self._count}x"
+
+    def _names(self) -> tuple[str, str]:
+        form = self._rng.choice((FORM, FORM, self._form, SEALED))
+        return form, f"{form.rpartition('/')[2]}-{self._number}-{self._rng.randrange(_DOCUMENTS)}"
+
+    def _document(self) -> Resource:
+        return data(*self._names())
+
+    def _mains(self) -> list[Resource]:
+        return [resource for resource in self._living if resource == resource.main]
+
+    def _expect_status(self, answer: Answer, what: str, *statuses: int) -> bool:
+        if answer.status in statuses:
+            return True
+        self.violations.append(f"{what} is answered {answer.status}: {answer.body[:200]!r}")
+        return False
+
+    @staticmethod
+    def _comparable(resource: Resource, method: str, faults: list[str]) -> Iterator[str]:
+        """Without the length that a HEAD of encrypted data says: that of the answer to a GET is longer."""
+        yield from (fault for fault in faults if not (method == "HEAD" and is_sealed(resource) and "Length" in fault))
+
+    def _get(self, resource: Resource, query: str = "", method: str = "GET") -> Answer:
+        own = own_headers(resource)
+        return world.plain(resource, self.line.read(method, url(resource.path) + query, **own))
+
+    def _post(self, path: str, body: bytes) -> Answer:
+        own = {"Username": self._user, "Form_Definition_Version": 1}
+        return self.line.read("POST", path, body, {"Content-Type": XML}, **own)
+
+    def _read_range(self, resource: Resource, whole: bytes) -> None:
+        first = self._rng.randrange(len(whole))
+        last = self._rng.randrange(first, len(whole))
+        headers = {"Range": f"bytes={first}-{last}"}
+        answer = self.line.read("GET", url(resource.path), None, headers, **own_headers(resource))
+        is_part = self._expect_status(answer, f"GET {resource.path} {headers}", 206)
+        if is_part and answer.body != whole[first : last + 1]:
+            self.violations.append(f"GET {resource.path} {headers}: another part")
+
+    def _search(self, text: str, expected: dict[str, str]) -> None:
+        query = f"<search><query>{text}</query><page-size>99</page-size></search>".encode()
+        answer = self._post(f"{PUBLIC}/search/{FORM}", query)
+        if not self._expect_status(answer, f"search for {text}", 200):
+            return
+        root = ET.fromstring(answer.body)  # noqa: S314 - the service's own answer
+        names = found(answer.body)
+        shown = dict(zip(names, (each.attrib["last-modified"] for each in root), strict=False))
+        if shown != expected or len(names) != len(expected):
+            self.violations.append(f"search for {text}: found {shown} instead of {expected}")
+
+    def _save(self, resource: Resource) -> None:
+        begun, stored = self._put_data(resource)
+        self._note_removed_drafts(resource, begun, stored.etag)
+        self._check_removed([resource])
+
+    def _put_data(self, resource: Resource) -> tuple[int, State]:
+        """Store data, with a condition now and then; when the request began that is known to be carried out."""
+        token = self._next()
+        body = world.content(resource, token, self._word, "f" * self._rng.randrange(_FILLER))
+        state = self._living.get(resource)
+        condition = {}
+        if self._rng.random() < 0.4:
+            condition = {"If-None-Match": "*"} if state is None else {"If-Match": state.etag}
+        begun, stored = self._put(resource, body, XML, "1", condition)
+        self._forget_token(resource)
+        self._tokens[resource] = token
+        return begun, stored
+
+    def _put(
+        self,
+        resource: Resource,
+        body: bytes,
+        content_type: str,
+        version: str,
+        condition: dict[str, str] | None = None,
+    ) -> tuple[int, State]:
+        """PUT until it is known to be stored, and its drafts with it to be gone; note it."""
+        begun, before = self._ledger.tick(), self._living.get(resource)
+        stage = f"stage {begun}"
+        more = {"Path_To_Holder": "person/scan"} if is_sealed(resource) and resource != resource.main else {}
+        own = {"Form_Definition_Version": version, "Username": self._user, "Workflow_Stage": stage, **more}
+        revision = Revision(
+            hashlib.sha256(body).hexdigest(), len(body), content_type, str(resource.version or 1), stage, self._user
+        )
+        while True:
+            headers = {"Content-Type": content_type, **(condition or {})}
+            answer = self.line.ask("PUT", url(resource.path), body, headers, **own)
+            if answer is None:
+                stored = self._looked(resource, before, revision)
+                if stored is None:
+                    continue
+                if not self._may_have_drafts(resource):
+                    break
+                # The draft may be there still: the same request again completes it.
+                before, condition = self._noted(resource, begun, stored), None
+                continue
+            expected = 201 if before is None else 204
+            self._expect_status(answer, f"PUT {resource.path}", expected)
+            tag = self._get(resource)["ETag"] if more else answer["ETag"]  # that of the plain content is another
+            stored = State(revision, str(tag), str(answer["Svc-Last-Modified"]))
+            break
+        return begun, self._noted(resource, begun, stored)
+
+    def _may_have_drafts(self, resource: Resource) -> bool:
+        return any(draft.saved == resource for draft in self._living if draft.is_draft)
+
+    def _looked(self, resource: Resource, before: State | None, revision: Revision) -> State | None:
+        """What a PUT of unknown outcome has stored; ``None`` where it was not carried out."""
+        answer = self._get(resource)
+        tag = answer["ETag"] if answer.status == 200 else None
+        if tag == (before.etag if before is not None else None):
+            return None
+        if answer.status == 200 and hashlib.sha256(answer.body).hexdigest() == revision.digest:
+            return State(revision, str(tag), str(answer["Svc-Last-Modified"]))
+        self.violations.append(f"{resource.path}: {answer.status}, {tag} after a PUT whose answer was lost")
+        return None
+
+    def _noted(self, resource: Resource, begun: int, stored: State) -> State:
+        """Note a revision that is known to be stored; the same with its creation and owner."""
+        before, states = self._living.get(resource), self._known[resource]
+        if states and stored.instant <= states[-1].instant and not resource.is_draft:
+            self.violations.append(f"{resource.path}: {stored.instant} after {states[-1].instant}")
+        self._ledger.add(Change(resource, begun, self._ledger.tick(), stored))
+        assert stored.revision is not None
+        origin = before.revision if before is not None else None
+        revision = replace(
+            stored.revision,
+            created=origin.created if origin else stored.instant,
+            owner=origin.owner if origin else self._user,
+        )
+        whole = replace(stored, revision=revision)
+        self._living[resource] = whole
+        states.append(whole)
+        return whole
+
+    def _delete(self, resource: Resource) -> None:
+        begun, before = self._ledger.tick(), self._living[resource]
+        own = {"Username": self._user, **own_headers(resource)}
+        own.pop("Decrypt", None)
+        is_known = True
+        while (answer := self.line.ask("DELETE", url(resource.path), **own)) is None:
+            is_known = False
+        allowed = (204,) if is_known else (204, *_GONE)
+        self._expect_status(answer, f"DELETE {resource.path}", *allowed)
+        tombstone = State(etag=answer["ETag"] or "", instant=answer["Svc-Last-Modified"] or f"{before.instant}+")
+        if not resource.is_draft and answer.status == 204 and tombstone.instant <= before.instant:
+            self.violations.append(f"{resource.path}: deleted at {tombstone.instant}, after {before.instant}")
+        self._note_gone(resource, begun, tombstone)
+        if resource == resource.main:
+            self._note_removed_drafts(resource, begun, tombstone.etag)
+            self._check_removed([resource])
+
+    def _note_gone(self, resource: Resource, begun: int, state: State) -> None:
+        self._ledger.add(Change(resource, begun, self._ledger.tick(), state))
+        self._living.pop(resource, None)
+        self._forget_token(resource)
+
+    def _note_removed_drafts(self, main: Resource, begun: int, etag: str) -> None:
+        """What saves or deletes a document takes its draft along, and what removes a draft its attachments."""
+        for draft in [resource for resource in self._living if resource.is_draft]:
+            if main in (draft.main, draft.saved):
+                self._note_gone(draft, begun, State(removed_by=etag))
+
+    def _check_removed(self, saved: list[Resource]) -> None:
+        """A draft must be gone with the answer that removes it."""
+        for resource in saved:
+            if not (resource.is_draft or resource.is_published):
+                draft = Resource(resource.path.replace("/data/", "/draft/", 1))
+                self._expect_status(self._get(draft), f"GET {draft.path} after its document was saved or deleted", 404)
+
+    def _forget_token(self, resource: Resource) -> None:
+        token = self._tokens.pop(resource, None)
+        if token is not None and resource.path.startswith(f"{FORM}/"):
+            self._gone_tokens.append(token)
+
+
+def _named(resource: Resource) -> str:
+    """The document as ``orders.found`` names it."""
+    return resource.path.split("/")[3] + ("°" if resource.is_draft else "")

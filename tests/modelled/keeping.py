@@ -1,0 +1,168 @@
+"""The commands beside the clients: run, killed now and then, and their backups restored and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.modelled.server import Server
+from tests.modelled.world import Plain
+from tests.powercut.judging import Verdict, judge
+from tests.powercut.ledger import Cut, Ledger
+from tests.service import alone
+
+_BESIDE = (
+    ("check", "--json"),
+    ("backup",),
+    ("check", "--repair", "--json"),
+    ("key", "new"),
+    ("reencrypt",),
+    ("backup",),
+    ("reindex",),
+)
+"""In turn; one of so many is killed, and none of two in a row."""
+_KILL_EVERY = 4
+_LONGEST = 300.0
+_LATEST_KILL = 1.5
+_DONE, _ALL_REPAIRED, _FINDINGS_LEFT = 0, 3, 4
+_STATUSES = {"check": {_DONE, _ALL_REPAIRED, _FINDINGS_LEFT}}
+_BACKUPS = "backups"
+
+
+@dataclass(frozen=True, slots=True)
+class _Backup:
+    """A backup that was acknowledged, and between which numbers of the ledger it was made."""
+
+    path: Path
+    cut: Cut
+
+
+class Keeper:
+    """Runs the commands of an administrator on the tree of a service."""
+
+    def __init__(self, server: Server, ledger: Ledger, directory: Path, rng: random.Random) -> None:
+        self.violations: list[str] = []
+        self.done: Counter[str] = Counter()
+        self.kills: Counter[str] = Counter()
+        self._server = server
+        self._ledger = ledger
+        self._directory = directory
+        self._rng = rng
+        self._turn = 0
+        self._last: _Backup | None = None
+
+    def run_next(self) -> None:
+        """The next command of all in turn; now and then it is killed."""
+        command = _BESIDE[self._turn % len(_BESIDE)]
+        self._turn += 1
+        if self._turn % _KILL_EVERY == 0:
+            self._run_and_kill(*command)
+        elif command == ("backup",):
+            self.back_up()
+        else:
+            self.run(*command)
+
+    def run(self, *command: str) -> str:
+        """Run a command to its end, judge what it said, and return that."""
+        process = self._started(command)
+        try:
+            said, errors = process.communicate(timeout=_LONGEST)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            self.violations.append(f"{' '.join(command)} does not end in {_LONGEST:g} seconds")
+            return ""
+        self.done[command[0]] += 1
+        name = " ".join(command)
+        if process.returncode not in _STATUSES.get(command[0], {_DONE}):
+            self.violations.append(f"{name} ends with {process.returncode}: {' '.join((said + errors).split())[-600:]}")
+        if "--json" in command:
+            self.violations += [f"{name}: {each}" for each in _damage(said)]
+        return said + errors
+
+    def settle(self) -> None:
+        """Repair what kills have left; nothing is found afterwards, whatever is read."""
+        self.run("check", "--repair", "--json")
+        for each in _findings(self.run("check", "--deep", "--json")):
+            if each["severity"] != "notice":
+                self.violations.append(f"after its repair: {each['path']}: {each['kind']}: {each['what']}")
+
+    def back_up(self) -> None:
+        """Make a backup, and remember what must be in it."""
+        began = self._ledger.tick()
+        self.run("backup", str(self._directory / _BACKUPS))
+        ended = self._ledger.tick()
+        newest = max((self._directory / _BACKUPS).iterdir(), key=lambda path: path.stat().st_ctime_ns)
+        self._last = _Backup(newest, Cut(began, ended))
+
+    def restored(self) -> Verdict | None:
+        """The newest backup restored into an empty directory, served, and compared; ``None`` where there is none.
+
+        Restored from the directory of all backups: which one is the newest is for the command to know.
+        """
+        if self._last is None:
+            return None
+        home = self._directory / "restored"
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir()
+        if (keys := self._server.directory / "var").is_dir():
+            shutil.copytree(keys, home / "var")
+        command = ("restore", str(self._directory / _BACKUPS))
+        arguments, environment = self._arguments(command, home / "data"), self._environment()
+        done = subprocess.run(arguments, cwd=home, env=environment, capture_output=True, text=True, check=False)
+        self.done["restore"] += 1
+        if done.returncode != _DONE:
+            return Verdict([f"restore ends with {done.returncode}: {' '.join(done.stderr.split())[-600:]}"])
+        variant = self._server.variant
+        with alone(home, workers=1, module=variant.module, env=variant.environment) as service:
+            return judge(Plain(service), service.data, self._ledger.at(self._last.cut))
+
+    def _run_and_kill(self, *command: str) -> None:
+        if command == ("backup",):
+            command = ("backup", str(self._directory / _BACKUPS))
+        process = self._started(command)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(self._rng.uniform(0.2, _LATEST_KILL))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+            self.kills["command"] += 1
+        process.communicate()
+
+    def _started(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._arguments(command, self._server.data),
+            cwd=self._server.directory,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+
+    def _arguments(self, command: tuple[str, ...], data: Path) -> list[str]:
+        return [sys.executable, "-m", self._server.variant.module, *command, "--data", str(data)]
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self._server.variant.environment}
+
+
+def _findings(said: str) -> list[dict[str, str]]:
+    lines = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    return [line for line in lines if "severity" in line]
+
+
+def _damage(said: str) -> list[str]:
+    return [
+        f"{each['path']}: {each['kind']}: {each['what']} ({each['outcome']})"
+        for each in _findings(said)
+        if each["severity"] == "damage" or each["outcome"] == "failed"
+    ]

@@ -1,0 +1,174 @@
+"""A service that is killed as a whole and started again on the same port, and what asks it meanwhile."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.service import Answer, Service, alone
+
+_PATIENCE = 60.0
+_PAUSE = 0.05
+
+
+class NoAnswerError(Exception):
+    """A request was not answered for a minute, or refused where it must not be; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How the service is run: its module, and what is in the environment of the service and its commands."""
+
+    module: str = "persistence.cli"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 2
+
+
+class Server:
+    """Starts and kills a service; ``service`` is the one of now."""
+
+    def __init__(self, directory: Path, variant: Variant) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.variant = variant
+        self.kills: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._starts = 0
+        self.service = self._started("127.0.0.1:0")
+
+    def close(self) -> None:
+        """Stop the service."""
+        self._stack.close()
+
+    def kill_worker(self, rng: random.Random) -> None:
+        """Kill one of the workers, if there is any."""
+        with self._lock, suppress(ProcessLookupError, FileNotFoundError):
+            if workers := self.service.workers():
+                os.kill(rng.choice(workers), signal.SIGKILL)
+                self.kills["worker"] += 1
+
+    def kill(self) -> None:
+        """Kill the master and every worker, and start the service again."""
+        with self._lock:
+            master = self.service.process.pid
+            os.kill(master, signal.SIGSTOP)  # it must not start new workers meanwhile
+            for pid in (*self.service.workers(), master):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._stack.close()
+            self.kills["service"] += 1
+            self.service = self._started(f"127.0.0.1:{self.service.port}")
+
+    def _started(self, bind: str) -> Service:
+        self._starts += 1
+        log = self.directory / f"service-{self._starts}.log"
+        variant = self.variant
+        return self._stack.enter_context(
+            alone(
+                self.directory,
+                workers=variant.workers,
+                module=variant.module,
+                env=variant.environment,
+                bind=bind,
+                log=log,
+            )
+        )
+
+
+class Line:
+    """Requests of one client to a server; those that were lost with a worker count as ``unknown``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.unknown = 0
+        self.asked: Counter[str] = Counter()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        **own: object,
+    ) -> Answer | None:
+        """The answer, or ``None`` where it cannot be known whether the request was carried out.
+
+        Where nobody listens, or it is 503 with ``Retry-After``, nothing was done: it is sent again.
+
+        Raises:
+            NoAnswerError: there is no answer for a minute.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        self.asked[method] += 1
+        said = "nobody listens"
+        while time.monotonic() < deadline:
+            service = self._server.service
+            sent = {service.prefix + name.replace("_", "-"): str(value) for name, value in own.items()}
+            try:
+                answer = service.raw(method, path, {**(headers or {}), **sent}, body)
+            except ConnectionRefusedError:
+                time.sleep(_PAUSE)
+                continue
+            except TimeoutError as error:
+                raise NoAnswerError(f"{method} {path} is not answered for {service.timeout:g} seconds") from error
+            except (OSError, http.client.HTTPException):
+                self.unknown += 1
+                return None
+            if answer.status != 503 or answer["Retry-After"] is None:
+                return answer
+            said = answer.cause
+            time.sleep(_PAUSE)
+        raise NoAnswerError(f"{method} {path} is not answered for {_PATIENCE:g} seconds: {said}")
+
+    def read(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        """The answer to what changes nothing: it is sent until there is one."""
+        while (answer := self.ask(method, path, body, headers, **own)) is None:
+            pass
+        return answer
+
+
+class Gate:
+    """Lets many pass at once, and one who wants it empty wait until all are out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._is_shut = False
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Be one of many."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_shut)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Be alone."""
+        with self._changed:
+            self._is_shut = True
+            self._changed.wait_for(lambda: self._inside == 0)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_shut = False
+                self._changed.notify_all()

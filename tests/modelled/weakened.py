@@ -1,0 +1,75 @@
+"""The service and its commands without one of their protections, to show that the model would notice.
+
+``python -m tests.modelled.weakened …`` takes what ``persistence`` takes; ``WEAKENED`` in the environment names the
+protection to do without.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from persistence.cli import main
+from persistence.index.indexer import Indexer
+from persistence.model.addresses import Form
+from persistence.model.instants import next_after
+from persistence.service import rules
+from persistence.store import writing
+from persistence.store.writing import Writer
+from tests.linear import weakened
+from tests.modelled.server import Variant
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _keep_drafts() -> None:
+    """A save leaves the draft."""
+    Writer.discard_draft = lambda *_: None  # type: ignore[method-assign,assignment]
+
+
+def _keep_no_history() -> None:
+    """A write replaces the revision before it."""
+    writing.keep = lambda _place, _sidecar: False
+
+
+def _trust_the_clock() -> None:
+    """An instant is that of the clock, whatever was stored before."""
+    rules.next_after = lambda _previous: next_after(None)
+
+
+def _tell_no_index() -> None:
+    """The index hears of no change."""
+
+    def nothing(_self: Indexer, _form: Form, _document: str) -> None:
+        """Nothing."""
+
+    Indexer.changing = nothing  # type: ignore[method-assign]
+    Indexer.changed = nothing  # type: ignore[method-assign]
+
+
+def _remember() -> None:
+    """A worker goes on showing what it showed last, for as long as a slow machine needs to ask again."""
+    weakened.REMEMBERED = 5.0
+    weakened.WEAKNESSES["no fresh reads"]()
+
+
+TRUSTING = "instants of the clock"
+WEAKNESSES: dict[str, Callable[[], None]] = {
+    "drafts stay": _keep_drafts,
+    "no history": _keep_no_history,
+    TRUSTING: _trust_the_clock,
+    "the index is not told": _tell_no_index,
+    "no fresh reads": _remember,
+}
+
+
+def variant(weakness: str, workers: int = 2) -> Variant:
+    """The service and its commands without a protection."""
+    path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    return Variant("tests.modelled.weakened", {weakened.WEAKENED: weakness, "PYTHONPATH": path}, workers)
+
+
+if __name__ == "__main__":
+    WEAKNESSES[os.environ[weakened.WEAKENED]]()
+    main()

@@ -1,0 +1,90 @@
+"""The forms, documents and contents that clients work on, and how answers about encrypted ones are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.message import Message
+from http.client import HTTPMessage
+
+from persistence.model.addresses import DATA_XML
+from tests import orders, sealed
+from tests.powercut.clients import FORM
+from tests.powercut.judging import Asks
+from tests.powercut.ledger import Resource
+from tests.service import PUBLIC, Answer
+
+SEALED = "hr/sealed"
+"""The form that marks controls: its documents are encrypted on disk, and plain in answers."""
+
+XML, XHTML, BINARY = "application/xml", "application/xhtml+xml", "image/png"
+_ADDED = re.compile(rb' xmlns:fr="http://orbeon\.org/oxf/xml/form-runner"| fr:[a-z-]+-encrypted="true"')
+
+SHARED = {FORM: orders.definition(), SEALED: sealed.DEFINITION}
+"""The definitions of the forms that all clients save data to."""
+
+
+def own_form(number: int) -> str:
+    """The form of one client alone: it publishes it, and deletes all of its data."""
+    return f"hr/form{number}"
+
+
+def data(form: str, document: str, collection: str = "data") -> Resource:
+    """The ``data.xml`` of a document."""
+    return Resource(f"{form}/{collection}/{document}/{DATA_XML}")
+
+
+def is_sealed(resource: Resource) -> bool:
+    """Whether what is stored is encrypted, wholly or in part."""
+    return resource.path.startswith(f"{SEALED}/") and not resource.is_published
+
+
+def content(resource: Resource, token: str, word: str, filler: str) -> bytes:
+    """Data with a text that no other content has, one that all of a client's have, and some length."""
+    if is_sealed(resource):
+        return sealed.data().replace(sealed.OPEN.encode(), f"{token} {word} {filler}".encode())
+    values = f"<name>{token}</name><email>{token}@example.org</email><notes>{word} {filler}</notes>"
+    return f"<form><customer>{values}</customer></form>".encode()
+
+
+def url(path: str) -> str:
+    """A path below ``crud/`` on the public face."""
+    return f"{PUBLIC}/crud/{path}"
+
+
+def own_headers(resource: Resource) -> dict[str, object]:
+    """Headers of a request to a resource: the version of a definition, and decryption of an attachment."""
+    own: dict[str, object] = {} if resource.version is None else {"Form_Definition_Version": resource.version}
+    return own | ({"Decrypt": "true"} if is_sealed(resource) and resource != resource.main else {})
+
+
+def plain(resource: Resource, answer: Answer) -> Answer:
+    """An answer as it would be without encryption: that adds a declaration to each value that was encrypted."""
+    if not is_sealed(resource) or answer.status != 200 or resource != resource.main:
+        return answer
+    body, headers = _ADDED.sub(b"", answer.body), HTTPMessage()
+    for name, value in Message.items(answer.headers):
+        is_whole = name == "Content-Length" and answer.body and value == str(len(answer.body))
+        headers[name] = str(len(body)) if is_whole else value
+    return Answer(answer.status, headers, body)
+
+
+class Plain:
+    """A service whose encrypted contents are asked for, and compared, plain."""
+
+    def __init__(self, service: Asks) -> None:
+        self._service = service
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, **own: object
+    ) -> Answer:
+        """One request to a path below ``crud/``."""
+        resource = Resource(path.partition("?")[0])
+        more = own_headers(resource) if method == "GET" and not resource.is_published else {}
+        return plain(resource, self._service.ask(method, path, body, headers, **{**more, **own}))
+
+    def raw(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """One request to any path."""
+        return self._service.raw(method, path, headers, body)
