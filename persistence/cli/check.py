@@ -26,6 +26,7 @@ from persistence.index.noting import Noting
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.opening import integrity_of, open_index
 from persistence.places import bodies_by_form
+from persistence.store import owner
 from persistence.store.bodies import BodiesView
 from persistence.store.root import missing
 from persistence.upkeep.attachments import AttachmentsCheck
@@ -145,6 +146,7 @@ class _Run:
         )
         run = Check(tree, inspectors, measures)
         if wanted.budget is not None:
+            owner.require(tree.root)  # it is noted in the tree what was looked at
             reports = within(wanted.budget / len(self._choice.trees), Slices(tree.root), partial(run.run, ()))
         else:
             reports = self._recorded(tree, parts, chain.from_iterable(run.run(part) for part in parts))
@@ -197,7 +199,7 @@ class _Run:
         """Note a deep look at everything, once it has come to its end, in a tree that this user may write to."""
         began = next_after(None)
         yield from reports
-        if self._wanted.deep and parts == [()]:
+        if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
             with suppress(OSError):
                 Slices(tree.root).record(ALL_SLICES, began)
 

@@ -110,7 +110,7 @@ class Kind(Enum):
     STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
     OWN_MISSING = (
         "own-missing",
-        Severity.LEFTOVER,
+        Severity.NOTICE,
         Remedy.REPAIR,
         "makes it again",
     )

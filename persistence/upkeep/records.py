@@ -51,8 +51,7 @@ def record(sight: Sight, address: DocumentAddress) -> Record:
         BadAddressError: a name cannot be a file name.
         DamagedError: it cannot be read.
     """
-    found = sight.store.read(address, content=True)
-    named = None if found is None or found.file is None else _named(address, found.file)
+    found, named = _current(sight, address)
     attachments = tuple(sight.attachments(address))
     if found is None and not attachments:
         raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")
@@ -67,6 +66,19 @@ def record(sight: Sight, address: DocumentAddress) -> Record:
         revisions=tuple(_revisions(sight, address, found)),
         path=sight.layout.place(address).content,
     )
+
+
+def _current(sight: Sight, address: DocumentAddress) -> tuple[Found | None, frozenset[str] | Faulty | None]:
+    """Find the current revision, and the attachments that it names.
+
+    Where its content is damaged, its sidecar still says what is known of it.
+    """
+    try:
+        found = sight.store.read(address, content=True)
+    except DamagedError as error:
+        sidecar = sight.store.sidecar(address)
+        return (None if sidecar is None else Found(sidecar, sidecar.etag, sidecar.size)), Faulty(DATA_XML, str(error))
+    return found, None if found is None or found.file is None else _named(address, found.file)
 
 
 def _named(address: DocumentAddress, file: BinaryIO) -> frozenset[str] | Faulty:

@@ -9,9 +9,11 @@ import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
+from persistence.opening import init_trees
 from persistence.settings import load
 from tests import orders
 from tests.cli.looking import PREFIX, Ended, ended
+from tests.opened import opened
 
 CONFIG = """
 data = "{0}/data"
@@ -44,7 +46,9 @@ class Several:
         self._patch = monkeypatch
         self._capsys = capsys
         effective = load(str(self.file), environment={})
-        self.client: FlaskClient = create_app(effective.settings, effective.properties).test_client()
+        init_trees(effective.settings, effective.properties)
+        app = opened(create_app(effective.settings, effective.properties))
+        self.client: FlaskClient = app.test_client()
         for form in ("acme/order", "hr/leave"):
             self.put(f"{form}/form/form.xhtml", orders.definition())
         for document in (HERE, THERE):

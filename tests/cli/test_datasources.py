@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from persistence.settings import load
 from tests import orders
 from tests.cli.looking import PREFIX, Ended, ended
 from tests.opened import opened
+from tests.sidecars import copied, resealed
 
 CONFIG = """
 data = "{0}/data"
@@ -67,9 +67,8 @@ def test_show_and_forms_look_at_the_tree(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_is_put_there_by_hand_gets_the_version_that_the_other_tree_has_published(run: Run, tmp_path: Path) -> None:
-    shutil.copytree(tmp_path / "data/acme/order/form/1", tmp_path / "data/acme/order/form/2")
-    sidecar = tmp_path / "data/acme/order/form/2/form.xhtml.json"
-    sidecar.write_text(sidecar.read_text().replace('"version": 1', '"version": 2'))
+    copied(tmp_path / "data/acme/order/form/1", tmp_path / "data/acme/order/form/2")
+    resealed(tmp_path / "data/acme/order/form/2/form.xhtml.json", version=2)
     folder = tmp_path / "disk2/acme/order/data/HAND"
     folder.mkdir()
     (folder / "data.xml").write_bytes(_BODY)

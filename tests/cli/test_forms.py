@@ -1,5 +1,6 @@
 """``persistence forms``: a line for each published version, and what is in it."""
 
+import json
 import os
 import pty
 import shutil
@@ -15,6 +16,7 @@ from persistence.errors import StartupError
 from persistence.store.locks import alone
 from tests.cli.looking import Place, ended
 from tests.published import PERMISSIONS, definition
+from tests.sidecars import resealed, said
 
 HEADINGS = "FORM VERSION TITLE MODIFIED BY DOCUMENTS NOTES"
 TITLES = '<title xml:lang="de">Urlaubsantrag</title><title xml:lang="en">Leave request</title>'
@@ -147,7 +149,7 @@ def test_names_are_those_of_the_url(place: Place, name: str) -> None:
 def test_text_from_files_cannot_command_the_terminal(place: Place) -> None:
     place.put("hr/\u202eleave/form/form.xhtml", definition("<title>T</title>"))
     sidecar = place.root / "hr/\u202eleave/form/1/form.xhtml.json"
-    sidecar.write_text(sidecar.read_text().replace('"T"', r'"a\u001b[31m\nb\u009b2J"'))
+    resealed(sidecar, **json.loads(json.dumps(said(sidecar)).replace('"T"', r'"a\u001b[31m\nb\u009b2J"')))
     out = place.run("forms").stdout
     assert "hr/�leave" in out
     assert "a�[31m�b�2J" in out

@@ -17,7 +17,7 @@ COMMANDS = [
     ("show", "hr/leave"),
     ("search", "hr/leave"),
     ("check",),
-    ("check", "--repair", "--adopt"),
+    ("check", "--repair", "--adopt", "--all"),
     ("reindex",),
     ("reencrypt",),
     ("reencrypt", "--dry-run"),

@@ -24,6 +24,7 @@ from tests.cli.looking import Place, ended
 from tests.orders import ORDER
 from tests.published import Planter
 from tests.service import PUBLIC, Service, running
+from tests.sidecars import copied
 from tests.upkeep.workshop import Workshop
 
 COMMAND = (sys.executable, "-m", "persistence.cli")
@@ -42,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 def many(root: Path) -> Path:
     """A tree that several processes read."""
     for number in range(MANY):
-        shutil.copytree(root / "acme/order/data/d-1", root / f"acme/order/data/c-{number}")
+        copied(root / "acme/order/data/d-1", root / f"acme/order/data/c-{number}")
     return root
 
 
@@ -105,7 +106,7 @@ def test_verifying_takes_in_what_differs_and_makes_nothing_anew(root: Path, tmp_
         assert found(service) == EVERY
         before = current(root)
         shutil.rmtree(root / "acme/order/data/d-1")
-        shutil.copytree(root / "acme/order/data/d-2", root / "acme/order/data/d-9")
+        copied(root / "acme/order/data/d-2", root / "acme/order/data/d-9")
         done = reindex(root, "--verify")
         assert re.match(r"compared \d documents and drafts of 1 form in ", done.stderr)
         assert current(root) == before

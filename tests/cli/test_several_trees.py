@@ -141,7 +141,7 @@ def test_forms_are_listed_with_the_tree_that_they_are_in(place: Several) -> None
         ("hr/leave", True, False),
     ]
     assert lines[2] == "acme/order 1 datasource/disk2 published in another tree"
-    assert lines[-1] == "2 forms, 2 versions, 2 documents, 0 drafts"
+    assert lines[-1] == "2 forms, 2 versions, 2 documents, 0 deleted, 0 drafts"
     assert "TREE" not in place.run("forms", "--datasource", "disk2").out
     assert place.run("forms", "acme").status == 0
     assert place.run("forms", "nobody").errors == ["persistence: nobody does not exist"]

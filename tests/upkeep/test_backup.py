@@ -299,3 +299,22 @@ def test_every_attachment_of_a_large_document_is_saved(workshop: Workshop, tmp_p
     assert len(list((saved / DOCUMENT).glob("extra-*.bin"))) == 1100
     digest = hashlib.sha256(b"1099").hexdigest()
     assert f"{digest}  {DOCUMENT}/extra-1099.bin" in (saved / "SHA256SUMS").read_text()
+
+
+def test_what_is_damaged_is_saved_and_said(workshop: Workshop, tmp_path: Path) -> None:
+    """An edit of XML is no damage; an attachment with other bytes, and XML that is cut off, are."""
+    workshop.file(DRAFT).write_bytes(b"<d>edited by hand</d>")
+    workshop.file(DATA).write_bytes(b"<d>cut o")
+    workshop.file(ATTACHMENT).write_bytes(b"other bytes")
+    older = workshop.history(DATA)[0]
+    older.write_bytes(b"<d>old, but not what it was</d>")
+    done = persistence("backup", "--data", str(workshop.root), str(tmp_path / "backups"), cwd=tmp_path)
+    assert done.returncode == 4
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, lines
+    for path in (DATA, ATTACHMENT, str(older.relative_to(workshop.root))):
+        assert any(line.startswith(f"{path}: ") and line.endswith("; it is saved as it is") for line in lines), lines
+    (saved,) = (path for path in (tmp_path / "backups").iterdir() if path.is_dir())
+    assert (saved / DATA).read_bytes() == b"<d>cut o"
+    assert (saved / ATTACHMENT).read_bytes() == b"other bytes"
+    assert (saved / DRAFT).read_bytes() == b"<d>edited by hand</d>"

@@ -14,6 +14,8 @@ from persistence.app import create_app
 from persistence.settings import Settings
 from tests import sealed
 from tests.faults import disks
+from tests.initialised import initialised
+from tests.opened import opened
 from tests.upkeep.test_backup import backup, command, tree
 from tests.upkeep.test_links import digests_hold, set_clock
 from tests.upkeep.workshop import Workshop
@@ -57,14 +59,16 @@ def test_another_key_between_two_backups(disk: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEYS", str(keys))
     workshop = Workshop(disk / "data")
     options = ("--data", str(workshop.root))
+    initialised(workshop.root)
     assert command("key", "new", *options).exit_code == 0
-    client = create_app(Settings(data=str(workshop.root), encryption_keys=str(keys))).test_client()
+    client = opened(create_app(Settings(data=initialised(workshop.root), encryption_keys=str(keys)))).test_client()
     assert client.put(f"{PREFIX}/form/form.xhtml", data=sealed.DEFINITION).status_code == 201
     for number in range(DOCUMENTS):
         body = sealed.data().replace(sealed.OPEN.encode(), f"{sealed.OPEN} {number:02}".encode())
         headers = {"Svc-Form-Definition-Version": "1"}
         assert client.put(f"{PREFIX}/data/{number}/data.xml", data=body, headers=headers).status_code == 201
     first = backup(workshop, disk / "backups")
+    initialised(workshop.root)
     assert command("key", "new", *options).exit_code == 0
     assert command("reencrypt", *options).exit_code == 0
     second = backup(workshop, disk / "backups")

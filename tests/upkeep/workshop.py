@@ -17,7 +17,7 @@ from persistence.app import Service, create_app
 from persistence.cli import commands
 from persistence.closable import Closable
 from persistence.settings import Settings
-from persistence.store.layout import INDEX, LEASE, LOCKS
+from persistence.store.layout import CHECKED, INDEX, LEASE, LOCKS
 from tests.initialised import initialised
 from tests.opened import close, opened
 
@@ -126,7 +126,7 @@ class Workshop(Closable):
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
-            if path.is_file() and INDEX not in path.parts and path != self.root / LEASE
+            if path.is_file() and path.name != CHECKED and INDEX not in path.parts and path != self.root / LEASE
         }
 
 
