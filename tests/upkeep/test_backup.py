@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from persistence.cli import commands
 from persistence.errors import PersistenceError
 from persistence.store import copying
+from tests.cli.test_commands import persistence
 from tests.upkeep.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop, furnished
 
 
