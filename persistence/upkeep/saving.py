@@ -156,7 +156,8 @@ class Saving:
             damage = error
         self._copies.add(self._inside(place.directory, place.name).content, file, sidecar, *earlier)
         if damage is not None:
-            raise DamagedError(f"{place.content}: {damage}; it is saved as it is") from damage
+            cause = str(damage).partition(" is damaged: ")[2] or str(damage)
+            raise DamagedError(f"{place.content}: damaged, and saved as it is: {cause}") from damage
 
     def _judge(self, place: Place, file: BinaryIO, sidecar: Sidecar | None) -> None:
         status = os.fstat(file.fileno())
@@ -208,7 +209,7 @@ class Saving:
                 continue
             if found is not None:
                 if record.body is not None and found.is_edited and self._integrity.hand_edits is not HandEdits.ALL:
-                    problems.append(f"{path}: its body in {bodies.root} is damaged; it is saved as it is")
+                    problems.append(f"{path}: its body in {bodies.root} is damaged, and saved as it is")
                 file = stack.enter_context(found.opened)
                 target = os.path.relpath(bodies.place(address, record.version).content, bodies.root)
                 yield _Body(self._bodies[bodies.root], target, (), file, described(record))

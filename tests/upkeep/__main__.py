@@ -1,7 +1,8 @@
 """The long run: ``python -m tests.upkeep``. Ends with tables, and with status 1 where anything was wrong.
 
 Every command is struck at every call that changes the tree: killed, and refused by a full, a broken and a read-only
-disk; and trees with random damage are repaired.
+disk; and trees with random damage are repaired. With ``UPKEEP_SECONDS`` in the environment nothing is begun after so
+many seconds; another command comes first each day, and what was left out is said.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.upkeep.workshop import furnished
 _STRIKES = {"killed": kills.kill, "full": kills.FULL, "broken": kills.BROKEN, "read-only": kills.READ_ONLY}
 _PROCESSES = 2
 _CASES = 1000
+_DAY = 24 * 3600
 _CASES_AT_ONCE = 25
 
 
@@ -41,17 +43,23 @@ def main() -> int:
         scratch = Path(name)
         with furnished(scratch / "pristine") as workshop:
             pristine = workshop.root
-        struck = [pool.submit(_struck, pristine, scratch / f"struck-{number}", number) for number in _NUMBERS]
-        damaged = [pool.submit(_damaged, pristine, scratch, first) for first in range(0, _CASES, _CASES_AT_ONCE)]
-        for number, each in zip(_NUMBERS, struck, strict=True):
+        end = time.time() + float(os.environ.get("UPKEEP_SECONDS", _DAY))
+        first = int(time.time() // _DAY) % len(_NUMBERS)
+        numbers = [*_NUMBERS[first:], *_NUMBERS[:first]]
+        damaged = [pool.submit(_damaged, pristine, scratch, seed, end) for seed in range(0, _CASES, _CASES_AT_ONCE)]
+        struck = [pool.submit(_struck, pristine, scratch / f"struck-{number}", number, end) for number in numbers]
+        trees = 0
+        for each_damaged in damaged:
+            done, found = each_damaged.result()
+            trees += done
+            violations += found
+        for number, each in zip(numbers, struck, strict=True):
             counts, found = each.result()
             scenario, _ = SCENARIOS[number]
-            rows.append((scenario.name, *counts))
+            rows.append((scenario.name, *(counts or ["left out"] * len(_STRIKES))))
             violations += found
             say(f"{scenario.name}: {sum(counts)} calls, {len(violations)} violations so far")
-        for each_damaged in damaged:
-            violations += each_damaged.result()
-    say(f"\n{table(('command', *_STRIKES), rows)}\n\n{_CASES} trees with random damage")
+    say(f"\n{table(('command', *_STRIKES), rows)}\n\n{trees} trees with random damage")
     say("\n".join(("", *violations, f"{len(violations)} violations, {time.monotonic() - begun:.0f} s in all")))
     return int(bool(violations))
 
@@ -63,8 +71,10 @@ def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(_PROCESSES, get_context("spawn"), initializer=_quietly)
 
 
-def _struck(pristine: Path, scratch: Path, number: int) -> tuple[list[int], list[str]]:
-    """How often a scenario was struck in each way, and what did not hold then."""
+def _struck(pristine: Path, scratch: Path, number: int, end: float) -> tuple[list[int], list[str]]:
+    """Strike a scenario in each way; returns how often, nothing where the time was over, and what did not hold then."""
+    if time.time() > end:
+        return [], []
     scratch.mkdir()
     scenario, inflict = SCENARIOS[number]
     round_ = Round(directory(pristine, scratch, inflict), scratch, scenario)
@@ -77,13 +87,15 @@ def _struck(pristine: Path, scratch: Path, number: int) -> tuple[list[int], list
     return counts, violations + _left()
 
 
-def _damaged(pristine: Path, scratch: Path, first: int) -> list[str]:
-    """What does not hold after the repair of trees with random damage."""
+def _damaged(pristine: Path, scratch: Path, first: int, end: float) -> tuple[int, list[str]]:
+    """Repair trees with random damage; returns how many, none where the time was over, and what did not hold then."""
+    if time.time() > end:
+        return 0, []
     violations = []
     for seed in range(first, first + _CASES_AT_ONCE):
         inflicted, found = case(pristine, scratch / f"damaged-{first}", seed)
         violations += [f"damage {seed} ({', '.join(inflicted.lines)}): {each}" for each in found]
-    return violations + _left()
+    return _CASES_AT_ONCE, violations + _left()
 
 
 def _left() -> list[str]:

@@ -314,7 +314,7 @@ def test_what_is_damaged_is_saved_and_said(workshop: Workshop, tmp_path: Path) -
     lines = done.stdout.splitlines()
     assert len(lines) == 3, lines
     for path in (DATA, ATTACHMENT, str(older.relative_to(workshop.root))):
-        assert any(line.startswith(f"{path}: ") and line.endswith("; it is saved as it is") for line in lines), lines
+        assert any(line.startswith(f"{path}: damaged, and saved as it is: ") for line in lines), lines
     (saved,) = (path for path in (tmp_path / "backups").iterdir() if path.is_dir())
     assert (saved / DATA).read_bytes() == b"<d>cut o"
     assert (saved / ATTACHMENT).read_bytes() == b"other bytes"
