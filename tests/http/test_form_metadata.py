@@ -383,7 +383,7 @@ def test_a_version_that_cannot_be_read_does_not_hide_the_others(svc: Service, fo
 
 
 def test_a_sidecar_edited_by_hand_makes_no_malformed_answer(svc: Service, form: str) -> None:
-    """It is damage until it is taken in. Then what XML cannot hold is replaced, and what only a document has omitted."""
+    """It is damage until it is taken in. Then what XML cannot hold is replaced, and a declaration is left out."""
     publish(svc, form, "<title>t</title>")
     file = svc.data / form / "form/1/form.xhtml.json"
     whole = file.read_bytes()
