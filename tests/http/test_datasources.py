@@ -278,12 +278,16 @@ def test_readiness_is_that_of_every_tree(public: Service) -> None:
         assert (answer.status, str(attachments) in answer.cause) == (503, True)
     finally:
         attachments.with_name("gone").rename(attachments)
-    lock = beside(public, "definitions") / ".locks/service"
-    aside = lock.with_name("aside")
-    lock.rename(aside)
+    definitions = beside(public, "definitions")
+    definitions.rename(definitions.with_name("gone"))
     try:
         answer = public.raw("GET", "/readyz")
-        assert answer.status == 503
-        assert str(beside(public, "definitions")) in answer.cause
+        assert (answer.status, str(definitions) in answer.cause) == (503, True)
+        assert not definitions.exists(), "a tree is made by nothing but init"
     finally:
-        aside.rename(lock)
+        definitions.with_name("gone").rename(definitions)
+    assert public.raw("GET", "/readyz").status == 200
+    lock = definitions / ".locks/service"
+    lock.unlink()
+    assert public.raw("GET", "/readyz").status == 200
+    assert lock.exists(), "what git clean removes is made again"

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import random
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import IncompleteRead
 from pathlib import Path
 
@@ -37,7 +39,13 @@ def keys_of(directory: Path) -> EncryptionKeys:
 @pytest.fixture(scope="module")
 def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, a provider of each data format and the password of the vector, through its public face."""
-    directory = tmp_path_factory.mktemp("vault")
+    with serving(tmp_path_factory.mktemp("vault")) as service:
+        yield service
+
+
+@contextmanager
+def serving(directory: Path, **env: str) -> Iterator[Service]:
+    """Such a service in a directory of its own."""
     keys_of(directory).new()
     config = directory / "settings.toml"
     passwords = {"password": "other", "password.read-fallback": PASSWORD}
@@ -48,7 +56,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     )
     (directory / "big").mkdir()
     config.write_text('encryption_keys = "var/encryption-keys.json"\n' + CONFIG + "".join(lines) + apart)
-    with running(directory, options=("--config", str(config))) as service:
+    with running(directory, options=("--config", str(config)), env=env) as service:
         service.face = PUBLIC
         yield service
 
@@ -453,29 +461,65 @@ def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answe
     assert vault.get(f"{form}/data/1/data.xml").status == 200
 
 
-def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(vault: Service, form: str) -> None:
+def stored(service: Service, form: str) -> tuple[str, Path, dict[str, bytes], bytes]:
+    """An encrypted attachment: its path, its file, and by what was done to it its content, last with another frame."""
     name = f"{form}/data/1/a.bin"
-    attach(vault, name)
-    attach(vault, f"{form}/data/1/b.bin", body=CONTENT[::-1])
-    save(vault, form)
-    file, other = vault.data / name, vault.data / form / "data/1/b.bin"
-    whole = file.read_bytes()
+    attach(service, name)
+    attach(service, f"{form}/data/1/b.bin", body=CONTENT[::-1])
+    save(service, form)
+    whole = (service.data / name).read_bytes()
     wrong = {
-        "another file": other.read_bytes(),
+        "another file": (service.data / form / "data/1/b.bin").read_bytes(),
         "cut": whole[:-70_000],
         "cut by a byte": whole[:-1],
         "without header": whole[100:],
         "first frame": whole[:300] + bytes([whole[300] ^ 1]) + whole[301:],
     }
-    for what, content in wrong.items():
-        file.write_bytes(content)
-        got = vault.get(name, Decrypt="true")
-        assert (got.status, got.body.count(b"\n")) == (500, 1), what
-    file.write_bytes(whole[:100_000] + bytes([whole[100_000] ^ 1]) + whole[100_001:])  # the second frame
+    second = whole[:100_000] + bytes([whole[100_000] ^ 1]) + whole[100_001:]
+    return name, service.data / name, wrong, second
+
+
+def require_broken_answer(service: Service, name: str) -> None:
+    """The second frame does not decrypt, when the first one has gone out."""
     with pytest.raises(IncompleteRead) as raised:
-        vault.get(name, Decrypt="true")
+        service.get(name, Decrypt="true")
     assert raised.value.partial == CONTENT[: 1 << 16]
     assert raised.value.expected == len(CONTENT) - (1 << 16)
+
+
+def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp_path: Path, form: str) -> None:
+    """Decryption notices it by itself, also where every change counts as an edit by hand."""
+    with serving(tmp_path, PERSISTENCE_HAND_EDITS="all") as service:
+        assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+        name, file, wrong, second = stored(service, form)
+        whole = file.read_bytes()
+        for what, content in wrong.items():
+            file.write_bytes(content)
+            got = service.get(name, Decrypt="true")
+            assert (got.status, got.body.count(b"\n")) == (500, 1), what
+        file.write_bytes(second)
+        require_broken_answer(service, name)
+        file.write_bytes(whole)
+        assert service.get(name, Decrypt="true").body == CONTENT
+
+
+def test_a_changed_file_is_damage_before_it_is_decrypted(vault: Service, form: str) -> None:
+    """One that has kept size and time, as after a fault of the disk, is noticed when it is decrypted."""
+    name, file, wrong, second = stored(vault, form)
+    whole, before = file.read_bytes(), file.stat()
+    for what, content in (wrong | {"second frame": second}).items():
+        file.write_bytes(content)
+        got = vault.get(name, Decrypt="true")
+        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, True, 1), what
+    for what in ("another file", "first frame"):
+        assert len(wrong[what]) == before.st_size
+        file.write_bytes(wrong[what])
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        got = vault.get(name, Decrypt="true")
+        assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, False, 1), what
+    file.write_bytes(second)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    require_broken_answer(vault, name)
     file.write_bytes(whole)
     assert vault.get(name, Decrypt="true").body == CONTENT
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.sidecars import resealed
 
 pytestmark = pytest.mark.xdist_group("form-metadata")  # a tree is planted and served once
 
@@ -382,16 +383,19 @@ def test_a_version_that_cannot_be_read_does_not_hide_the_others(svc: Service, fo
 
 
 def test_a_sidecar_edited_by_hand_makes_no_malformed_answer(svc: Service, form: str) -> None:
-    """What XML cannot hold is replaced, and what only a whole document may have is left out."""
+    """It is damage until it is taken in. Then what XML cannot hold is replaced, and a declaration is left out."""
     publish(svc, form, "<title>t</title>")
     file = svc.data / form / "form/1/form.xhtml.json"
-    sidecar = json.loads(file.read_text())
-    sidecar["modifier"] = "a\x01b\ufffe<c>"
-    sidecar["metadata"] = {
+    whole = file.read_bytes()
+    modifier = "a\x01b\ufffe<c>"
+    metadata = {
         "titles": {'x"\x00<': "t\x0b]]>&"},
         "permissions": "<?xml version='1.0'?><!DOCTYPE x><permissions><permission operations='read'/></permissions>",
     }
-    file.write_text(json.dumps(sidecar))
+    file.write_text(json.dumps(json.loads(whole) | {"modifier": modifier, "metadata": metadata}))
+    assert listed(get(svc, f"/{form}")) == []
+    file.write_bytes(whole)
+    resealed(file, modifier=modifier, metadata=metadata)
     answer = get(svc, f"/{form}")
     root = tree(answer)
     assert root.findtext("form/last-modified-by") == "a\ufffdb\ufffd<c>"

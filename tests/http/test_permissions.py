@@ -1,11 +1,13 @@
 """Permissions over HTTP: spec crud 6, 4.2, 4.3, 15.5 and 15.6."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.service import Answer, Service, running
+from tests.sidecars import resealed, said
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"><xh:head>
 <xf:model id="fr-form-model"><xf:instance id="fr-form-instance"><form/></xf:instance>
@@ -305,9 +307,18 @@ def test_a_definition_edited_by_hand_counts_as_it_is(svc: Service, form: str) ->
     assert svc.get(f"{form}/data/A/data.xml").status == 200
 
 
-@pytest.mark.parametrize("sidecar", [None, b"", b"{}"], ids=["gone", "blank", "another"])
+def opened_to_all(sidecar: bytes) -> bytes:
+    """A sidecar of a definition in which somebody has changed the permissions."""
+    changed = sidecar.replace(b'operations=\\"create -list\\"', b'operations=\\"create read\\"')
+    assert changed != sidecar
+    return changed
+
+
+@pytest.mark.parametrize(
+    "change", [None, lambda _: b"", lambda _: b"{}", opened_to_all], ids=["gone", "blank", "another", "edited"]
+)
 def test_permissions_hold_where_a_file_of_the_definition_is_lost(
-    svc: Service, form: str, sidecar: bytes | None
+    svc: Service, form: str, change: Callable[[bytes], bytes] | None
 ) -> None:
     """Of the two files either will do; where neither says anything, nobody is let in."""
     publish(svc, form, OWNERS)
@@ -316,9 +327,10 @@ def test_permissions_hold_where_a_file_of_the_definition_is_lost(
     lost, content = folder / "form.xhtml.json", folder / "form.xhtml"
     whole = lost.read_bytes(), content.read_bytes()
     lost.unlink()
-    if sidecar is not None:
-        lost.write_bytes(sidecar)
+    if change is not None:
+        lost.write_bytes(change(whole[0]))
     assert [svc.get(f"{form}/data/A/data.xml", **user).status for user in (LEA, BOB)] == [200, 403]
+    assert svc.put(f"{form}/data/A/data.xml", **BOB).status == 403
     content.write_bytes(b"<broken")
     assert svc.get(f"{form}/data/A/data.xml", **LEA).status == 500
     lost.write_bytes(whole[0])
@@ -331,9 +343,8 @@ def test_permissions_are_found_without_help_of_the_sidecar(svc: Service, form: s
     """Definitions published by a version of the service that kept nothing of their metadata."""
     publish(svc, form, '<permission operations="create"/>')
     sidecar = svc.data / f"{form}/form/1/form.xhtml.json"
-    before, _, after = sidecar.read_text().partition(',\n  "metadata"')
-    assert after
-    sidecar.write_text(before + "\n}\n")
+    assert "permissions" in said(sidecar)["metadata"]
+    resealed(sidecar, metadata=None)
     assert operations(svc, svc.put(f"{form}/data/A/data.xml", **V1)) == "create list"
     assert svc.get(f"{form}/data/A/data.xml").status == 403
 

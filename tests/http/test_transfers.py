@@ -54,20 +54,23 @@ def resident(pid: int, name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
+def upload(service: Service, name: str, *, chunked: bool) -> None:
+    """Store the large content as a new attachment."""
+    pieces = iter([PIECE] * (SIZE // len(PIECE)))
+    headers = {"Content-Type": "video/mp4"} | ({} if chunked else {"Content-Length": str(SIZE)})
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=100)
+    connection.request("PUT", f"{service.face}/crud/a/b/data/D/{name}", pieces, headers, encode_chunked=chunked)
+    assert connection.getresponse().status == 201
+    connection.close()
+
+
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_an_upload_does_not_grow_the_worker(large: Service, *, chunked: bool) -> None:
     """The issue: 256 MiB raise a worker's memory by less than 16 MiB; announced by length or chunked."""
     (worker,) = large.workers()
     large.put("a/b/data/D/warm.bin", PIECE)
     before = reset_peak(worker)
-    pieces = iter([PIECE] * (SIZE // len(PIECE)))
-    headers = {"Content-Type": "video/mp4"} | ({} if chunked else {"Content-Length": str(SIZE)})
-    connection = http.client.HTTPConnection("127.0.0.1", large.port, timeout=100)
-    connection.request(
-        "PUT", f"{large.face}/crud/a/b/data/D/large-{chunked}.bin", pieces, headers, encode_chunked=chunked
-    )
-    assert connection.getresponse().status == 201
-    connection.close()
+    upload(large, f"large-{chunked}.bin", chunked=chunked)
     assert resident(worker, "VmHWM") - before < ALLOWED_GROWTH
     assert digest_of(large.data / f"a/b/data/D/large-{chunked}.bin") == EXPECTED
 
@@ -75,12 +78,9 @@ def test_an_upload_does_not_grow_the_worker(large: Service, *, chunked: bool) ->
 def test_a_download_does_not_grow_the_worker(large: Service) -> None:
     """The issue: the same for a download; it comes back byte for byte."""
     (worker,) = large.workers()
-    source = large.data / "a/b/data/D/film.bin"
-    large.put("a/b/data/D/film.bin", PIECE)
-    large.get("a/b/data/D/film.bin")
-    with source.open("wb") as file:
-        for _ in range(SIZE // len(PIECE)):
-            file.write(PIECE)
+    large.put("a/b/data/D/warm.bin", PIECE)
+    large.get("a/b/data/D/warm.bin")
+    upload(large, "film.bin", chunked=False)
     before = reset_peak(worker)
     connection = http.client.HTTPConnection("127.0.0.1", large.port, timeout=100)
     connection.request("GET", f"{large.face}/crud/a/b/data/D/film.bin")

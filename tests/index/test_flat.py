@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from persistence.errors import BusyError
@@ -19,12 +18,14 @@ from persistence.index.flat.making import FlatMaker
 from persistence.index.flat.views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
+from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import Layout
 from persistence.store.view import View
 from tests import orders
 from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
+from tests.sidecars import resealed
 
 NAMING = Naming("svc_f_", 256, prefixes_in_main=False)
 MAIN = "svc_f_acme_order_1"
@@ -55,8 +56,8 @@ def flat_of(root: Path) -> FlatViews:
     return opened(FlatViews(str(root), lambda _: NAMING))
 
 
-def maker_of(root: Path) -> FlatMaker:
-    return FlatMaker(View(str(root)), str(root), ORDER, NAMING)
+def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
+    return FlatMaker(View(str(root), Integrity(hand_edits)), str(root), ORDER, NAMING)
 
 
 def settle(root: Path) -> None:
@@ -80,9 +81,7 @@ def rows(root: Path, table: str = MAIN) -> list[tuple[object, ...]]:
 def wish(root: Path) -> None:
     """Let the sidecar of the definition say that there are flat views."""
     place = Layout(str(root)).place(DefinitionAddress(ORDER, 1, FORM_XHTML))
-    path = Path(place.sidecar)
-    said = msgspec.json.decode(path.read_bytes())
-    path.write_bytes(msgspec.json.encode({**said, "flat_view": True}))
+    resealed(Path(place.sidecar), flat_view=True)
 
 
 def test_views_are_taken_down_as_they_are() -> None:
@@ -196,12 +195,16 @@ def test_a_file_that_is_damaged_within_is_replaced_and_filled_with_what_the_side
     assert rows(root) == ROWS
 
 
-def test_a_document_that_is_no_xml_has_a_row_without_values(root: Path) -> None:
+@pytest.mark.parametrize(("hand_edits", "edited"), [(HandEdits.XML, []), (HandEdits.ALL, [("d-1", None)])])
+def test_a_document_that_is_no_xml_has_a_row_without_values(
+    root: Path, hand_edits: HandEdits, edited: list[tuple[str, None]]
+) -> None:
+    """Where that counts as an edit by hand. Where it is damage, the document counts as none."""
     place = Path(Layout(str(root)).document(ORDER, Collection.DATA, "d-1")) / "data.xml"
     place.write_bytes(b"<form><customer><name>Ada")
     (place.parent.parent / "d-2/data.xml").unlink()
-    maker_of(root).create(1)
-    assert rows(root) == [("d-1", None), ("d-3", "Zoe")]
+    maker_of(root, hand_edits).create(1)
+    assert rows(root) == [*edited, ("d-3", "Zoe")]
 
 
 def test_a_form_that_only_looks_like_the_name_of_the_file_is_in_nobodys_way(root: Path) -> None:
