@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.settings import Settings, load
 from persistence.store import locks
 from persistence.store.store import Store
-from tests import opened
+from tests import opened, rigged
 from tests.closing.rounds import ENVIRONMENT
 from tests.initialised import initialised
-from tests.service import alone
+from tests.service import PUBLIC, alone
 from tests.sought import await_notes
 
 _SETTINGS = """
@@ -116,6 +117,22 @@ def test_a_closed_store_is_not_written_to(tmp_path: Path) -> None:
         store.upload(address)
     assert store.read(address, content=False) is None
     store.close()
+
+
+def test_a_worker_has_two_threads_for_each_tree(tmp_path: Path) -> None:
+    """Beside the main one and those that serve: the indexer, and the one that renews the lease."""
+    env = rigged.ENVIRONMENT | ENVIRONMENT | {"PERSISTENCE_CONFIG": settings(tmp_path)}
+    with alone(tmp_path, threads=2, env=env, module=rigged.__name__) as service:
+        for path in ("hr/b", "acme/order"):
+            for number in range(4):
+                assert service.put(f"{path}/data/D{number}/data.xml", Form_Definition_Version=1).status == 201
+            assert service.raw("POST", f"{PUBLIC}/search/{path}", body=b"<search/>").status == 200
+        (worker,) = service.workers()
+        names = [(task / "comm").read_text().strip() for task in Path(f"/proc/{worker}/task").iterdir()]
+    own = Counter(name for name in names if not name.startswith(rigged.SERVING))
+    assert len(names) - own.total() <= 2
+    main = own.total() - 4
+    assert (own["indexer"], own["tree-lease"], main) == (2, 2, 1)
 
 
 def test_a_worker_that_ends_leaves_no_notes_and_no_log_beside_the_index(tmp_path: Path) -> None:
