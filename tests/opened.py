@@ -12,7 +12,7 @@ from persistence.service.services import Services
 from persistence.services import index_of, pending_in, services_of
 from persistence.store.store import Store
 
-_OWN_THREADS = ("indexer", "reencryption")
+_OWN_THREADS = ("indexer", "reencryption", "tree-lease")
 
 C = TypeVar("C", bound=Closable)
 

@@ -16,7 +16,7 @@ ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1])}
 """What the service needs to find this module, wherever it runs."""
 
 _LONGEST = 15
-_SERVING = "ThreadPoolExecutor"[:_LONGEST]
+SERVING = "ThreadPoolExecutor"[:_LONGEST]
 
 
 def rig() -> None:
@@ -34,7 +34,7 @@ def rig() -> None:
 def serving(worker: int) -> Path:
     """The task of a worker's only thread that serves; it is there from the first request on."""
     (task,) = (
-        task for task in Path(f"/proc/{worker}/task").iterdir() if (task / "comm").read_text().startswith(_SERVING)
+        task for task in Path(f"/proc/{worker}/task").iterdir() if (task / "comm").read_text().startswith(SERVING)
     )
     return task
 

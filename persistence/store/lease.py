@@ -82,8 +82,8 @@ class Content(msgspec.Struct, frozen=True):
 class Lease:
     """The part that one process, or one opened store, has in the lease of its machine.
 
-    ``lost`` says who has taken it over, once that was noticed. Nothing here fails a write for a disk that refuses: only
-    the lease of another machine does. ``interval`` and ``watch`` are in seconds.
+    ``lost`` says who has taken it over, once that was noticed. A disk that refuses to write the lease fails no write.
+    One that refuses to read it does: it may be another machine's. ``interval`` and ``watch`` are in seconds.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class Lease:
 
         Raises:
             StartupError: another machine renews it.
+            OSError: it is there and cannot be read.
         """
         self.lost = ""
         self._root = root
@@ -101,7 +102,7 @@ class Lease:
         self._interval, self._watch = interval, watch
         self._seen = -1
         self._left: Content | None = None
-        self._guard = threading.RLock()  # a store may be collected, and closed, by the thread that renews
+        self._guard = threading.Lock()
         self._ends = threading.Event()
         self._process = os.getpid()
         self._held: int | None = None
@@ -122,6 +123,7 @@ class Lease:
 
         Raises:
             BusyError: one has; this process must be started again.
+            OSError: the file is there and cannot be read.
         """
         with self._guard:
             self._look()
@@ -138,7 +140,7 @@ class Lease:
             if not self.lost:
                 with suppress(OSError):
                     self._release()
-        if self._thread is not threading.current_thread() and self._process == os.getpid():
+        if self._process == os.getpid():  # otherwise the thread is that of the process that has forked
             self._thread.join()
 
     def _take(self) -> None:
@@ -178,7 +180,7 @@ class Lease:
 
     def _renewing(self) -> None:
         while not self._ends.wait(self._interval):
-            with self._guard:
+            with self._guard, suppress(OSError):  # what cannot be read is not replaced
                 if not self._ends.is_set():
                     self._look(renew=True)
 
@@ -199,14 +201,14 @@ class Lease:
         return content.boot == self._machine.boot or content == self._left
 
     def _read(self) -> Content | None:
-        """What the file says; ``None`` where it says nothing, or nothing that can be read."""
+        """What the file says; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
         try:
             descriptor = files.open_to_read(self._path)
-        except OSError:
+        except FileNotFoundError:
             return None
         try:
             return _decode(files.read_small(descriptor))
-        except (OSError, msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError):
             return None
         finally:
             os.close(descriptor)

@@ -94,11 +94,12 @@ class Store(View, Closable):
                 taken the tree over.
         """
         self._require_open()
-        self._lease.require()
         change = Change(self._observer)
         try:
-            with disk_errors("writing", address), self._locks.holding(address.scope):
-                yield Writer(self._layout, self._integrity, self._directories, change)
+            with disk_errors("writing", address):
+                self._lease.require()
+                with self._locks.holding(address.scope):
+                    yield Writer(self._layout, self._integrity, self._directories, change)
         finally:
             change.ends()
 
@@ -131,8 +132,8 @@ class Store(View, Closable):
             DiskError: the root is gone or not writable.
             BusyError: another machine has taken the tree over.
         """
-        self._lease.require()
         with disk_errors(f"data directory {self.root}"):
+            self._lease.require()
             if not os.path.exists(self._layout.own(SERVICE)):
                 self._make_own_again()
             return root.free_bytes(self.root)

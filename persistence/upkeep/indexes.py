@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from persistence.errors import DiskError, NotFoundError, disk_errors
 from persistence.index.building import Progress
@@ -29,15 +29,13 @@ def tended(path: str) -> Iterator[View]:
         DiskError: it cannot be looked at, or not be written.
     """
     view = View(path)
-    with disk_errors(f"data directory {view.root}"):
-        owner.require(view.root)
-        root.make_own(view.root)  # a copy may have come without
-        service = locks.share(f"{view.root}/{SERVICE}")
-    try:
-        with lease.held(view.root):
-            yield view
-    finally:
-        os.close(service)
+    with ExitStack() as stack:
+        with disk_errors(f"data directory {view.root}"):
+            owner.require(view.root)
+            root.make_own(view.root)  # a copy may have come without
+            stack.callback(os.close, locks.share(f"{view.root}/{SERVICE}"))
+            stack.enter_context(lease.held(view.root))
+        yield view
 
 
 def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.settings import Settings, load
 from persistence.store import locks
 from persistence.store.store import Store
-from tests import opened
+from tests import opened, rigged
 from tests.closing.rounds import ENVIRONMENT
-from tests.service import alone
+from tests.initialised import initialised
+from tests.service import PUBLIC, alone
 from tests.sought import await_notes
 
 _SETTINGS = """
@@ -38,6 +40,9 @@ _MEBIBYTE = 1024
 
 
 def settings(directory: Path, port: int = 9) -> str:
+    """A file of settings, with both trees made."""
+    for tree in ("data", "disk2"):
+        initialised(directory / tree)
     file = directory / "own.toml"
     file.write_text(_SETTINGS.format(directory, port))
     return str(file)
@@ -81,20 +86,20 @@ def test_a_closed_application_lets_go_of_its_trees_and_does_nothing_more(tmp_pat
 
 
 def test_what_an_application_has_not_taken_in_is_found_by_the_next(tmp_path: Path) -> None:
+    data = initialised(tmp_path)
     for number in range(3):
-        with create_app(Settings(data=str(tmp_path), insecure=True)) as app:
+        with create_app(Settings(data=data, insecure=True)) as app:
             client = app.test_client()
             assert client.put(f"/crud/a/b/data/D{number}/data.xml", data=b"<d/>").status_code == 201
-    with create_app(Settings(data=str(tmp_path), insecure=True)) as app:
+    with create_app(Settings(data=data, insecure=True)) as app:
         answer = app.test_client().post("/search/a/b", data=b"<search/>")
         assert 'search-total="3"' in answer.text
 
 
 def test_what_was_opened_before_something_failed_is_closed(tmp_path: Path) -> None:
     """The second tree has an unknown format: the first one is let go of."""
-    (tmp_path / "disk2").mkdir()
-    (tmp_path / "disk2/layout.json").write_text("{}")
     effective = load(settings(tmp_path), environment=ENVIRONMENT)
+    (tmp_path / "disk2/layout.json").write_text("{}")
     with pytest.raises(StartupError):
         create_app(effective.settings, effective.properties)
     assert opened.threads() == []
@@ -104,7 +109,7 @@ def test_what_was_opened_before_something_failed_is_closed(tmp_path: Path) -> No
 
 def test_a_closed_store_is_not_written_to(tmp_path: Path) -> None:
     address = DocumentAddress(Form("a", "b"), Collection.DATA, "D", DATA_XML)
-    with Store(str(tmp_path), lock_timeout=1) as store:
+    with Store(initialised(tmp_path), lock_timeout=1) as store:
         pass
     with pytest.raises(BusyError, match="is closed"), store.writing(address):
         pass
@@ -112,6 +117,22 @@ def test_a_closed_store_is_not_written_to(tmp_path: Path) -> None:
         store.upload(address)
     assert store.read(address, content=False) is None
     store.close()
+
+
+def test_a_worker_has_two_threads_for_each_tree(tmp_path: Path) -> None:
+    """Beside the main one and those that serve: the indexer, and the one that renews the lease."""
+    env = rigged.ENVIRONMENT | ENVIRONMENT | {"PERSISTENCE_CONFIG": settings(tmp_path)}
+    with alone(tmp_path, threads=2, env=env, module=rigged.__name__) as service:
+        for path in ("hr/b", "acme/order"):
+            for number in range(4):
+                assert service.put(f"{path}/data/D{number}/data.xml", Form_Definition_Version=1).status == 201
+            assert service.raw("POST", f"{PUBLIC}/search/{path}", body=b"<search/>").status == 200
+        (worker,) = service.workers()
+        names = [(task / "comm").read_text().strip() for task in Path(f"/proc/{worker}/task").iterdir()]
+    own = Counter(name for name in names if not name.startswith(rigged.SERVING))
+    assert len(names) - own.total() <= 2
+    main = own.total() - 4
+    assert (own["indexer"], own["tree-lease"], main) == (2, 2, 1)
 
 
 def test_a_worker_that_ends_leaves_no_notes_and_no_log_beside_the_index(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def judge(ground: Path) -> Iterator[Judge]:
-    with Judge(ground / "judged") as judge:
+@pytest.fixture
+def judge(tmp_path: Path) -> Iterator[Judge]:
+    with Judge(tmp_path / "judged") as judge:
         yield judge
 
 
@@ -42,8 +42,12 @@ def recorded(ground: Path) -> Callable[[Request], Recording]:
 
 
 @pytest.fixture(scope="module")
-def searched(recorded: Callable[[Request], Recording], judge: Judge) -> Search:
-    return cache(lambda request, ordered: list(search(recorded(request), judge, ordered=ordered)))
+def searched(ground: Path, recorded: Callable[[Request], Recording]) -> Search:
+    def found(request: Request, ordered: bool) -> list[list[str]]:  # noqa: FBT001 - as Search has it
+        with Judge(ground / f"{request.name}-{ordered}".lower()) as judge:
+            return list(search(recorded(request), judge, ordered=ordered))
+
+    return cache(found)
 
 
 @pytest.mark.parametrize(

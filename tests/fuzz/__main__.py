@@ -30,7 +30,6 @@ _MOST_MEMORY = 16 << 10
 """KiB by which the memory of a worker may grow after it is warm."""
 
 _THREADS = 8
-_OTHER_THREADS = 2
 """Of a worker, besides those that answer requests."""
 
 
@@ -74,7 +73,7 @@ def _measured(pool: ProcessPoolExecutor, service: Service, dialect: str, request
         before = leaks.held(service)
         tally = _jobs(pool, service, dialect, round(requests * share), seed, (kind,))
         after = leaks.held(service)
-        grown = leaks.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + _OTHER_THREADS)
+        grown = leaks.growth(before, after, most_memory=_MOST_MEMORY, most_threads=_THREADS + leaks.OTHER_THREADS)
         for what in (*grown, *leaks.strays(service)):
             tally.complain(what)
         _say(f"{dialect}, {kind}: {tally.requests} requests")

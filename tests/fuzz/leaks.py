@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from tests.service import Service
 
+OTHER_THREADS = 3
+"""Threads of a worker that do not serve: the main one, the indexer of its tree, and the one that renews the lease."""
+
 _SETTLING = 15.0
 _OWN = {".locks", ".spool", ".trash", ".serve", ".quarantine", ".index", "layout.json"}
 

@@ -27,5 +27,5 @@ def test_nothing_is_wrong_and_nothing_is_left(tmp_path: Path, kind: str, dialect
         assert dict(tally.violations) == {}
         assert tally.requests >= requests
         assert {status // 100 for status in tally.statuses if status} >= {2, 4}
-        assert list(leaks.growth(before, after, most_memory=64 << 10, most_threads=4)) == []
+        assert list(leaks.growth(before, after, most_memory=64 << 10, most_threads=2 + leaks.OTHER_THREADS)) == []
         assert leaks.strays(service) == []

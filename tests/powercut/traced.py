@@ -36,16 +36,16 @@ def searches(directory: Path) -> Iterator[Searched]:
         TracingError: processes cannot be traced here.
         FileNotFoundError: strace is not installed.
     """
-    judge = Judge(directory / "judged")
-    for request, defects in groupby(_chosen(), key=attrgetter("request")):
-        recording = record(request, directory / request.name.lower())
-        sound = sum(bool(faults) for faults in search(recording, judge, ordered=False))
-        for defect in defects:
-            planted = recording.but(defect.planted(recording.operations))
-            found = list(search(planted, judge, ordered=False))
-            caught = [faults for faults in found if faults]
-            name = f"{defect.name}, {request.value}"
-            yield Searched(name, len(found), len(caught), sound, caught[0][0] if caught else "")
+    with Judge(directory / "judged") as judge:
+        for request, defects in groupby(_chosen(), key=attrgetter("request")):
+            recording = record(request, directory / request.name.lower())
+            sound = sum(bool(faults) for faults in search(recording, judge, ordered=False))
+            for defect in defects:
+                planted = recording.but(defect.planted(recording.operations))
+                found = list(search(planted, judge, ordered=False))
+                caught = [faults for faults in found if faults]
+                name = f"{defect.name}, {request.value}"
+                yield Searched(name, len(found), len(caught), sound, caught[0][0] if caught else "")
 
 
 def _chosen() -> list[Defect]:
