@@ -209,15 +209,23 @@ class _Planning:
         for collection in (Collection.DRAFT, Collection.DATA):
             main = DocumentAddress(self.form, collection, self.document, DATA_XML)
             for name in self.store.names(main):
-                address = main.moved(collection, name)
-                for instant in (None, *self.store.revisions(address)):
-                    try:
-                        record = self.rewritable.record(address, instant)
-                    except DamagedError as error:
-                        self.problems.append(str(error))
-                        continue
-                    if record is not None and not record.deleted:
-                        yield Revision(address, instant, record)
+                yield from self._of_resource(main.moved(collection, name))
+
+    def _of_resource(self, address: DocumentAddress) -> Iterator[Revision]:
+        """The living revisions of one resource, without the second name of the current one that a kill may leave."""
+        current = ""
+        for instant in (None, *self.store.revisions(address)):
+            try:
+                if instant is not None and self.store.is_older_name_of(address, instant, current):
+                    continue  # it goes with the first name, when that is rewritten
+                record = self.rewritable.record(address, instant)
+            except DamagedError as error:
+                self.problems.append(str(error))
+                continue
+            if record is not None and instant is None:
+                current = record.id
+            if record is not None and not record.deleted:
+                yield Revision(address, instant, record)
 
     def _name(self, revision: Revision, found: Found) -> None:
         """Take down which attachments data names in controls, and whether any of these is marked."""

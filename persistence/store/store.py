@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import FileIO
@@ -57,6 +58,7 @@ class Store(View, Closable):
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
+        self._sharing = threading.Lock()
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
         self._directories = Directories(self.root)
@@ -97,6 +99,7 @@ class Store(View, Closable):
         change = Change(self._observer)
         try:
             with disk_errors("writing", address):
+                self._require_shared()
                 self._lease.require()
                 with self._locks.holding(address.scope):
                     yield Writer(self._layout, self._integrity, self._directories, change)
@@ -134,12 +137,25 @@ class Store(View, Closable):
         """
         with disk_errors(f"data directory {self.root}"):
             self._lease.require()
-            if not os.path.exists(self._layout.own(SERVICE)):
-                self._make_own_again()
+            self._require_shared()
             return root.free_bytes(self.root)
 
+    def _require_shared(self) -> None:
+        """Make sure that the lock that says who uses the tree is the one that this store holds.
+
+        It is removed with the service's own directories, by a ``git clean``, say. Raises ``OSError``.
+        """
+        with self._sharing:
+            try:
+                is_held = os.path.samestat(os.stat(self._layout.own(SERVICE)), os.fstat(self._service.fileno()))
+            except FileNotFoundError:
+                is_held = False
+        if not is_held:
+            self._make_own_again()
+
     def _make_own_again(self) -> None:
-        """Make the service's own directories again: somebody has removed them, as ``git clean`` does."""
+        """Make the service's own directories again, and share in the use of the tree by the new lock."""
         root.make_own(self.root)
-        shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))
-        shared.close()
+        with self._sharing:
+            shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))
+            shared.close()

@@ -125,6 +125,16 @@ class View:
         with disk_errors("reading", address):
             return reading.read(place, self._integrity, content=content)
 
+    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
+        """Whether the older revision of an instant is a second name of the revision with an id.
+
+        A write that was killed leaves it, with or without the content.
+        """
+        place = self._layout.place(address).revision(instant)
+        with disk_errors("reading", address):
+            sidecar = reading.read_sidecar(place)
+        return sidecar is not None and sidecar.id == content_id
+
     def revisions(self, address: Address) -> list[Instant]:
         """The instants of the older revisions of a resource, newest first."""
         place = self._layout.place(address)

@@ -302,3 +302,35 @@ def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) ->
         done = persistence(service, "a/b")
         assert (done.returncode, done.stderr.strip()) == (1, "persistence: a/b does not exist")
         assert os.listdir(service.data.parent)
+
+
+@pytest.mark.parametrize("links", [1, 2])
+def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_path: Path, links: int) -> None:
+    """Killed between the two links of the revision that it was to replace, or after both (found by a crash rig)."""
+    keys = keys_of(tmp_path)
+    keys.new()
+    with running(tmp_path) as service:
+        service.face = PUBLIC
+        assert service.put("hr/leave/form/form.xhtml", DEFINITION).status == 201
+        save(service, "hr/leave", body=data())
+        body = service.get("hr/leave/data/1/data.xml").body
+        folder = service.data / "hr/leave/data/1"
+        modified = json.loads((folder / "data.xml.json").read_text())["modified"].replace(":", "-")
+        (folder / ".history").mkdir(exist_ok=True)
+        for name in ("data.xml.json", "data.xml")[:links]:
+            os.link(folder / name, folder / ".history" / f"{modified}.{name}")
+        keys.new()
+        done = persistence(service)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert list((folder / ".history").iterdir()) == []
+        assert service.get("hr/leave/data/1/data.xml").body == body
+        save(service, "hr/leave", body=data())
+        assert not [path.name for path in (folder / ".history").iterdir() if "~" in path.name]
+        checked = subprocess.run(
+            [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(service.data)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stdout

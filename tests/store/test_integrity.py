@@ -15,6 +15,7 @@ from persistence.store import files, sidecars
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.layout import HISTORY
 from persistence.store.store import Store
+from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
 from tests.store.test_store import ATTACHMENT, DATA, write
@@ -28,7 +29,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def store_at(root: Path, hand_edits: HandEdits = HandEdits.XML, verify_up_to: int = 0) -> Store:
-    return opened(Store(str(root), lock_timeout=0.2, integrity=Integrity(hand_edits, verify_up_to=verify_up_to)))
+    return opened(
+        Store(initialised(root), lock_timeout=0.2, integrity=Integrity(hand_edits, verify_up_to=verify_up_to))
+    )
 
 
 def content(root: Path, name: str = "data.xml") -> Path:
