@@ -151,7 +151,7 @@ def test_a_plain_copy_of_a_busy_tree_is_good_after_a_repair(
             time.sleep(_PAUSE)
     for copy in copies:
         status, repaired = findings(copy, "--repair")
-        assert status in {0, 3}, repaired
+        assert status in {0, 3, 5}, repaired  # 5: a content newer than its sidecar looks like an edit
         status, found = findings(copy, "--deep")
         # Not those of the content: made from an older revision's, or that of a revision that was saved meanwhile.
         edited = documents_of("edited", found) | documents_of("sidecar-missing", repaired)
