@@ -28,9 +28,10 @@ from persistence.opening import integrity_of, open_index
 from persistence.places import bodies_by_form
 from persistence.store import owner
 from persistence.store.bodies import BodiesView
+from persistence.store.layout import LAYOUT
 from persistence.store.root import missing
 from persistence.upkeep.attachments import AttachmentsCheck
-from persistence.upkeep.check import Check, Inspectors, Measures, Tally
+from persistence.upkeep.check import TAKEN_IN, Check, Inspectors, Measures, Tally
 from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
 from persistence.upkeep.sight import Sight
 from persistence.upkeep.slices import ALL_SLICES, Slices, within
@@ -151,7 +152,8 @@ class _Run:
         else:
             reports = self._recorded(tree, parts, chain.from_iterable(run.run(part) for part in parts))
         status = self._reported(tree, reports, run, prefix, parts)
-        self._usable[tree.root] = tree
+        if os.path.lexists(tree.layout.own(LAYOUT)):  # without it this may be another directory than the records are in
+            self._usable[tree.root] = tree
         if wanted.remedies:
             noting.leave()
             with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
@@ -251,9 +253,10 @@ def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
 def _line(tree: Tree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
-        end = f"{kind.remedy.value} {kind.deed}: done"
+        remedy = Remedy.ADOPT if report.said == TAKEN_IN else kind.remedy
+        end = f"{remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
-            end = f"{kind.remedy.value}: {one_line(report.said)}"
+            end = f"{remedy.value}: {one_line(report.said)}"
     elif report.outcome is Outcome.FOUND and report.said:
         end = "\n    ".join(map(one_line, (report.said, *report.difference)))
     elif report.outcome is Outcome.FAILED:

@@ -177,6 +177,8 @@ class Indexer(Closable):
         except (BusyError, DiskFullError):
             return False
         except Exception as error:  # noqa: BLE001 - whatever it is: the index must not stay as it is
+            if self._is_over():
+                return False
             self._give_up(form, error)
             return True
         try:
@@ -184,8 +186,14 @@ class Indexer(Closable):
         except (BusyError, DiskFullError):  # it is being made, and knows of what changes meanwhile; or will be
             return True
         except Exception as error:  # noqa: BLE001 - the same
+            if self._is_over():
+                return False
             self._give_up(form, error)
         return True
+
+    def _is_over(self) -> bool:
+        """Whether the process ends: what fails then says nothing of the index, and stays noted for the next."""
+        return self._is_ending or not threading.main_thread().is_alive()
 
     def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
         """Let flat views take documents in; ``False`` where others write, or the disk refuses: they stay noted."""

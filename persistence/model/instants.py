@@ -115,6 +115,15 @@ def epoch_seconds(instant: Instant) -> int:
     return int(to_datetime(instant).timestamp())
 
 
+def is_in_calendar(instant: Instant) -> bool:
+    """Whether a text that looks like an instant is one: there is no 30th of February."""
+    try:
+        epoch_seconds(instant)
+    except ValueError:
+        return False
+    return True
+
+
 def epoch_nanoseconds(instant: Instant) -> int:
     """Nanoseconds since 1970, UTC, exact to the millisecond."""
     return epoch_seconds(instant) * 1_000_000_000 + int(instant[20:23]) * 1_000_000

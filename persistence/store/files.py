@@ -6,6 +6,7 @@ Functions raise ``OSError``; the store's public methods translate it. Nothing he
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
 _MOST_READ = 1 << 20
+_COPIED_AT_ONCE = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
@@ -121,10 +123,13 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Write over the beginning of a file in place, and make it if it is missing: not durable, and for small data."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    """Write over a small file in place, and make it if it is missing: not durable. Nobody waits for a pipe there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
         os.pwrite(descriptor, data, 0)
+        if os.fstat(descriptor).st_size > len(data):
+            os.ftruncate(descriptor, len(data))
     finally:
         os.close(descriptor)
 
@@ -205,10 +210,18 @@ def _copy(source: str, target: str) -> None:
         os.close(descriptor)
 
 
-def copy_durably(source: str, target: str, nanoseconds: int) -> None:
-    """Copy a file over whatever is at ``target``, with a modification time of its own; its name is to be synced."""
-    shutil.copyfile(source, target)
-    stamp_durably(target, nanoseconds)
+def copied(source: str, target: str) -> tuple[int, str]:
+    """Copy a file over whatever is at ``target``, not durably.
+
+    Returns the size in bytes and the SHA-256 in hex digits of what was copied, whatever happens to the source.
+    """
+    hashing, size = hashlib.sha256(), 0
+    with open(open_to_read(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+            hashing.update(chunk)
+            size += len(chunk)
+    return size, hashing.hexdigest()
 
 
 def stamp(file: int | str, nanoseconds: int) -> None:

@@ -74,7 +74,7 @@ class Integrity:
             known = self._verdicts.get(state)
         if known is None:
             known = self._looked_at(place, sidecar, path, status)
-            if time.time_ns() - max(status.st_ctime_ns, status.st_mtime_ns) > _SETTLED:
+            if time.time_ns() - status.st_ctime_ns > _SETTLED:
                 with self._lock:
                     self._verdicts[state] = known
                     if len(self._verdicts) > _REMEMBERED:

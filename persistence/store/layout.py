@@ -38,7 +38,7 @@ from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
-from persistence.model.instants import Instant
+from persistence.model.instants import Instant, is_in_calendar
 
 LAYOUT = "layout.json"
 LOCKS = ".locks"
@@ -156,7 +156,8 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
     if match is None or not is_file_name(match[2]):
         return None
     day, _, clock = match[1].partition("T")
-    return Instant(f"{day}T{clock.replace('-', ':')}"), match[2]
+    instant = Instant(f"{day}T{clock.replace('-', ':')}")
+    return (instant, match[2]) if is_in_calendar(instant) else None
 
 
 def unfinished_of(name: str) -> str | None:

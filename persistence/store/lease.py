@@ -207,8 +207,8 @@ class Lease:
         except FileNotFoundError:
             return None
         try:
-            return _decode(files.read_small(descriptor))
-        except (msgspec.DecodeError, ValueError):
+            return _decode(files.read_small(descriptor)[:_LENGTH])
+        except (msgspec.DecodeError, ValueError, RecursionError):
             return None
         finally:
             os.close(descriptor)

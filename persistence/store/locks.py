@@ -42,7 +42,7 @@ def share(path: str) -> int:
         BusyError: somebody has it alone.
         OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,7 +77,7 @@ def alone(
         BusyError: somebody uses it; its text is what to say ``otherwise``.
         OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not wait_for(descriptor, time.monotonic() + timeout, is_ending):
             raise BusyError(otherwise)
@@ -99,7 +99,7 @@ class Locks:
         self._directory = directory
         self._timeout = timeout
         self._missing = missing
-        self._flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         self._threads = tuple(threading.Lock() for _ in range(STRIPES))
 
     @contextmanager

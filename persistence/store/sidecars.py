@@ -18,7 +18,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar
 
 _LAST_YEAR = "9999"
 _LARGEST = 1 << 20
-_LONGEST_CORRECTED = 1 << 14
+_LONGEST_CORRECTED = 1 << 12
 """Bytes of a sidecar in which a flipped bit is looked for, by trying all of them."""
 _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _SCHEMA_BEFORE = 1

@@ -155,6 +155,7 @@ class Store(View, Closable):
 
     def _make_own_again(self) -> None:
         """Make the service's own directories again, and share in the use of the tree by the new lock."""
+        self._require_tree()
         root.make_own(self.root)
         with self._sharing:
             shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))

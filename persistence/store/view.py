@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.store import leftovers, reading, root
 from persistence.store.integrity import Integrity
 from persistence.store.layout import (
+    LAYOUT,
     OTHERS,
     SIDECAR_SUFFIX,
     Layout,
@@ -49,13 +51,19 @@ class View:
         """The sidecar of a resource; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            return reading.read_sidecar(place)
+            sidecar = reading.read_sidecar(place)
+            if sidecar is None:
+                self._require_tree()
+        return sidecar
 
     def read(self, address: Address, *, content: bool) -> Found | None:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            return reading.read(place, self._integrity, content=content)
+            found = reading.read(place, self._integrity, content=content)
+            if found is None:
+                self._require_tree()
+        return found
 
     def content(self, address: Address) -> BinaryIO | None:
         """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
@@ -92,6 +100,7 @@ class View:
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """All forms, or those of one application, that have a directory, in no order."""
         with disk_errors("listing the forms"):
+            self._require_tree()
             names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
             for name in names:
                 yield from (Form(name, form) for form in _names(self._layout.application(name)))
@@ -99,12 +108,27 @@ class View:
     def versions(self, form: Form) -> Iterator[int]:
         """The versions of a form that have a directory, highest first."""
         with disk_errors("listing the versions of", form):
-            yield from _numbers(self._layout.versions(form))
+            numbers = _numbers(self._layout.versions(form))
+            if not numbers:
+                self._require_tree()
+            yield from numbers
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
         with disk_errors(f"listing the documents of {form}"):
+            self._require_tree()
             yield from _names(self._layout.documents(form, collection))
+
+    def _require_tree(self) -> None:
+        """Make sure that nothing is found because there is nothing, and not because the tree is gone.
+
+        An unmounted disk leaves an empty directory, also under a service that runs.
+
+        Raises:
+            OSError: ``layout.json`` is not there any more.
+        """
+        if not os.path.lexists(self._layout.own(LAYOUT)):
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self._layout.own(LAYOUT))
 
     def names(self, main: DocumentAddress) -> list[str]:
         """The file names that were ever stored of a document in a collection, in order."""

@@ -37,6 +37,8 @@ class Writer:
     def current(self, address: Address) -> Found | None:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
         place = self._layout.place(address)
+        if address.keeps_history:
+            self._save_edit_of_unfinished(place)
         committed = recover(place)
         return reading.facts(place, self._integrity, committed) if committed is not None else None
 
@@ -79,13 +81,13 @@ class Writer:
         """Store another content as the same revision: the current one, or with an ``instant`` an older one.
 
         ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
-        ``False`` where the revision is not there any more, or not as it was.
+        ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
         place = self._layout.place(address)
         if instant is not None:
             place = place.revision(instant)
         committed = recover(place)
-        if committed is None or committed.id != over.id:
+        if committed is None or committed.id != over.id or reading.facts(place, self._integrity, committed).is_edited:
             return False
         if instant is None:
             self._tell(address)
@@ -161,6 +163,20 @@ class Writer:
             inside = os.path.relpath(place.content, self._layout.root)
             files.move_away(place.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
 
+    def _save_edit_of_unfinished(self, place: Place) -> None:
+        """Put an edit out of the way that was made while a killed commit waited to be finished.
+
+        What the commit replaces has a second name in the history, if nobody has edited it.
+        """
+        if not files.exists(place.content) or files.has_other_names(place.content):
+            return
+        with suppress(DamagedError):
+            committed = reading.read_sidecar(place)
+            # With a tag it was encrypted anew: what that replaces must not be kept.
+            is_save = committed is not None and not committed.deleted and committed.tag is None
+            if committed is not None and is_save and files.exists(place.pending(committed.id)):
+                self._set_aside(place)
+
     def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
         """Make every name durable that the commit will rely on.
 
@@ -228,19 +244,20 @@ def _keep_edit(place: Place, over: Found) -> bool:
         modified = over.latest
     revision = place.revision(modified)
     files.ensure_directory(place.history)
+    size, digest = files.copied(place.content, revision.content)
     edit = msgspec.structs.replace(
         over.sidecar,
         id=fresh_id(),
         tag=over.etag,
         modified=modified,
-        size=over.size,
-        digest=digests.of_file(place.content),
+        size=size,
+        digest=digests.text(digest),
         valid=None,
         client_hash=None,
         metadata=None,
         adopted=True,
     )
-    files.copy_durably(place.content, revision.content, stamp(edit))
+    files.stamp_durably(revision.content, stamp(edit))
     with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:
         files.sync(prepared)
     files.rename(revision.prepared, revision.sidecar)

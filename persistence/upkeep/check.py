@@ -30,7 +30,8 @@ from persistence.upkeep.repair import Repair
 from persistence.upkeep.slices import slice_of
 from persistence.upkeep.tree import Folder, Tree
 
-_TAKEN_IN = "took it in as it is"
+TAKEN_IN = "took it in as it is"
+"""Says what an adoption of something that counts as damage has done."""
 _ROUNDS = 5
 """How often a folder is looked at again: one repair may bring another thing to light."""
 
@@ -255,7 +256,7 @@ class Check:
         """Repair or adopt; returns what was done."""
         if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
-            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else _TAKEN_IN
+            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else TAKEN_IN
         return self._repair.of_folder(folder, finding) or finding.kind.deed
 
 

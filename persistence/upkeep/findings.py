@@ -61,21 +61,21 @@ class Kind(Enum):
         "content-damaged",
         Severity.DAMAGE,
         Remedy.REPAIR,
-        "goes back to the newest whole revision, and keeps the damaged file in .quarantine",
+        "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine",
         Adopts.NAMED,
     )
     DIGEST_WRONG = (
         "digest-wrong",
         Severity.DAMAGE,
         Remedy.REPAIR,
-        "goes back to the newest whole revision, and keeps the damaged file in .quarantine",
+        "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine",
         Adopts.NAMED,
     )
     SIDECAR_CHANGED = (
         "sidecar-changed",
         Severity.DAMAGE,
         Remedy.REPAIR,
-        "corrects one flipped bit",
+        "corrects it if one bit was flipped; else name the file to --adopt",
         Adopts.NAMED,
     )
     MISPLACED = (

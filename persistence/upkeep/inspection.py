@@ -131,7 +131,9 @@ class Inspector:
             yield Finding(Kind.UNFINISHED_REMOVAL, place.sidecar, "removed from a draft, but not entirely", place)
         elif is_there:
             # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
-            if any(bears(place, older) and is_whole(place, older) for _, older in readable(history, place.name)):
+            # An edit by hand is kept as a copy, which has another time.
+            kept = (older for _, older in readable(history, place.name) if older.adopted or bears(place, older))
+            if any(not older.deleted and is_whole(place, older) for older in kept):
                 yield Finding(Kind.UNFINISHED_REMOVAL, place.content, "deleted, and kept in the history already", place)
             else:
                 yield _without_sidecar(place)

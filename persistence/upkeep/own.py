@@ -54,7 +54,7 @@ def format_of(path: str) -> Iterator[Finding]:
         yield Finding(Kind.LAYOUT, file, str(error).partition("cannot be read: ")[2])
     else:
         if layout is None:
-            yield Finding(Kind.LAYOUT, file, "it is missing")
+            yield Finding(Kind.LAYOUT, file, "it is missing: is this the right directory, and its disk mounted?")
         else:
             formats.check(file, layout)
 

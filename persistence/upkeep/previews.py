@@ -38,20 +38,29 @@ def preview(folder: Folder, place: Place) -> Preview:
         DamagedError: the sidecar beside it cannot be decoded.
         OSError: it cannot be read.
     """
-    stored = _stored(place)
+    stored, is_changed = _stored(place)
     seen = read_through(folder.address(place.name), place.content)
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
     said = f"would be adopted: {before} -> {seen.size} bytes {seen.digest}"
+    if stored is not None and is_changed:
+        said = f"{said}; its sidecar says: {_facts(stored)}"
     if not place.must_be_xml or stored is None or stored.deleted:
         return Preview(said, ())
     return Preview(said, tuple(_difference(place, stored)))
 
 
-def _stored(place: Place) -> Sidecar | None:
+def _stored(place: Place) -> tuple[Sidecar | None, bool]:
+    """What the sidecar says, and whether it was changed or belongs to another content."""
     try:
-        return reading.read_sidecar(place)
+        return reading.read_sidecar(place), False
     except ChangedSidecarError as error:
-        return error.said
+        return error.said, True
+
+
+def _facts(said: Sidecar) -> str:
+    """The facts of a changed sidecar on which permissions depend, to be looked at before they count."""
+    facts = {"version": said.version, "creator": said.creator, "group": said.group, "stage": said.stage}
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
 def _difference(place: Place, stored: Sidecar) -> Iterator[str]:

@@ -19,6 +19,7 @@ from persistence.upkeep.tree import Folder, Tree
 _AT_ONCE = 500
 """Folders whose sidecars are made durable together."""
 _ASIDE = "~sealed"
+"""Ends the name of a sidecar that is written aside. It begins with a dot, as no name of a resource does."""
 
 
 def seal_sidecars(path: str) -> None:
@@ -38,19 +39,26 @@ def seal_sidecars(path: str) -> None:
             ]
         with copying.synced(path):
             for sidecar in written:
-                files.rename(sidecar + _ASIDE, sidecar)
+                files.rename(_aside(sidecar), sidecar)
 
 
 def _written_aside(directory: str) -> Iterator[str]:
     """Write the sealed sidecars of a directory beside the old ones, and yield the paths of the old ones."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        for name in os.listdir(directory):
+        names = os.listdir(directory)
+        for name in names:
+            if name.startswith(".") and name.endswith(_ASIDE):
+                files.remove(f"{directory}/{name}")  # from a run that was interrupted
+        for name in names:
             sidecar = f"{directory}/{name}"
-            if name.endswith(_ASIDE):
-                files.remove(sidecar)  # from a run that was interrupted
-            elif name.endswith(SIDECAR_SUFFIX) and (sealed := _sealed(directory, name)) is not None:
-                with files.written(sidecar + _ASIDE, sealed):
+            if name.endswith(SIDECAR_SUFFIX) and (sealed := _sealed(directory, name)) is not None:
+                with files.written(_aside(sidecar), sealed):
                     yield sidecar
+
+
+def _aside(sidecar: str) -> str:
+    directory, _, name = sidecar.rpartition("/")
+    return f"{directory}/.{name}{_ASIDE}"
 
 
 def _sealed(directory: str, name: str) -> bytes | None:

@@ -66,7 +66,7 @@ class Slices:
     def _read(self) -> list[str]:
         """What the file says; without one that can be read, nothing was looked at."""
         try:
-            with open(self._path, "rb") as file:
+            with open(files.open_to_read(self._path), "rb") as file:
                 looked = msgspec.json.decode(file.read(1 << 16), type=_LookedAt).slices
         except (FileNotFoundError, msgspec.DecodeError):
             looked = []

@@ -7,9 +7,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from persistence.errors import DamagedError
+from persistence.errors import DamagedError, DiskError
 from persistence.model.sidecar import Sidecar
 from persistence.store import files, sidecars
 from persistence.store.integrity import HandEdits, Integrity
@@ -18,7 +19,7 @@ from persistence.store.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
-from tests.store.test_store import ATTACHMENT, DATA, write
+from tests.store.test_store import ATTACHMENT, DATA, bury, write
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -279,3 +280,92 @@ def test_instants_of_a_document_and_its_draft_increase_whatever_the_clock_says(
     again = write(store, DATA, b"<d>two</d>")
     assert isinstance(again, Sidecar)
     assert again.modified > draft.modified
+
+
+@pytest.mark.parametrize("bad", ["2026-13-01T00-00-00.000Z", "2026-02-30T00-00-00.000Z", "2026-01-01T99-00-00.000Z"])
+def test_a_name_in_the_history_that_is_no_instant_is_in_nobodys_way(root: Path, bad: str) -> None:
+    store = store_at(root)
+    write(store, DATA, b"<d>one</d>")
+    write(store, DATA, b"<d>two</d>")
+    (content(root).parent / HISTORY / f"{bad}.data.xml").write_bytes(b"?")
+    content(root).write_bytes(EDIT)
+    assert served(store) == (EDIT, True)
+    write(store, DATA, b"<d>three</d>")
+    assert served(store) == (b"<d>three</d>", False)
+
+
+def test_a_revision_that_was_edited_meanwhile_is_not_rewritten(root: Path) -> None:
+    """It was planned before: the edit must be neither overwritten nor encrypted unseen."""
+    store = store_at(root)
+    written = write(store, DATA, b"<d>one</d>")
+    content(root).write_bytes(EDIT)
+    with store.upload(DATA) as upload:
+        upload.write(b"<d>sealed</d>")
+        rewritten = msgspec.structs.replace(
+            written, id=upload.id, size=upload.size, digest=upload.digest, tag=written.etag
+        )
+        with store.writing(DATA) as writer:
+            assert not writer.rewrite(DATA, None, written, rewritten, upload)
+    assert served(store) == (EDIT, True)
+
+
+def test_an_edit_that_goes_on_while_it_is_saved_over_is_kept_as_it_was_copied(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(root, HandEdits.ALL)
+    first = write(store, DATA, b"<d>one</d>")
+    content(root).write_bytes(EDIT)
+    original = files.copied
+
+    def copied(source: str, target: str) -> tuple[int, str]:
+        with open(source, "ab") as file:
+            file.write(b"more")
+        found = original(source, target)
+        with open(source, "ab") as file:
+            file.write(b"and more")
+        return found
+
+    monkeypatch.setattr(files, "copied", copied)
+    write(store, DATA, b"<d>two</d>")
+    found = store_at(root, HandEdits.NONE, 100).read_revision(DATA, first.modified, content=True)
+    assert found is not None
+    with found.opened as file:
+        assert file.read() == EDIT + b"more"
+
+
+@pytest.mark.parametrize("how", ["saved over", "deleted"])
+def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Path, how: str) -> None:
+    store = store_at(root)
+    write(store, DATA, b"<d>one</d>")
+    stored = write(store, DATA, b"<d>two</d>")
+    content(root).rename(content(root).with_name(f".data.xml.{stored.id}"))
+    content(root).write_bytes(EDIT)
+    if how == "saved over":
+        write(store, DATA, b"<d>three</d>")
+    else:
+        bury(store, DATA)
+    assert EDIT in [path.read_bytes() for path in (root / ".quarantine").rglob("data.xml")]
+
+
+def test_a_tree_that_vanishes_under_a_service_is_no_empty_one(root: Path) -> None:
+    """An unmounted disk: nothing is found missing, and nothing is stored into the mount point."""
+    store = store_at(root)
+    write(store, DATA, b"<d>one</d>")
+    root.rename(root.with_name("mounted"))
+    root.mkdir()
+    for look in (
+        lambda: store.read(DATA, content=False),
+        lambda: store.sidecar(DATA),
+        lambda: list(store.forms()),
+        lambda: list(store.documents(DATA.form)),
+        lambda: list(store.versions(DATA.form)),
+        lambda: write(store, DATA, b"<d>two</d>"),
+        store.free_bytes,
+    ):
+        with pytest.raises(DiskError):
+            look()
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    root.with_name("mounted").rename(root)
+    assert served(store) == (b"<d>one</d>", False)
+    write(store, DATA, b"<d>two</d>")

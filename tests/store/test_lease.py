@@ -236,3 +236,20 @@ def _of(machine: Machine) -> bytes:
     instant = "2026-03-04T05:06:07.089Z"
     values = {"host": machine.host, "machine": machine.machine, "boot": machine.boot, "count": 7}
     return json.dumps(values | {"since": instant, "renewed": instant}).encode().ljust(511) + b"\n"
+
+
+@pytest.mark.parametrize("garbage", [b"x" * 600, b"{" * 3000, b'{"x":' + b"[" * 60_000])
+def test_garbage_of_any_length_is_written_over(root: str, garbage: bytes) -> None:
+    """What is left behind the block would otherwise make every lease unreadable, and two machines would write."""
+    Path(root, ".locks/lease").write_bytes(garbage)
+    with taken(root, HERE):
+        assert said(root) is not None
+        with pytest.raises(StartupError), taken(root, THERE):
+            pass
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_the_lease(root: str) -> None:
+    Path(root, ".locks/lease").unlink(missing_ok=True)
+    os.mkfifo(Path(root, ".locks/lease"))
+    with taken(root, HERE) as lease:
+        lease.require()

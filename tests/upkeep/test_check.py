@@ -757,3 +757,15 @@ def test_a_tree_of_another_format_is_not_touched(
     assert done.status == 1
     assert said in "\n".join(done.errors)
     assert workshop.state() == before
+
+
+def test_a_deletion_of_an_edit_that_was_killed_is_finished_and_not_adopted(workshop: Workshop) -> None:
+    """The edit is in the history, under a sidecar of its own; what somebody deleted must not come back."""
+    edit = b"<d>edited by hand</d>"
+    workshop.file(DATA).write_bytes(edit)
+    workshop.delete(DATA)
+    workshop.file(DATA).write_bytes(edit)  # as the kill leaves it
+    assert workshop.check().kinds == [("unfinished-removal", DATA)]
+    assert workshop.check("--repair", "--adopt", "--all").status == 3
+    assert workshop.get(DATA) == (404, b"")
+    assert workshop.check("--deep").findings == []

@@ -107,7 +107,7 @@ def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypat
         patch.setattr(sealing.files, "rename", rename)
         with pytest.raises(KeyboardInterrupt):
             seal_sidecars(str(old))
-    assert list(old.rglob("*~sealed"))
+    assert list(old.rglob(".*~sealed"))
     seal_sidecars(str(old))
     assert not list(old.rglob("*~sealed"))
     assert all(said(path)["schema"] == 2 for path in old.glob("app/**/*.json"))
@@ -149,3 +149,13 @@ def test_a_tree_in_use_is_not_upgraded(tmp_path: Path) -> None:
     with pytest.raises(BusyError, match="stop the service first"):
         list(upgrade(str(root), steps))
     assert workshop.get(DATA) == (200, NEW)
+
+
+def test_a_content_is_never_taken_for_a_sidecar_that_is_written_aside(old: Path) -> None:
+    """Any name that does not begin with a dot may be that of an attachment."""
+    folder = old / "app/form/data/document"
+    for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
+        (folder / name).write_bytes(name.encode())
+    seal_sidecars(str(old))
+    for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
+        assert (folder / name).read_bytes() == name.encode()
