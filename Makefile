@@ -25,7 +25,7 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
 # More processes than processors: half of the time a test waits for a disk, or for a service to start.
-test: install ## install and run the tests (5 min)
+test: install ## install and run the tests (7 to 12 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
