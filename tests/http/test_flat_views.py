@@ -17,6 +17,7 @@ from tests import orders
 from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.service import Service, running
+from tests.sought import await_notes
 
 pytestmark = pytest.mark.xdist_group("flat-views")  # most share a service
 
@@ -340,6 +341,7 @@ def test_reindexing_reads_what_was_edited_by_hand(shared: Service) -> None:
     with reporting(shared) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_2"), [("Bob",)])
+    await_notes(shared)  # what is still to be taken in would be read after the edit
     (shared.data / "acme/order/data/a/data.xml").write_bytes(order("Eve"))
     (shared.data / "acme/order/data/b/data.xml").write_bytes(order("Eve"))
     with reporting(shared) as report:
