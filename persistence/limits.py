@@ -1,0 +1,15 @@
+"""The bounds on what one request may cost, each with its reason; what exceeds one is refused with 400 or 413.
+
+Sizes are in bytes and times in seconds unless a name says otherwise. docs/security.md says what all of them promise
+together, and `make test-cost` searches for requests that break the promise.
+"""
+
+# XML: every document, definition and query is read within these.
+
+# Names, headers and identity.
+
+# Search, distinct values and flat views.
+
+# Lists: forms, attachments.
+
+# A worker.
