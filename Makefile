@@ -3,23 +3,37 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCKED := config/requirements
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' setup.cfg
 JOBS ?= $(shell expr 2 \* $$(nproc))
 
 # Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install lock audit run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv and install the package with its command and the development tools
 
-$(STAMP): setup.cfg pyproject.toml
+# The versions and digests of config/requirements are what was tested; pip refuses a package that differs.
+$(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/dev.txt
+	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
+
+lock: install ## bring config/requirements to the newest versions that setup.cfg allows
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
+	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --output-file $(LOCKED)/run.txt
+	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
+
+audit: install ## look for known weaknesses in what is installed (asks the package index)
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
+	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
 run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
