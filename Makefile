@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 2 \* $$(nproc))
 # Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,14 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
 # More processes than processors: half of the time a test waits for a disk, or for a service to start.
-test: install ## install and run the tests (7 to 12 min on 2 processors)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup tests
+test: install ## install and run the tests (4 min on 2 processors)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) tests
+
+# The rigs of the long runs, and whether they notice what they are to notice. They use up what the machine has.
+RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut upkeep/test_kills.py
+
+test-rigs: install ## a short run of every rig, and their own tests (4 min)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
 
 # The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -108,4 +109,6 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
     starting.require_free(served.settings.bind)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
+    # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.
+    gc.freeze()
     Server(served, partial(_read, file, flags)).run()
