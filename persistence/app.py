@@ -14,6 +14,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
 from persistence.http import callers, failures, foreign, health, logs
 from persistence.http.attachments import AttachmentLists
+from persistence.http.browsers import Names
 from persistence.http.callers import CallersOnly, Policy
 from persistence.http.contents import Contents
 from persistence.http.crud import Crud
@@ -127,7 +128,8 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
         app.close()
         raise
     served = CleanPaths(app.wsgi_app)
-    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys)
+    names = Names(settings.bind, settings.hosts, settings.origins)
+    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys, names)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 

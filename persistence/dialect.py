@@ -20,6 +20,7 @@ class Dialect:
     ``quotes_tags`` says whether an ``ETag`` is sent in quotes, as RFC 9110 8.8.3 has it. ``is_strict`` says whether a
     query with an unknown element or attribute is refused. With ``has_get_of_reindex`` a GET of
     ``/reindex``, as old callers send it (spec search 5), answers the status; without, it is 405.
+    With ``restricts_searches`` a search finds what a GET of its caller would show, unless the property says otherwise.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Dialect:
     quotes_tags: bool
     is_strict: bool
     has_get_of_reindex: bool
+    restricts_searches: bool
 
     def header(self, name: str) -> str:
         """The name on the wire of a header of the service, such as ``Svc-Operations``."""
@@ -55,6 +57,7 @@ SVC = Dialect(
     quotes_tags=True,
     is_strict=True,
     has_get_of_reindex=False,
+    restricts_searches=True,
 )
 ORBEON = Dialect(
     name="orbeon",
@@ -68,5 +71,6 @@ ORBEON = Dialect(
     quotes_tags=False,
     is_strict=False,
     has_get_of_reindex=True,
+    restricts_searches=False,
 )
 DIALECTS = {dialect.name: dialect for dialect in (SVC, ORBEON)}

@@ -48,6 +48,10 @@ class ForbiddenError(PersistenceError):
     """Something that this caller may not do, or that is switched off."""
 
 
+class MisdirectedError(PersistenceError):
+    """A request to a name that is none of the service's."""
+
+
 class NotFoundError(PersistenceError):
     """A resource that was never stored."""
 
@@ -140,6 +144,7 @@ STATUS: tuple[tuple[type[PersistenceError], int], ...] = (
     (BodyTooLargeError, 413),
     (EncodedBodyError, 415),
     (RangeError, 416),
+    (MisdirectedError, 421),
     (LockedError, 423),
     (NotSupportedError, 501),
     (RemoteTimeoutError, 504),

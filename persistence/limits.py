@@ -8,6 +8,12 @@ together, and `make test-cost` searches for requests that break the promise.
 
 # Names, headers and identity.
 
+HOST_LENGTH = 300
+"""Characters of a `Host` header that can be one of the service's: a name has at most 253."""
+
+HOSTS_KEPT = 256
+"""`Host` headers of which a worker remembers whether they are its own: some 100 KB, were all of them long."""
+
 # Search, distinct values and flat views.
 
 # Lists: forms, attachments.

@@ -45,7 +45,12 @@ class Remotes(Closable):
     def place(self, provider: Provider) -> Place:
         """The place that another service is."""
         caller = self._caller(provider)
-        index = RemoteIndex(caller, self._source_of, lambda form: self.properties.of(form).route.definition == provider)
+        index = RemoteIndex(
+            caller,
+            self._source_of,
+            lambda form: self.properties.of(form).route.definition == provider,
+            is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
+        )
         return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
 
     def bodies(self, provider: Provider, main: Readable) -> RemoteBodies:

@@ -39,6 +39,7 @@ from persistence.service.searching import Searching
 from persistence.service.services import Services
 from persistence.service.singleton import Singletons
 from persistence.service.vault import Vault
+from persistence.service.visibility import Visibility
 from persistence.store.integrity import Integrity
 from persistence.store.layout import FORMS, PENDING, Layout
 from persistence.store.routed import RoutedStorage, apart
@@ -137,7 +138,8 @@ class Wiring:
         """The services of a place, where data is ``seen`` with the definitions that hold for it."""
         dialect, properties = self.dialect, self.properties
         rights = Rights(catalog, properties)
-        singletons = Singletons(seen, catalog, properties, rights, place.index)
+        visibility = Visibility(rights, properties)
+        singletons = Singletons(seen, catalog, properties, visibility, place.index)
         definitions = Definitions(place.storage, properties, place.flat)
         documents = Documents(seen, dialect, properties, Access(seen, rights, dialect), singletons, place.index)
         forms = PublishedForms(catalog, self.admins, rights, is_strict=dialect.is_strict)
@@ -148,17 +150,19 @@ class Wiring:
             publishing=Publishing(place.storage, dialect, documents, definitions),
             attachments=Attachments(documents, Controls(seen), properties),
             forms=forms,
-            searching=searching_of(place.index, catalog, rights, forms, self),
+            searching=searching_of(place.index, catalog, visibility, forms, self),
             reindexing=place.reindexing,
         )
 
 
-def searching_of(index: Searched, catalog: Catalog, rights: Rights, forms: PublishedForms, wiring: Wiring) -> Searching:
+def searching_of(
+    index: Searched, catalog: Catalog, visibility: Visibility, forms: PublishedForms, wiring: Wiring
+) -> Searching:
     """Searches of an index, by the definitions of a catalog."""
     dialect = wiring.dialect
     versions = partial(searched, catalog=catalog, properties=wiring.properties, dialect=dialect)
     notices = Notices(catalog, forms, index.keys, dialect)
-    return Searching(index, rights, versions, notices, is_strict=dialect.is_strict)
+    return Searching(index, visibility, versions, notices, is_strict=dialect.is_strict)
 
 
 def _as_they_are(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:

@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_origin
 
 import msgspec
 
@@ -38,6 +38,8 @@ SECRET = frozenset({"encryption_key"})
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s\x00-\x1f\x7f]+\Z")]
+_Host = Annotated[str, msgspec.Meta(pattern=r"^(\*|[^\s/:\[\]*]+|[0-9a-fA-F]*:[0-9a-fA-F:.]*)\Z")]
+_Origin = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+\Z")]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -68,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     min_free: _Bytes = 64 << 20
     gunicorn: str = "config/gunicorn.conf.py"
     trusted: tuple[str, ...] = ()
+    hosts: tuple[_Host, ...] = ()
+    origins: tuple[_Origin, ...] = ()
     keys: str = "var/keys.json"
     insecure: bool = False
     foreign_headers: Literal["refuse", "ignore"] = "refuse"
@@ -101,6 +105,10 @@ MEANINGS: Mapping[str, str] = {
     "min_free": "free bytes below which /readyz answers 503",
     "gunicorn": "gunicorn's own settings file, used where it exists",
     "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
+    "hosts": "names and addresses without port, beside that of bind and those of loopback, under which callers without"
+    " a key may reach the service (else 421); *: any",
+    "origins": "origins, such as https://forms.example.org, whose pages may change something through a browser"
+    " (else 403), beside the service's own",
     "keys": "file with the digests of the API keys; persistence key writes it",
     "insecure": "whether everybody who reaches the service may call",
     "foreign_headers": "whether headers of the other dialect, such as Orbeon-Username in svc, are refused (400) or"
@@ -232,7 +240,7 @@ _FIELDS = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def _converted(name: str, value: object, origin: str) -> object:
-    if _FIELDS[name] == tuple[str, ...] and origin == "environment":
+    if get_origin(_FIELDS[name]) is tuple and origin == "environment":
         value = [part.strip() for part in str(value).split(",") if part.strip()]
     try:
         # Only the environment has nothing but texts; a file that says workers = "2" is a mistake.

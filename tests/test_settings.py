@@ -61,7 +61,7 @@ def test_properties_stand_in_the_file_beside_the_settings(file: Path) -> None:
         ("svc.persistence.*.autosave", str(file)),
         ("svc.detail.singleton.enabled.hr.leave", str(file)),
     ]
-    assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 5
+    assert [entry.origin for entry in effective.properties.entries[2:]] == ["default"] * 6
 
 
 @pytest.mark.parametrize(
@@ -240,4 +240,4 @@ def test_the_administrator_of_the_example_is_valid(file: Path) -> None:
 def test_the_properties_of_the_example_are_valid(file: Path) -> None:
     lines = (PROJECT / "config/persistence.toml").read_text().splitlines()
     file.write_text("\n".join(line.removeprefix("# ") for line in lines if line.startswith(("# svc", '# "svc'))))
-    assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 7
+    assert len([entry for entry in load(str(file), environment={}).properties.entries if entry.file]) == 8

@@ -15,6 +15,7 @@ from werkzeug.datastructures import Authorization
 
 from persistence.errors import ForbiddenError, PersistenceError, StartupError, UnauthorizedError, status_of
 from persistence.http import health
+from persistence.http.browsers import Names
 from persistence.http.failures import headers_of
 from persistence.http.logs import CALLER
 from persistence.http.paths import sent_path
@@ -114,15 +115,19 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
 
 
 class CallersOnly:
-    """WSGI middleware that hands on the requests of those who may call, and tells the log who it is."""
+    """WSGI middleware that hands on the requests of those who may call, and tells the log who it is.
 
-    def __init__(self, app: WSGIApplication, own: Policy, keys: Keys) -> None:
+    A caller who has shown a key may reach the service under any name: no page of somebody else's has the key.
+    """
+
+    def __init__(self, app: WSGIApplication, own: Policy, keys: Keys, names: Names) -> None:
         self._app = app
         self._policy = own
         self._keys = keys
+        self._names = names
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Hand a request on, or answer 401 or 403; 500 where the keys cannot be read."""
+        """Hand a request on, or answer 401, 403 or 421; 500 where the keys cannot be read."""
         try:
             self._admit(environ)
         except PersistenceError as error:
@@ -131,12 +136,16 @@ class CallersOnly:
         return self._app(environ, start_response)
 
     def _admit(self, environ: WSGIEnvironment) -> None:
-        if self._policy.opens is Opens.ALWAYS:
-            return
         try:
-            name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+            name = None
+            if self._policy.opens is not Opens.ALWAYS:
+                name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+            if name in (None, TRUSTED):
+                self._names.require_own(environ)
+            self._names.require_own_page(environ)
         except PersistenceError:
             if _is_health(environ):
+                environ[health.IS_STRANGER] = True
                 return
             raise
         if name is not None:

@@ -127,7 +127,7 @@ class RequestParser:
         return (request.environ.get(self._prefix + "CREATE_FLAT_VIEW") or "").strip().lower() == "true"
 
     def _own(self, environ: WSGIEnvironment, name: str) -> str | None:
-        return _text(environ.get(self._prefix + name))
+        return _text(environ.get(self._prefix + name), name)
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:
@@ -135,14 +135,18 @@ class RequestParser:
             raise BadRequestError("purging (force-delete) is not enabled on this service")
 
 
-def _text(value: str | None) -> str | None:
-    """A header's text: UTF-8 where its bytes are, Latin-1 otherwise (PEP 3333 hands on Latin-1)."""
+def _text(value: str | None, name: str) -> str | None:
+    """A header's text from its bytes, which PEP 3333 hands on as Latin-1.
+
+    Raises:
+        BadRequestError: they are not UTF-8: guessed at, they could be the name of another user.
+    """
     if value is None or value.isascii():
         return value
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
-        return value
+        raise BadRequestError(f"the header that ends in {name.title().replace('_', '-')} is not UTF-8") from None
 
 
 def _flag(value: str | None, name: str) -> bool | None:

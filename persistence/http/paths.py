@@ -48,6 +48,18 @@ def _segment(part: str) -> str:
     return text
 
 
+def _check_query(query: str) -> None:
+    """Refuse what would be decoded to U+FFFD, so that two texts became one.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        unquote_to_bytes(query.encode("latin-1")).decode()
+    except UnicodeError:
+        raise ValueError("the query of the address is not UTF-8") from None
+
+
 class CleanPaths:
     """WSGI middleware that hands on clean paths only."""
 
@@ -55,9 +67,10 @@ class CleanPaths:
         self._app = app
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Clean ``PATH_INFO``, or answer 400 with the reason."""
+        """Clean ``PATH_INFO``, or answer 400 with the reason; also where the query cannot be decoded."""
         try:
             environ["PATH_INFO"] = clean(sent_path(environ)).encode().decode("latin-1")
+            _check_query(environ.get("QUERY_STRING", ""))
         except ValueError as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)

@@ -6,19 +6,19 @@ a search leads, and the others tell: which one, ``finding`` decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from persistence.index import trigrams
 from persistence.index.parts import Part, told
-from persistence.index.records import FACTS, SEPARATOR, Fact, column_of, first_row, key_of
+from persistence.index.records import FACTS, SEPARATOR, column_of, first_row
 from persistence.index.sampling import Rarity
 from persistence.index.schema import FIELDS
-from persistence.index.shelves import Controls
-from persistence.index.sql import Sql, parameters_of
+from persistence.index.seeing import keyed, seen
+from persistence.index.shelves import Controls, Shelf
+from persistence.index.sql import Arms, Sql, parameters_of
 from persistence.model.instants import Instant
-from persistence.model.search import NOTHING as NOBODYS
-from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope, Sight
+from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
@@ -47,7 +47,7 @@ class Condition:
     row in a shelf, and can be counted quickly. ``part`` is what it asks of the document's card, if that is all.
     """
 
-    leads: Sql
+    leads: Sql | Arms
     tells: Sql
     narrowing: Narrowing | None = None
     is_scan: bool = False
@@ -56,16 +56,19 @@ class Condition:
     part: Part | None = None
 
 
-def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -> list[Condition] | None:
-    """The conditions of a search; ``None`` where no document can meet them.
+def conditions(
+    scope: Scope, query: Query, controls: Controls, rarity: Rarity, searched: Sequence[Shelf]
+) -> list[Condition] | None:
+    """The conditions of a search of some shelves; ``None`` where no document can meet them.
 
-    It may ask for a control that is not indexed, or be of somebody who sees nobody's documents.
+    It may ask for a control that is not indexed.
     """
-    if scope.sight == NOBODYS:
-        return None
     found: list[Condition] = []
-    if scope.sight is not None:
-        found.append(_seen(scope.sight))
+    seeing = seen(searched, is_by_saved=scope.seen.is_by_saved)
+    if seeing is not None:
+        found.append(
+            Condition(seeing.leads, seeing.tells, is_scan=seeing.is_scan, is_quick=True, is_ordered=seeing.is_ordered)
+        )
     if scope.drafts.kind is Drafts.ONLY:
         if scope.drafts.for_document is not None:
             found.append(_draft_of(scope.drafts.for_document))
@@ -84,34 +87,8 @@ def conditions(scope: Scope, query: Query, controls: Controls, rarity: Rarity) -
 
 def _keyed(number: int, text: str) -> Condition:
     """A control or a fact has exactly this value."""
-    fold, value = key_of(text)
-    return Condition(
-        Sql(
-            "SELECT row, shelf FROM entries WHERE number = ? AND shelf IN {shelves} AND fold = ? AND value = ?",
-            (number, fold, value),
-        ),
-        Sql(
-            "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.shelf = c.shelf AND e.fold = ? AND e.value = ?"
-            " AND e.row = c.row)",
-            (number, fold, value),
-        ),
-        is_quick=True,
-        is_ordered=True,
-    )
-
-
-def _seen(sight: Sight) -> Condition:
-    """The document is of somebody whose documents are seen."""
-    holders = [(Fact.CREATED_BY, sight.creator), (Fact.GROUP, sight.group)]
-    holders += [(Fact.ORGANIZATION, organization) for organization in sorted(sight.organizations)]
-    each = [_keyed(fact, name) for fact, name in holders if name is not None]
-    if len(each) == 1:
-        return each[0]
-    return Condition(
-        Sql(" UNION ".join(one.leads.text for one in each), parameters_of(one.leads for one in each)),
-        Sql(f"({' OR '.join(one.tells.text for one in each)})", parameters_of(one.tells for one in each)),
-        is_quick=True,
-    )
+    leads, tells = keyed(number, text)
+    return Condition(leads, tells, is_quick=True, is_ordered=True)
 
 
 def _draft_of(document: str) -> Condition:

@@ -33,11 +33,12 @@ def distinct(connection: sqlite3.Connection, scope: Scope, by: Field | str, rari
     number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
     if number is None:
         return
-    found_by = conditions(scope, Query(), controls, rarity)
+    searched = shelves(connection, scope)
+    found_by = conditions(scope, Query(), controls, rarity, searched)
     if found_by is None:
         return
     where = tested(found_by)
-    found = (_keys(connection, int(number), shelf, where) for shelf in shelves(connection, scope))
+    found = (_keys(connection, int(number), shelf, where) for shelf in searched)
     for key, _ in groupby(heapq.merge(*found, key=order_of)):
         if key[0] != NOTHING:
             yield _value(connection, int(number), key)

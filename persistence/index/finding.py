@@ -13,8 +13,9 @@ from persistence.index.parts import told_by_card
 from persistence.index.records import decode
 from persistence.index.sampling import Rarity
 from persistence.index.shelves import Controls, controls_of, shelves
-from persistence.index.sql import Sql
+from persistence.index.sql import Arms, Sql
 from persistence.model.search import Hit, Query, Scope
+from persistence.model.users import User
 
 _FEW = 20_000
 """Documents that are gathered at once; where more are found, the list is walked along in its order."""
@@ -52,6 +53,7 @@ _PAGE = (
 def _found(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> Found:
     document, draft, mark, text = row
     card = decode(text)
+    reader = card.reader
     hit = Hit(
         document=document,
         version=card.version,
@@ -64,6 +66,7 @@ def _found(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> Found:
         modifier=card.modifier,
         stage=card.stage,
         values={paths[number]: values for number, values in card.values.items() if number in paths},
+        saved_owner=None if reader is None else User(reader.creator, reader.group, organization=reader.organization),
     )
     return Found(hit, mark)
 
@@ -76,7 +79,7 @@ class _Search:
     ) -> None:
         self._connection = connection
         self._shelves = shelves(connection, scope)
-        self._conditions = conditions(scope, query, controls, rarity)
+        self._conditions = conditions(scope, query, controls, rarity, self._shelves)
         self._paging = Paging(connection, query, controls, self._shelves)
 
     def run(self) -> tuple[int, list[int]]:
@@ -181,7 +184,7 @@ class _Search:
                 return None
         return among(narrows)
 
-    def _reach(self, source: Sql, most: int) -> int:
+    def _reach(self, source: Sql | Arms, most: int) -> int:
         """How many documents there are to look at, counted up to a limit."""
         bound = self._on_shelves(source)
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
@@ -190,7 +193,7 @@ class _Search:
     def _documents(self) -> int:
         return sum(shelf.documents for shelf in self._shelves)
 
-    def _on_shelves(self, source: Sql) -> Sql:
+    def _on_shelves(self, source: Sql | Arms) -> Sql:
         return source.on(shelf.number for shelf in self._shelves)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from persistence.index.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
 from persistence.index.shelves import Controls, Shelf
-from persistence.index.sql import Sql, parameters_of
+from persistence.index.sql import Arms, Sql, parameters_of
 from persistence.model.search import Field, Query
 
 NEAR = 1_000
@@ -83,7 +83,7 @@ class Paging:
             found = more()
         return total, kept[self._begin :]
 
-    def walked(self, total: int, where: Sql, leads: Sql | None = None) -> list[int]:
+    def walked(self, total: int, where: Sql, leads: Sql | Arms | None = None) -> list[int]:
         """The page of ``total`` documents, by going along them in their order as far as it.
 
         Those are passed by of which ``where`` is not true; ``leads`` is what they are among, if not all are gone along.

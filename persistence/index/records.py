@@ -46,6 +46,13 @@ class Fact(IntEnum):
     WORKFLOW_STAGE = -4
     GROUP = -5
     ORGANIZATION = -6
+    SAVED_BY = -7
+    SAVED_GROUP = -8
+    SAVED_ORGANIZATION = -9
+
+
+OF_DRAFTS = (Fact.SAVED_BY, Fact.SAVED_GROUP, Fact.SAVED_ORGANIZATION)
+"""The facts of drafts only: the owner by whom their readers are told, which is that of the saved document, if any."""
 
 
 FACTS: Mapping[Field, Fact] = {
@@ -65,8 +72,26 @@ class Edge(IntFlag):
     HIGHEST = 2
 
 
+class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The creator of a document, as far as permissions are concerned."""
+
+    creator: str | None
+    group: str | None
+    organization: tuple[str, ...]
+
+    def of(self, fact: int) -> tuple[str, ...]:
+        """The values under one of the facts of drafts."""
+        if fact == Fact.SAVED_ORGANIZATION:
+            return self.organization
+        said = self.creator if fact == Fact.SAVED_BY else self.group
+        return () if said is None else (said,)
+
+
 class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All that an answer says of a document, and the values of every indexed control by its number."""
+    """All that an answer says of a document, and the values of every indexed control by its number.
+
+    ``reader`` is there of drafts only: the owner of the saved document, else the draft's own.
+    """
 
     version: int
     created: Instant
@@ -77,6 +102,7 @@ class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
     modifier: str | None
     stage: str | None
     values: dict[int, tuple[str, ...]]
+    reader: Owner | None = None
 
     def of(self, number: int) -> tuple[str, ...]:
         """The values under a number, of a control or a fact."""
@@ -85,6 +111,8 @@ class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
         match number:
             case Fact.ORGANIZATION:
                 return self.organization
+            case Fact.SAVED_BY | Fact.SAVED_GROUP | Fact.SAVED_ORGANIZATION:
+                return () if self.reader is None else self.reader.of(number)
             case Fact.CREATED:
                 said: str | None = self.created
             case Fact.CREATED_BY:
@@ -115,7 +143,7 @@ def as_in_card(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A document as it is read: ``values`` by path, ``rest`` the text that is in none of them.
+    """A document as it is read: ``values`` by path, ``rest`` the text that is in none of them, ``reader`` as in a card.
 
     ``mark`` tells the state of its files from every other.
     """
@@ -133,6 +161,7 @@ class Record:
     stage: str | None = None
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: str = ""
+    reader: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +205,7 @@ def prepared(record: Record, edition: Edition) -> Prepared:
         modifier=record.modifier,
         stage=record.stage,
         values={number: record.values.get(path, ()) for path, number in edition.numbers.items()},
+        reader=record.reader,
     )
     return Prepared(
         document=record.document,
@@ -216,9 +246,12 @@ BOTH = int(Edge.LOWEST | Edge.HIGHEST)
 """The edge of an only value."""
 
 
+_FACTS_OF_ALL = tuple(fact for fact in Fact if fact not in OF_DRAFTS)
+
+
 def entries(card: Card) -> Iterator[Entry]:
     """The entries of a document under its facts and under the controls of its form."""
-    for number in (*Fact, *card.values):
+    for number in (*(Fact if card.reader else _FACTS_OF_ALL), *card.values):
         values = card.of(number)
         if number is Fact.CREATED:
             yield int(number), card.created, AS_FOLDED, BOTH  # as it is, so that times are compared

@@ -12,7 +12,7 @@ from functools import cache
 
 from persistence.index.records import COLUMNS
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables and of what is written into them; an index of another one is built anew."""
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))

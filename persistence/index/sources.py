@@ -13,7 +13,7 @@ from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.handing import Handed, Handing
-from persistence.index.records import Record
+from persistence.index.records import Owner, Record
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,
@@ -129,9 +129,15 @@ class Source:
         return Handing(self._reader(last.keys), last.mark, self._handed)
 
     def mark(self, document: str, *, is_draft: bool) -> str:
-        """What tells the state of a document; empty where nothing was ever stored."""
+        """What tells the state of a document; empty where nothing was ever stored.
+
+        That of a draft tells the state of the saved document too, which decides who may read the draft.
+        """
         mark = self._view.mark(self._address(document, is_draft=is_draft))
-        return "" if mark == NOTHING_THERE else _text(mark)
+        if mark == NOTHING_THERE:
+            return ""
+        saved = self._view.mark(self._address(document, is_draft=False)) if is_draft else NOTHING_THERE
+        return _text(mark) if saved == NOTHING_THERE else f"{_text(mark)} {_text(saved)}"
 
     def size(self, document: str, *, is_draft: bool) -> int:
         """The bytes of a document; 0 where there is none."""
@@ -143,17 +149,23 @@ class Source:
     ) -> Record | None:
         """A document by the definition of its version, with the mark that was taken before; ``None`` if there is none.
 
-        One that is damaged counts as none: searches go on, and ``check`` tells of it.
+        One that is damaged counts as none: searches go on, and ``check`` tells of it. So does a draft of a saved
+        document that is damaged, or of another version than the draft: nothing tells in one way who may read it.
         """
         if not mark:
             return None
         try:
+            saved = self._view.sidecar(self._address(document, is_draft=False)) if is_draft else None
             found = self._view.read(self._address(document, is_draft=is_draft), content=True)
         except DamagedError:
             return None
         if found is None or found.file is None:
             return None
         sidecar = found.sidecar
+        decides = sidecar if saved is None or saved.deleted else saved
+        if decides.version != sidecar.version:
+            found.file.close()
+            return None
         extracted = self._extracted(found, definitions(sidecar.version))
         return Record(
             document=document,
@@ -169,6 +181,7 @@ class Source:
             stage=sidecar.stage,
             values=extracted.values,
             rest=extracted.rest,
+            reader=Owner(decides.creator, decides.group, decides.organization) if is_draft else None,
         )
 
     def versions(self) -> Iterator[int]:

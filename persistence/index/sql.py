@@ -30,6 +30,19 @@ class Sql:
         return Sql(self.text.replace("{shelves}", listed).replace("{indexed}", indexed), self.parameters)
 
 
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Pieces of SQL, each of which is for shelves of its own."""
+
+    arms: tuple[tuple[frozenset[int], Sql], ...]
+
+    def on(self, shelves: Iterable[int]) -> Sql:
+        """The pieces for some shelves, one after the other, with their numbers."""
+        numbers = frozenset(shelves)
+        parts = [sql.on(sorted(own & numbers)) for own, sql in self.arms if not own.isdisjoint(numbers)]
+        return Sql(" UNION ALL ".join(part.text for part in parts), parameters_of(parts))
+
+
 def parameters_of(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
     """The parameters of several pieces, one after the other."""
     return tuple(parameter for part in parts for parameter in part.parameters)

@@ -35,7 +35,10 @@ def parse(text: str) -> Held | None:
     path = text.strip()
     if not path.startswith(_CRUD):
         return None
-    parts = [unquote(part) for part in path[len(_CRUD) :].partition("?")[0].split("/")]
+    try:
+        parts = [unquote(part, errors="strict") for part in path[len(_CRUD) :].partition("?")[0].split("/")]
+    except UnicodeDecodeError:  # no resource is called so
+        return None
     if parts[-1] in ("", DATA_XML, FORM_XHTML):
         return None
     if len(parts) == _OF_DEFINITION and parts[2] == "form":

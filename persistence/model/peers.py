@@ -40,10 +40,23 @@ def binds_loopback(bind: str) -> bool:
     A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
     ``localhost``, which is not looked up.
     """
-    if bind.startswith(_UNIX_BIND):
-        return False
-    host = bind.rpartition(":")[0].strip("[]")
+    host = host_of(bind)
     return host.lower() == "localhost" or is_loopback(address(host))
+
+
+def binds_everywhere(bind: str) -> bool:
+    """Whether what is served on ``bind`` is reached under every address of this machine."""
+    found = address(host_of(bind))
+    return found is not None and found.is_unspecified
+
+
+def host_of(text: str) -> str:
+    """The name or address in ``HOST:PORT`` or ``HOST``, without brackets; empty of a Unix socket."""
+    if text.startswith(_UNIX_BIND):
+        return ""
+    host, colon, port = text.rpartition(":")
+    is_with_port = bool(colon) and "]" not in port and (host.startswith("[") or ":" not in host)
+    return (host if is_with_port else text).strip("[]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from enum import Enum
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.model.operations import CREATE, FINDING, OPERATIONS, UNRESTRICTED, Operations, in_order
-from persistence.model.search import Sight
+from persistence.model.operations import CREATE, FINDING, OPERATIONS, READ, UNRESTRICTED, Operations, in_order
+from persistence.model.search import EVERYBODY, Holder, Sight, Sights
 from persistence.model.users import User
 
 
@@ -77,15 +77,70 @@ def on_creation(permissions: Permissions | None, user: User) -> Operations:
     return in_order(granted)
 
 
-def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight | None:
+def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> Sights:
+    """Whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
+    asked = frozenset(any_of)
+    sights = {having(permissions, user, (READ,))}
+    if READ not in asked:
+        sights.add(having(permissions, user, asked))
+    return frozenset(sights - {EVERYBODY})
+
+
+def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight:
+    """On whose documents a user has one of the operations, as ``on_data`` says."""
+    asked = frozenset(any_of)
+    if permissions is None or (CREATE in asked and CREATE in _with_create(permissions, user, frozenset())):
+        return EVERYBODY
+    found = {
+        holder
+        for each in permissions
+        if not asked.isdisjoint(each.operations) and (holder := _holder(each.conditions, user)) is not None
+    }
+    return EVERYBODY if Holder() in found else Sight(_united(found))
+
+
+def _holder(conditions: Iterable[Condition | UserRole], user: User) -> Holder | None:
+    """The owners for whom all conditions hold, as ``_holds`` says; ``None`` where there can be none."""
+    own: dict[str, str] = {}
+    organizations: set[frozenset[str]] = set()
+    for condition in conditions:
+        if isinstance(condition, UserRole):
+            bound = {role.organization for role in user.roles if role.name in condition.any_of}
+            if not bound:
+                return None
+            if None not in bound:
+                organizations.add(frozenset(each for each in bound if each is not None))
+        elif condition is Condition.OWNER and user.name is not None:
+            own["creator"] = user.name
+        elif condition is Condition.GROUP_MEMBER and user.group is not None:
+            own["group"] = user.group
+        elif condition is not Condition.AUTHENTICATED or user.name is None:
+            return None
+    return Holder(**own, organizations=tuple(sorted(organizations, key=sorted)))
+
+
+def _united(found: Iterable[Holder]) -> frozenset[Holder]:
+    """The same holders, those as one that differ only in an organization, of which a user may have hundreds."""
+    united: dict[tuple[str | None, str | None], frozenset[str]] = {}
+    left = set()
+    for each in found:
+        if len(each.organizations) == 1:
+            key = each.creator, each.group
+            united[key] = united.get(key, frozenset()) | each.organizations[0]
+        else:
+            left.add(each)
+    return frozenset(left | {Holder(*key, (organizations,)) for key, organizations in united.items()})
+
+
+def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight:
     """Whose documents a search for those on which the user has one of the operations finds (spec search 1.8).
 
-    ``None`` is everybody's. Not the same as having the operation: a permission for owners who also have a role counts
-    for every owner, and one for a role in an organization whatever was asked for.
+    Not the same as having the operation: a permission for owners who also have a role counts for every owner, and one
+    for a role in an organization whatever was asked for.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
-        return None
+        return EVERYBODY
     granted = permissions or ()
     row_tests = {
         condition for each in granted if not asked.isdisjoint(each.operations) for condition in each.conditions
@@ -98,13 +153,15 @@ def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) ->
         if isinstance(condition, UserRole)
         for role in condition.any_of
     }
-    return Sight(
-        creator=user.name if Condition.OWNER in row_tests else None,
-        group=user.group if Condition.GROUP_MEMBER in row_tests else None,
-        organizations=frozenset(
-            role.organization for role in user.roles if role.organization is not None and role.name in named
-        ),
+    organizations = frozenset(
+        role.organization for role in user.roles if role.organization is not None and role.name in named
     )
+    tests = {
+        Holder(creator=user.name if Condition.OWNER in row_tests else None),
+        Holder(group=user.group if Condition.GROUP_MEMBER in row_tests else None),
+        Holder(organizations=(organizations,) if organizations else ()),
+    }
+    return Sight(frozenset(tests - {Holder()}))
 
 
 _HEADER = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -81,37 +81,76 @@ class WhichDrafts:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Whose documents are seen: those for which at least one of these holds (spec search 1.8, step 2)."""
+class Holder:
+    """Some owners of documents: those for whom everything holds that is said here.
+
+    An owner belongs to one organization of each of ``organizations``. Where nothing is said, every owner is meant.
+    """
 
     creator: str | None = None
     group: str | None = None
-    organizations: frozenset[str] = frozenset()
+    organizations: tuple[frozenset[str], ...] = ()
 
-    def includes(self, owner: User) -> bool:
-        """Whether documents that ``owner`` has created are seen."""
+    def is_like(self, owner: User) -> bool:
+        """Whether ``owner`` is one of them."""
         return (
-            (self.creator is not None and self.creator == owner.name)
-            or (self.group is not None and self.group == owner.group)
-            or not self.organizations.isdisjoint(owner.organization)
+            (self.creator is None or self.creator == owner.name)
+            and (self.group is None or self.group == owner.group)
+            and not any(each.isdisjoint(owner.organization) for each in self.organizations)
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The owners whose documents are seen: those that one of the holders means."""
+
+    holders: frozenset[Holder] = frozenset()
+
+    def includes(self, owner: User) -> bool:
+        """Whether documents that ``owner`` has created are seen."""
+        return any(holder.is_like(owner) for holder in self.holders)
+
+
+EVERYBODY = Sight(frozenset({Holder()}))
+"""Everybody's documents are seen."""
 NOTHING = Sight()
 """Nobody's documents are seen."""
+
+Sights = frozenset[Sight]
+"""Whose documents of one version are seen: an owner is included in every sight; without one, it is everybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Whose documents are seen, by their version.
+
+    With ``is_by_saved`` the owner of a draft of a saved document is that of the saved document, otherwise its own.
+    """
+
+    of_version: Callable[[int], Sights]
+    is_by_saved: bool = False
+
+
+EVERYTHING = Seen(lambda _: frozenset())
+"""All documents of all versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The documents that are looked at: of some versions of a form, or of all, and without ``sight`` whoever's.
+    """The documents that are looked at: of some versions of a form, or of all, as far as they are ``seen``.
 
-    ``any_of`` are the operations, one of which the user has on what is found: ``sight`` is what they come down to.
+    ``any_of`` are the operations, one of which the user has on what is found, for an index that judges by itself.
     """
 
     versions: tuple[int, ...] | None = None
     drafts: WhichDrafts = WhichDrafts()
-    sight: Sight | None = None
+    seen: Seen = EVERYTHING
     any_of: tuple[str, ...] = FINDING
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known without looking that nothing is seen: nobody's documents of any of the versions are."""
+        return self.versions is not None and all(NOTHING in self.seen.of_version(each) for each in self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +187,10 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document that was found; ``values`` are those of its indexed controls in document order, none of them empty."""
+    """A document that was found; ``values`` are those of its indexed controls in document order, none of them empty.
+
+    ``version`` is 0 where it is not known. ``saved_owner`` is the owner of the saved document of which it is a draft.
+    """
 
     document: str
     version: int
@@ -161,6 +203,7 @@ class Hit:
     modifier: str | None = None
     stage: str | None = None
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    saved_owner: User | None = None
 
     @property
     def owner(self) -> User:

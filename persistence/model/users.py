@@ -16,6 +16,9 @@ _SEPARATOR = re.compile(r"\s*[,|]\s*")
 _MOST_LEVELS = 32
 """Each level is a response header of its own (spec crud 4.3); clients and proxies take only so many."""
 
+_MOST_QUOTED = 64
+"""Characters of a name that an error quotes."""
+
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -76,10 +79,7 @@ def parse_credentials(text: str) -> User:
     return User(
         name=name,
         group=_decoded(raw.groups[0]) if raw.groups else None,
-        roles=tuple(
-            Role(unquote_plus(role.name), unquote_plus(role.organization) if role.organization else None)
-            for role in raw.roles
-        ),
+        roles=tuple(map(_role, raw.roles)),
         organization=_levels(raw.organizations[0]) if raw.organizations else (),
     )
 
@@ -97,8 +97,26 @@ def from_headers(name: str | None, group: str | None, roles: str | None) -> User
     return User(name=who, group=short(group, "group name"), roles=words)
 
 
+def _role(raw: _RoleJson) -> Role:
+    """A role; one that is bound to an organization without a name would otherwise count everywhere."""
+    if raw.organization is None:
+        return Role(_unquoted(raw.name))
+    organization = _unquoted(raw.organization).strip(" \t")
+    if not organization:
+        raise BadRequestError("a role in the credentials header is bound to an organization without a name")
+    return Role(_unquoted(raw.name), organization)
+
+
 def _decoded(text: str) -> str | None:
-    return short(unquote_plus(text), "user, group or organization name")
+    return short(_unquoted(text), "user, group or organization name")
+
+
+def _unquoted(text: str) -> str:
+    """The text without its form-URL-encoding. Two names must not become one, so what is not UTF-8 is refused."""
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError:
+        raise BadRequestError(f"a name in the credentials header is not UTF-8: {text[:_MOST_QUOTED]!r}") from None
 
 
 def _levels(texts: list[str]) -> tuple[str, ...]:

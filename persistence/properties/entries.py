@@ -10,7 +10,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.data_formats import DATA_FORMATS
-from persistence.properties.known import LARGEST, SHIPPED, Kind, Known, Value, is_provider, known
+from persistence.properties.known import LARGEST, SHIPPED, SHIPPED_BY_PREFIX, Kind, Known, Value, is_provider, known
 from persistence.properties.lookup import Name
 from persistence.properties.nearest import unknown
 from persistence.properties.uris import remote_address
@@ -41,7 +41,8 @@ class Entry:
 
 def shipped(prefix: str) -> list[Entry]:
     """The entries that the service ships."""
-    return [_entry(prefix + name, value, prefix, None) for name, value in SHIPPED.items()]
+    everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
+    return [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
 
 
 def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Entry]:

@@ -119,6 +119,12 @@ KNOWN: tuple[Known, ...] = (
         default=False,
     ),
     _acts("persistence.<provider>.data-format-version", Kind.FORMAT, "format of form data at rest", "4.0.0"),
+    _acts(
+        "persistence.<provider>.search.restrict-to-readable",
+        Kind.BOOLEAN,
+        "searches find only what their user may read",
+        default=False,
+    ),
     _acts("permissions.<app>.<form>", Kind.PERMISSIONS, "permissions where the definition has none of its own"),
     _acts("detail.singleton.enabled.<app>.<form>", Kind.BOOLEAN, "the form has one document only", default=False),
     _acts("persistence.<provider>.create-flat-view", Kind.BOOLEAN, "every form has flat views", default=False),
@@ -179,6 +185,12 @@ SHIPPED: Mapping[str, Value] = {
     "persistence.*.data-format-version": "4.0.0",
 }
 """The entries that are there before the file's; one of the file under the same name takes its place."""
+
+SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
+    dialect.property_prefix: {"persistence.*.search.restrict-to-readable": dialect.restricts_searches}
+    for dialect in DIALECTS.values()
+}
+"""Those that differ in the dialects."""
 
 
 def known(name: Name) -> Known | None:

@@ -35,7 +35,7 @@ class FormProperties:
     versions only. ``permissions`` are for a definition without its own, ``None`` being "undefined" (spec crud 6.3).
     ``is_singleton`` is for a definition that does not say (spec forms 5.2).
     ``longest_flat_name`` is in characters, and with ``has_flat_prefixes`` the columns of the main view are called by
-    their whole paths (spec search 7.2).
+    their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
     """
 
     route: Route
@@ -49,6 +49,7 @@ class FormProperties:
     has_flat_views: bool
     has_flat_prefixes: bool
     longest_flat_name: int
+    restricts_searches: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ class Properties:
             has_flat_views=self._of_provider(definitions, "create-flat-view") is True,
             has_flat_prefixes=self._of_provider(definitions, "flat-view", "prefixes-in-main-view-column-names") is True,
             longest_flat_name=int(self._of_provider(definitions, "flat-view", "max-identifier-length") or 0),
+            restricts_searches=self._of_provider(data, "search", "restrict-to-readable") is True,
         )
 
     def _provider(self, form: Form, kind: str) -> str:

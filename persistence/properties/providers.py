@@ -10,8 +10,10 @@ from persistence.properties.known import Value
 from persistence.properties.lookup import Name
 from persistence.properties.uris import without_user
 
-_NOT_MIRRORED = frozenset({"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only"})
-"""The last two are no properties of a real runtime's: the others are as there."""
+_NOT_MIRRORED = frozenset(
+    {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search"}
+)
+"""The last three are no properties of a real runtime's: the others are as there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ _OF_THE_PROXY = frozenset(
 
 _DECIDED_HERE = frozenset(
     {
+        "origin",
+        "sec-fetch-site",
         "if-match",
         "if-modified-since",
         "if-none-match",
@@ -144,8 +146,8 @@ class Names:
         if not sent or not sent.strip():
             return ()
         try:
-            user = users.parse_credentials(sent.encode("latin-1").decode(errors="replace"))
-        except BadRequestError:  # refused by whoever needs to know the caller
+            user = users.parse_credentials(sent.encode("latin-1").decode())
+        except (BadRequestError, UnicodeError):  # refused by whoever needs to know the caller
             return ()
         said = (("Username", user.name), ("Group", user.group))
         roles = (("Roles", role.name) for role in user.roles if role.organization is None)

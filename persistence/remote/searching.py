@@ -15,15 +15,18 @@ from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.search import (
+    NOTHING,
     Comparison,
     Drafts,
     Field,
     FieldFilter,
     Hit,
     Hits,
+    Holder,
     Query,
     Scope,
     Sight,
+    Sights,
     Sort,
     WhichDrafts,
 )
@@ -41,13 +44,20 @@ class RemoteIndex:
     """What searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
 
     ``source_of`` leads to the definitions of a form, wherever they are, and ``is_judged_there`` says whether the
-    provider has them too. Where it has not, it would find documents that the user may not see.
+    provider has them too. Where it has not, it would find documents that the user may not see. ``is_exact`` says
+    whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
     """
 
     def __init__(
-        self, caller: Caller, source_of: Callable[[Form], Source], is_judged_there: Callable[[Form], bool]
+        self,
+        caller: Caller,
+        source_of: Callable[[Form], Source],
+        is_judged_there: Callable[[Form], bool],
+        *,
+        is_exact: bool,
     ) -> None:
         self._caller = caller
+        self._is_exact = is_exact
         # One for each form, so that what was read of a definition is kept until its mark tells of another.
         self._source_of = lru_cache(_SOURCES)(source_of)
         self._is_judged_there = is_judged_there
@@ -58,14 +68,28 @@ class RemoteIndex:
 
     def search(self, form: Form, scope: Scope, query: Query) -> Hits:
         """As ``Index`` says."""
-        query = self._seen(form, scope, query)
+        sights = self._sights(form, scope)
+        if NOTHING in sights:
+            return Hits()
+        owner = _owner(form, sights)
+        if owner is not None:
+            own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, owner)
+            query = replace(query, fields=(*query.fields, own))
+        if owner is not None and scope.seen.is_by_saved:
+            if scope.drafts.kind is Drafts.ONLY:
+                return Hits()
+            scope = replace(scope, drafts=WhichDrafts(Drafts.EXCLUDE))  # it may be of what somebody else has saved
         found = _asked(self._caller, form, scope, query)
-        version = scope.versions[0] if scope.versions else 1
-        return Hits(_total(found), tuple(_hit(each, version) for each in found.documents))
+        version = scope.versions[0] if scope.versions else 0
+        hits = (_hit(each, version) for each in found.documents)
+        return Hits(_total(found), tuple(hit for hit in hits if owner is None or hit.creator == owner))
 
     def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
         """As ``Index`` says, drafts being found as the provider does."""
-        if scope.sight is not None and not self._is_judged_there(form):
+        sights = self._sights(form, scope)
+        if NOTHING in sights:
+            return iter(())
+        if sights:
             raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
         names = self._caller.names
         asked = path("distinct-values", names.app(form.app), form.name)
@@ -82,15 +106,34 @@ class RemoteIndex:
         definition = self._source_of(form).definition(version)
         return definition.paths if definition.state is State.PUBLISHED else None
 
-    def _seen(self, form: Form, scope: Scope, query: Query) -> Query:
-        """The query, cut down to what the user may see where the provider cannot judge that."""
-        sight = scope.sight
-        if sight is None or self._is_judged_there(form):
-            return query
-        if sight.creator is None or sight != Sight(creator=sight.creator):
-            raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
-        own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, sight.creator)
-        return replace(query, fields=(*query.fields, own))
+    def _sights(self, form: Form, scope: Scope) -> Sights:
+        """Whose documents may be seen, as far as the provider cannot be left to judge.
+
+        Raises:
+            NotSupportedError: others' in one version than in another.
+        """
+        if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
+            return frozenset()
+        versions = tuple(self._source_of(form).versions()) if scope.versions is None else scope.versions
+        found = {scope.seen.of_version(version) for version in versions or (1,)}
+        if all(NOTHING in each for each in found):
+            return frozenset({NOTHING})
+        if len(found) > 1:
+            raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
+        return found.pop()
+
+
+def _owner(form: Form, sights: Sights) -> str | None:
+    """The one user whose documents may be seen; ``None`` where everybody's may.
+
+    Raises:
+        NotSupportedError: others' may, of whom a search cannot be told.
+    """
+    owners = {holder.creator for sight in sights for holder in sight.holders}
+    owner = owners.pop() if len(owners) == 1 else None
+    if sights and (owner is None or sights != {Sight(frozenset({Holder(creator=owner)}))}):
+        raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
+    return owner
 
 
 class DocumentIds:

@@ -18,13 +18,15 @@ _CREATE_ATTACHMENT = (operations.CREATE, operations.UPDATE)
 _UPDATE = (operations.UPDATE,)
 _DELETE = (operations.DELETE,)
 _DELETE_ATTACHMENT = (operations.DELETE, operations.UPDATE)
+_DISCARD = (operations.UPDATE, operations.DELETE)
 
 
 class Access:
     """Lets requests go on or not; returns what else the user may do with the document.
 
     ``document`` is the sidecar of the living ``data.xml`` in the same collection, whose owner counts for its
-    attachments too. Methods raise ``ForbiddenError``.
+    attachments too. A draft of a saved document is part of that: version and owner of the saved document decide, and
+    who may save it may write and discard the draft, whoever began it. Methods raise ``ForbiddenError``.
     """
 
     def __init__(self, store: Readable, rights: Rights, dialect: Dialect) -> None:
@@ -33,37 +35,27 @@ class Access:
         self._dialect = dialect
 
     def to_read(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
-        """A GET or HEAD.
-
-        A draft shows what the saved document holds: whoever may not read that may not read this.
-        """
-        self._must_read_saved(address, user)
-        return self._to(_READ, address, document, user)
+        """A GET or HEAD."""
+        return self._to(_READ, address, self.saved_beside(address) or document, user)
 
     def to_update(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
-        """A PUT to a document that is there; to a draft only by those who may read what is saved."""
-        self._must_read_saved(address, user)
-        return self._to(_UPDATE, address, document, user)
+        """A PUT to a document that is there."""
+        return self._to(_UPDATE, address, self.saved_beside(address) or document, user)
 
     def to_create(self, address: DocumentAddress, version: int, user: User) -> Operations:
-        """A PUT to a document that is not there.
-
-        Whoever may update the saved document may also begin a draft of it (spec crud 16, D16). Who may not even read it
-        may not, or others would save into a draft that is not theirs.
-        """
-        allowed = self._rights.on_creation(address.form, version, user)
-        needed = _CREATE if address.is_main else _CREATE_ATTACHMENT
+        """A PUT to a document that is not there. A draft of a saved document needs what a save would need."""
         saved = self.saved_beside(address)
         if saved is not None:
-            on_saved = self._rights.on_data(address.form, saved, user)
-            if on_saved.allows(*_UPDATE):
-                return on_saved
-            self._must_allow(on_saved, _READ, address, saved.version, user)
-        self._must_allow(allowed, needed, address, version, user)
+            return self._to(_UPDATE, address, saved, user)
+        allowed = self._rights.on_creation(address.form, version, user)
+        self._must_allow(allowed, _CREATE if address.is_main else _CREATE_ATTACHMENT, address, version, user)
         return allowed
 
     def to_delete(self, address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         """A DELETE."""
+        saved = self.saved_beside(address)
+        if saved is not None:
+            return self._to(_DISCARD, address, saved, user)
         return self._to(_DELETE if address.is_main else _DELETE_ATTACHMENT, address, document, user)
 
     def saved_beside(self, address: DocumentAddress) -> Sidecar | None:
@@ -72,11 +64,6 @@ class Access:
             return None
         saved = self._store.sidecar(address.main.moved(Collection.DATA))
         return None if saved is None or saved.deleted else saved
-
-    def _must_read_saved(self, address: DocumentAddress, user: User) -> None:
-        saved = self.saved_beside(address)
-        if saved is not None:
-            self._to(_READ, address, saved, user)
 
     def _to(self, any_of: tuple[str, ...], address: DocumentAddress, document: Sidecar, user: User) -> Operations:
         allowed = self._rights.on_data(address.form, document, user)

@@ -15,7 +15,7 @@ from persistence.dialect import Dialect
 from persistence.errors import DamagedError
 from persistence.model.addresses import Form
 from persistence.model.nearest import alike, nearest
-from persistence.model.search import Sight
+from persistence.model.search import Seen
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.service.catalog import Catalog
@@ -49,9 +49,9 @@ class Notices:
         self._keys = keys
         self._dialect = dialect
 
-    def of(self, asked: Asked, sight: Sight | None, *, found: bool) -> str | None:
-        """One notice, if there is one; ``sight`` is whose documents are seen, ``found`` says whether any were."""
-        if asked.user.is_nameless and sight is not None:
+    def of(self, asked: Asked, seen: Seen, *, found: bool) -> str | None:
+        """One notice, if there is one; ``seen`` is what the user may see, ``found`` says whether anything was."""
+        if asked.user.is_nameless and seen.of_version(asked.definition):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
         notice = None if found or self._dialect.is_designer(asked.form) else self._unpublished(asked)
         if notice is not None or not asked.paths:

@@ -9,15 +9,13 @@ from typing import Protocol
 
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
-from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.operations import FINDING
-from persistence.model.search import NOTHING, Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
+from persistence.model.search import Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.service.notices import Asked, Notices
-from persistence.service.rights import Rights
 from persistence.service.searched import Versions
+from persistence.service.visibility import Visibility
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
@@ -66,11 +64,11 @@ class Searching:
     """
 
     def __init__(
-        self, index: Index, rights: Rights, versions: VersionsOf, notices: Notices, *, is_strict: bool
+        self, index: Index, visibility: Visibility, versions: VersionsOf, notices: Notices, *, is_strict: bool
     ) -> None:
         """With ``is_strict``, requests with unknown elements or attributes are refused."""
         self._index = index
-        self._rights = rights
+        self._visibility = visibility
         self._searched = versions
         self._notices = notices
         self._is_strict = is_strict
@@ -84,23 +82,19 @@ class Searching:
         """
         request = search_query.read_search(body, user, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
-        defined = self._rights.of_data(form, looked_at.definition)
+        scope = self._visibility.scope(form, looked_at, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
             paths = self._index.keys(form, looked_at.definition) or ()
             query = _cut(query, paths)
-        sight = permissions.sight(defined, user, request.any_of)
-        scope = Scope(looked_at.versions, request.drafts, sight, request.any_of)
         # A page may be long and its documents large: only what is asked for is held.
         with _coming_back():
-            hits = Hits() if sight == NOTHING else self._index.search(form, scope, replace(query, paths=paths))
-            notice = self._notices.of(
-                Asked(form, version, looked_at.definition, asked, user), sight, found=hits.total > 0
-            )
-        return Answered(
-            search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner)), notice
-        )
+            hits = Hits() if scope.is_empty else self._index.search(form, scope, replace(query, paths=paths))
+            said = Asked(form, version, looked_at.definition, asked, user)
+            notice = self._notices.of(said, scope.seen, found=hits.total > 0)
+        operations_of = self._visibility.operations(form, hits.page, user, looked_at.definition)
+        return Answered(search_answer.documents(hits, paths, operations_of), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """The different values that the documents have which the user may see; drafts count for known users only.
@@ -111,17 +105,16 @@ class Searching:
         """
         asked = search_query.read_distinct(body, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
-        sight = permissions.sight(self._rights.of_data(form, looked_at.definition), user, FINDING)
+        drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
+        scope = self._visibility.scope(form, looked_at, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
         said = Asked(form, version, looked_at.definition, paths, user)
-        if sight == NOTHING:
-            return Answered(search_answer.distinct_values(()), self._notices.of(said, sight, found=False))
-        drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = Scope(looked_at.versions, drafts, sight)
+        if scope.is_empty:
+            return Answered(search_answer.distinct_values(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
         with _coming_back():
             values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
-            notice = self._notices.of(said, sight, found=any(values.values()))
+            notice = self._notices.of(said, scope.seen, found=any(values.values()))
         return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)
 
 

@@ -7,17 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from persistence.errors import BusyError, ConflictError, DiskError
-from persistence.model import permissions
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.operations import FINDING
 from persistence.model.published import Published
-from persistence.model.search import NOTHING, Drafts, Query, Scope, Sight, WhichDrafts
+from persistence.model.search import EVERYBODY, NOTHING, Drafts, Query, Scope, Seen, Sight, WhichDrafts
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.service.catalog import Catalog
-from persistence.service.rights import Rights
 from persistence.service.rules import owner_of
 from persistence.service.searching import Index
+from persistence.service.visibility import Visibility
 from persistence.store.storage import Storage
 
 
@@ -28,7 +26,7 @@ class Singletons:
     store: Storage
     catalog: Catalog
     properties: Properties
-    rights: Rights
+    visibility: Visibility
     index: Index
 
     @contextmanager
@@ -64,16 +62,17 @@ class Singletons:
         return is_singleton(self.catalog.version(form, version), self.properties.of(form))
 
     def _has_document(self, form: Form, version: int, user: User) -> bool:
-        sight = permissions.sight(self.rights.of_data(form, version), user, FINDING)
+        sight = self.visibility.of_singleton(form, version, user)
         if sight == NOTHING:
             return False
-        scope = Scope((version,), WhichDrafts(Drafts.EXCLUDE), sight)
+        sights = frozenset({sight} - {EVERYBODY})
+        scope = Scope((version,), WhichDrafts(Drafts.EXCLUDE), Seen(lambda _: sights))
         try:
             return self.index.search(form, scope, Query(size=1)).total > 0
         except (BusyError, DiskError):  # it is being made, or cannot be: no PUT depends on it
             return self._is_stored(form, version, sight)
 
-    def _is_stored(self, form: Form, version: int, sight: Sight | None) -> bool:
+    def _is_stored(self, form: Form, version: int, sight: Sight) -> bool:
         """The same, by a look at every document."""
         addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in self.store.documents(form))
         saved = (self.store.sidecar(address) for address in addresses)
@@ -81,7 +80,7 @@ class Singletons:
             sidecar is not None
             and not sidecar.deleted
             and sidecar.version == version
-            and (sight is None or sight.includes(owner_of(sidecar)))
+            and sight.includes(owner_of(sidecar))
             for sidecar in saved
         )
 

@@ -13,7 +13,7 @@ APP = b"APP0000"
 """Stands for an application of the case's own, of the same length."""
 
 HIDDEN = (
-    b"PUT /crud/%b/form/data/hidden/data.xml HTTP/1.1\r\nHost: x\r\nSvc-Form-Definition-Version: 1\r\n"
+    b"PUT /crud/%b/form/data/hidden/data.xml HTTP/1.1\r\nHost: localhost\r\nSvc-Form-Definition-Version: 1\r\n"
     b"Content-Length: 9\r\n\r\n<hidden/>"
 ) % APP
 BASE = b"/crud/base/form/data/base/data.xml"
@@ -51,7 +51,7 @@ def cases() -> list[Case]:
 
 
 def _asked(
-    headers: bytes, body: bytes, *, line: bytes = b"PUT %b HTTP/1.1" % _TARGET, host: bytes = b"Host: x\r\n"
+    headers: bytes, body: bytes, *, line: bytes = b"PUT %b HTTP/1.1" % _TARGET, host: bytes = b"Host: localhost\r\n"
 ) -> bytes:
     return b"%b\r\n%bSvc-Form-Definition-Version: 1\r\n%b\r\n\r\n%b" % (line, host, headers, body)
 

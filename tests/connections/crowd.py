@@ -36,11 +36,11 @@ class Kind(Enum):
 
 _FIRST = {
     Kind.IDLE: b"",
-    Kind.KEPT: f"GET {DOCUMENT} HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
-    Kind.HEAD: f"GET {DOCUMENT} HTTP/1.1\r\nHost: x\r\nX-Long: ".encode(),
-    Kind.BODY: f"PUT {_DRIPPED} HTTP/1.1\r\nHost: x\r\nSvc-Form-Definition-Version: 1\r\n"
+    Kind.KEPT: f"GET {DOCUMENT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+    Kind.HEAD: f"GET {DOCUMENT} HTTP/1.1\r\nHost: localhost\r\nX-Long: ".encode(),
+    Kind.BODY: f"PUT {_DRIPPED} HTTP/1.1\r\nHost: localhost\r\nSvc-Form-Definition-Version: 1\r\n"
     "Content-Length: 100000\r\n\r\n".encode(),
-    Kind.READER: f"GET {LARGE} HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
+    Kind.READER: f"GET {LARGE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
 }
 
 

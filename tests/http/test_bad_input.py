@@ -117,7 +117,7 @@ def test_unknown_methods_are_not_allowed(service: Service, form: str, method: st
 def test_a_client_that_hangs_up_stores_nothing(service: Service, form: str, name: str) -> None:
     """Reliability, Servers: a truncated body runs the view; it must not become half a file."""
     path = f"{service.face}/crud/{form}/data/D/{name}"
-    head = f"PUT {path} HTTP/1.1\r\nHost: x\r\n{service.prefix}Form-Definition-Version: 1\r\n"
+    head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\n{service.prefix}Form-Definition-Version: 1\r\n"
     status, answer = raw(service, f"{head}Content-Length: 1000\r\n\r\n<d/>".encode())
     assert (status, b"996 bytes before" in answer) == (400, True)
     assert raw(service, f"{head}Transfer-Encoding: chunked\r\n\r\n4\r\n<d/>\r\n".encode())[0] == 400
@@ -128,7 +128,7 @@ def test_a_client_that_hangs_up_stores_nothing(service: Service, form: str, name
 
 def test_a_body_must_be_announced(service: Service, form: str) -> None:
     """RFC 9110 15.5.12: without a length and without chunks there is no body to store."""
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(service, f"{head}\r\n".encode())[0] == 411
     assert raw(service, f"{head}Content-Length: x\r\n\r\n".encode())[0] == 400
     assert raw(service, f"{head}Content-Length: -1\r\n\r\n".encode())[0] == 400
@@ -138,7 +138,7 @@ def test_a_body_must_be_announced(service: Service, form: str) -> None:
 def test_chunked_bodies_are_stored_whole(service: Service, form: str) -> None:
     """Chunks carry their own lengths."""
     service.put(f"{form}/data/D/data.xml", Form_Definition_Version=1)
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
     head += f"{service.prefix}Form-Definition-Version: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert raw(service, head.encode() + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")[0] == 201
     assert service.get(f"{form}/data/D/a.bin").body == b"abcde"
@@ -146,7 +146,7 @@ def test_chunked_bodies_are_stored_whole(service: Service, form: str) -> None:
 
 def test_other_transfer_codings_are_not_understood(service: Service, form: str) -> None:
     """RFC 9112 6.1: gzip under the chunks would be stored as it is."""
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
     assert raw(service, f"{head}Transfer-Encoding: gzip, chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n".encode())[0] == 501
     assert nothing_is_left(service, form)
 
@@ -181,7 +181,7 @@ def test_deleting_with_a_lost_document_id_deletes_nothing(service: Service, form
 
 def test_a_body_over_the_limit(service: Service, form: str) -> None:
     """The issue: 413, announced or chunked; the test's limit is 8 MiB."""
-    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: x\r\n"
+    head = f"PUT {service.face}/crud/{form}/data/D/a.bin HTTP/1.1\r\nHost: localhost\r\n"
     head += f"{service.prefix}Form-Definition-Version: 1\r\n"
     assert raw(service, f"{head}Content-Length: {(8 << 20) + 1}\r\n\r\n".encode(), half_close=False)[0] == 413
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"

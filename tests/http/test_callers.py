@@ -186,6 +186,22 @@ def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
         assert service.raw("POST", "/healthz").status == 405
 
 
+def test_a_stranger_is_told_neither_paths_nor_numbers(tmp_path: Path) -> None:
+    """Why the service is not ready is for callers that are let in, and for the log."""
+    key = keys_of(tmp_path).add("runtime")
+    with running(tmp_path, env={"PERSISTENCE_MIN_FREE": str(1 << 60)}) as service:
+        stranger, known = service.raw("GET", "/readyz"), service.raw("GET", "/readyz", bearer(key))
+        misdirected = service.raw("GET", "/readyz", {**bearer("wrong"), "Host": "evil.example"})
+        for answer in (stranger, misdirected):
+            assert (answer.status, answer.cause) == (503, "not ready: the log of the service says why")
+        assert known.status == 503
+        assert "bytes are free" in known.cause
+        assert str(tmp_path) in known.cause
+        causes = [str(line["cause"]) for line in lines(service) if line.get("path") == "/readyz"]
+    assert len(causes) == 3
+    assert all(str(tmp_path) in cause for cause in causes)
+
+
 def test_a_large_body_that_is_refused_does_not_break_the_connection(tmp_path: Path) -> None:
     """It is read to its end: a proxy that is still sending would take a hang-up for a 502."""
     secret = keys_of(tmp_path).add("runtime")

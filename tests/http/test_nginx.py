@@ -273,7 +273,7 @@ def dripping(service: Service, document: str) -> Iterator[list[socket.socket]]:
         clients = []
         for number in range(2 * nginx.THREADS):
             head = (
-                f"PUT /crud/{document}/{number}.bin HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n"
+                f"PUT /crud/{document}/{number}.bin HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
                 f"{service.prefix}Form-Definition-Version: 1\r\n\r\n"
             )
             clients.append(stack.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=20)))

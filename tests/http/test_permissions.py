@@ -146,7 +146,7 @@ def test_which_status_wins(service: Service, form: str) -> None:
 
 
 def test_who_may_not_read_the_data_may_not_read_its_draft(service: Service, form: str) -> None:
-    """Drafts have owners of their own; whoever owns it, a draft shows what the saved document holds."""
+    """A draft of saved data is part of that: whoever began it, those may read it who may read what is saved."""
     own = '<permission operations="create -list"/><permission operations="read update -list"><owner/></permission>'
     publish(
         service,
@@ -161,7 +161,7 @@ def test_who_may_not_read_the_data_may_not_read_its_draft(service: Service, form
     service.put(f"{form}/draft/A/scan.bin", b"1", **V1, **editor)
     for name in ("data.xml", "scan.bin"):
         statuses = [service.get(f"{form}/draft/A/{name}", **user).status for user in (editor, colleague, LEA, {})]
-        assert statuses == [200, 403, 403, 403], name
+        assert statuses == [200, 403, 200, 403], name
     assert service.get(f"{form}/draft/A/data.xml", Username="eva").status == 403  # no editor any more
     assert service.put(f"{form}/draft/N/data.xml", **V1, **LEA).status == 201
     assert [service.get(f"{form}/draft/N/data.xml", **user).status for user in (LEA, BOB, colleague)] == [200, 200, 403]
@@ -179,8 +179,8 @@ def test_nobody_begins_a_draft_of_what_they_may_not_read(service: Service, form:
     assert service.put(f"{form}/draft/B/data.xml", Form_Definition_Version=2, **BOB).status == 403
 
 
-def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: str) -> None:
-    """16, D16: whoever may update may also begin a draft."""
+def test_a_draft_of_saved_data_needs_what_a_save_needs(service: Service, form: str) -> None:
+    """16, D16: whoever may update may also begin a draft, and discard it; nobody else."""
     publish(service, form, '<permission operations="read update -list"><owner/></permission>')
     path = f"{form}/draft/A/data.xml"
     assert service.put(path, **V1, **LEA).status == 403
@@ -190,7 +190,43 @@ def test_a_draft_of_saved_data_needs_create_or_update(service: Service, form: st
     assert service.put(f"{form}/draft/A/scan.bin", b"1", **V1, **LEA).status == 201
     assert service.put(path, **V1, **BOB).status == 403
     assert operations(service, service.put(path, **V1, **LEA)) == "read update"
-    assert service.delete(path, **LEA).status == 403
+    assert service.delete(path, **BOB).status == 403
+    assert service.delete(path, **LEA).status == 204
+
+
+def test_a_draft_cannot_be_occupied(service: Service, form: str) -> None:
+    """Bob may create and read, not update: he cannot write a draft of Lea's document, and one in the way is hers."""
+    publish(service, form, None)
+    data, draft = f"{form}/data/A/data.xml", f"{form}/draft/A/data.xml"
+    service.put(data, **V1, **LEA)
+    service.put(draft, b"<d>bob</d>", **V1, **BOB)  # before there were permissions
+    service.put(f"{form}/draft/A/scan.bin", b"1", **V1, **BOB)
+    publish(
+        service, form, '<permission operations="create read"/><permission operations="update"><owner/></permission>'
+    )
+    assert service.put(draft, **BOB).status == service.delete(draft, **BOB).status == 403
+    assert service.put(draft, b"<d>lea</d>", **LEA).status == 204
+    assert service.get(draft, **LEA).body == b"<d>lea</d>"
+    assert service.delete(f"{form}/draft/A/scan.bin", **LEA).status == 204
+    assert service.delete(draft, **LEA).status == 204
+    for name in ("data.xml", "scan.bin"):
+        assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **BOB).status == 403, name
+        assert service.put(f"{form}/draft/A/{name}", b"<d/>", **V1, **LEA).status == 201, name
+
+
+def test_the_draft_of_a_document_that_was_never_saved_is_its_owners(service: Service, form: str) -> None:
+    publish(service, form, OWNERS)
+    path = f"{form}/draft/N/data.xml"
+    assert service.put(path, **V1, **LEA).status == 201
+    assert [answer.status for answer in (service.get(path, **BOB), service.put(path, **BOB))] == [403, 403]
+    assert service.delete(path, **BOB).status == 403
+    assert service.delete(path, **LEA).status == 204
+
+
+def test_a_draft_has_the_version_of_the_saved_document(service: Service, form: str) -> None:
+    service.put(f"{form}/data/A/data.xml", **V1)
+    refused = service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=2)
+    assert (refused.status, refused.cause) == (400, f"{form}/data/A/data.xml has form definition version 1, not 2")
 
 
 def test_all_data_means_what_one_may_delete(service: Service, form: str) -> None:
@@ -247,6 +283,33 @@ def test_the_credentials_header_brings_roles(service: Service, form: str) -> Non
         assert service.get(path, Credentials=credentials).status == 200
     assert service.get(path, Username="zoë".encode().decode("latin-1"), Roles="x | gr\xc3\xbcn rot,y").status == 200
     assert service.get(path, Roles="grün rot".encode().decode("latin-1")).status == 403  # nobody without a name
+
+
+def test_two_users_never_become_one(service: Service, form: str) -> None:
+    """Bytes that are not UTF-8 would all become U+FFFD, or another user's name."""
+    publish(service, form, OWNERS)
+    path = f"{form}/data/A/data.xml"
+    for name in ("Ren%e9", "Ren%e8", "%ff"):
+        refused = service.put(path, **V1, Credentials=f'{{"username":"{name}"}}')
+        assert (refused.status, "is not UTF-8" in refused.cause) == (400, True)
+    for member in ('"groups":["%e9"]', '"roles":[{"name":"%e9"}]', '"organizations":[["%e9"]]'):
+        assert service.put(path, **V1, Credentials=f'{{"username":"a",{member}}}').status == 400
+    for name in ("Username", "Group", "Roles", "Credentials", "Workflow_Stage"):
+        sent = {"Username": "a", name: '{"username":"\xe9"}' if name == "Credentials" else "Ren\xe9"}
+        assert service.put(path, **V1, **sent).status == 400, name
+    assert service.put(f"{path}?document=Ren%e9", **V1, **LEA).status == 400
+    assert service.put(path, **V1, Credentials='{"username":"Ren%c3%a9"}').status == 201
+    assert service.get(path, Username="Ren\xc3\xa9").status == 200
+
+
+@pytest.mark.parametrize("organization", ["", " ", "%20", "+"])
+def test_a_role_of_an_organization_without_a_name_does_not_count_everywhere(
+    service: Service, form: str, organization: str
+) -> None:
+    publish(service, form, '<permission operations="create read"><user-role any-of="clerk"/></permission>')
+    roles = f'"roles":[{{"name":"clerk","organization":"{organization}"}}]'
+    refused = service.put(f"{form}/data/A/data.xml", **V1, Credentials=f'{{"username":"a",{roles}}}')
+    assert (refused.status, "without a name" in refused.cause) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ from persistence.model.search import (
     Drafts,
     Field,
     FieldFilter,
+    Holder,
     Match,
     Query,
     Scope,
+    Seen,
     Sight,
     Sort,
     WhichDrafts,
@@ -123,13 +125,21 @@ _drafts = st.one_of(
     st.just(WhichDrafts(Drafts.ONLY, never_saved=True)),
     st.sampled_from(DOCUMENTS).map(lambda document: WhichDrafts(Drafts.ONLY, for_document=document)),
 )
-_sights = st.one_of(
-    st.none(),
-    st.none(),
-    st.builds(Sight, creator=_names, group=_groups, organizations=st.sampled_from((frozenset(), frozenset({"acme"})))),
-)
+_bound = st.lists(st.sampled_from((frozenset({"acme"}), frozenset({"acme", "paris"}))), max_size=2).map(tuple)
+_holders = st.builds(Holder, creator=_names, group=_groups, organizations=_bound).filter(Holder().__ne__)
+_sights = st.frozensets(st.builds(Sight, st.frozensets(_holders, max_size=3)), max_size=2)
+
+
+@st.composite
+def _seen(draw: st.DrawFn) -> Seen:
+    """Mostly the same in all versions, and everything in half of them."""
+    everywhere = draw(st.one_of(st.just(frozenset[Sight]()), _sights))
+    by_version = draw(st.one_of(st.just({}), st.dictionaries(st.integers(1, 3), _sights)))
+    return Seen(lambda version: by_version.get(version, everywhere), is_by_saved=draw(st.booleans()))
+
+
 scopes = st.builds(
-    Scope, versions=st.sampled_from((None, None, (1,), (2,), (1, 3), (9,))), drafts=_drafts, sight=_sights
+    Scope, versions=st.sampled_from((None, None, (1,), (2,), (1, 3), (9,))), drafts=_drafts, seen=_seen()
 )
 
 

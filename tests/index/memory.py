@@ -9,12 +9,13 @@ from pathlib import Path
 
 from persistence.index.index import Index
 from persistence.index.pending import Pending
-from persistence.index.records import SEPARATOR, Record
+from persistence.index.records import SEPARATOR, Owner, Record
 from persistence.index.sources import Definition, State
 from persistence.model.addresses import Form
 from persistence.model.index_keys import Key, Step
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
+from persistence.model.users import User
 from persistence.store.layout import PENDING, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
@@ -88,7 +89,8 @@ class Memory:
 
     def mark(self, document: str, *, is_draft: bool) -> str:
         found = self._documents.get((document, is_draft))
-        return "" if found is None else found[0]
+        saved = self._documents.get((document, False), ("",))[0] if is_draft else ""
+        return "" if found is None else found[0] + saved
 
     def size(self, document: str, *, is_draft: bool) -> int:  # noqa: ARG002 - none is large
         return 0
@@ -116,6 +118,7 @@ class Memory:
             stage=content.stage,
             values={path: content.values[path] for path in paths if content.values.get(path)},
             rest=SEPARATOR.join(rest),
+            reader=self._reader(document) if is_draft else None,
         )
 
     def versions(self) -> Iterator[int]:
@@ -123,6 +126,11 @@ class Memory:
 
     def documents(self) -> Iterator[tuple[str, bool]]:
         yield from sorted(self._documents, key=lambda name: not name[1])
+
+    def _reader(self, document: str) -> Owner:
+        """The owner of the saved document, else that of the draft."""
+        _, content = self._documents.get((document, False)) or self._documents[document, True]
+        return Owner(content.creator, content.group, content.organization)
 
     # What is right.
 
@@ -144,6 +152,7 @@ class Memory:
             modifier=content.modifier,
             stage=content.stage,
             values={path: content.values[path] for path in paths if content.values.get(path)},
+            saved_owner=_user(self._reader(document)) if is_draft else None,
         )
         return Stored(hit, tuple(text for texts in content.values.values() for text in texts))
 
@@ -152,6 +161,10 @@ class Memory:
 
     def _show(self, document: str) -> None:
         self._hidden -= {(document, True), (document, False)}
+
+
+def _user(owner: Owner) -> User:
+    return User(owner.creator, owner.group, organization=owner.organization)
 
 
 def index_of(root: Path, memory: Memory) -> tuple[Index, Pending]:

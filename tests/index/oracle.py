@@ -67,7 +67,8 @@ def _folded(texts: Iterable[str]) -> str:
 
 def _is_in(scope: Scope, hit: Hit, stored: Sequence[Stored]) -> bool:
     is_searched = scope.versions is None or hit.version in scope.versions
-    is_seen = scope.sight is None or scope.sight.includes(hit.owner)
+    owner = hit.saved_owner if scope.seen.is_by_saved and hit.saved_owner is not None else hit.owner
+    is_seen = all(sight.includes(owner) for sight in scope.seen.of_version(hit.version))
     return is_searched and is_seen and _is_wanted(scope.drafts, hit, stored)
 
 

@@ -30,7 +30,7 @@ def _connection() -> Iterator[sqlite3.Connection]:
 
 
 def _tested(*filters: ControlFilter) -> conditions.Sql:
-    found = conditions.conditions(Scope(), Query(controls=filters), _CONTROLS, lambda _trigram, _column: 0)
+    found = conditions.conditions(Scope(), Query(controls=filters), _CONTROLS, lambda _trigram, _column: 0, ())
     assert found is not None
     return conditions.tested(found)
 

@@ -15,12 +15,14 @@ from persistence.model.permissions import (
     Permissions,
     UserRole,
     from_json,
+    having,
     on_creation,
     on_data,
+    readable,
     sight,
     without_data,
 )
-from persistence.model.search import NOTHING, Sight
+from persistence.model.search import EVERYBODY, NOTHING, Holder, Sight
 from persistence.model.users import ANONYMOUS, Role, User
 
 LEAVE = """<permissions>
@@ -47,8 +49,7 @@ def bound(name: str, organization: str, *own: str) -> User:
 
 def sees(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
     """Whether a search for data on which the user has one of the operations finds data of the owner."""
-    seen = sight(permissions, user, any_of)
-    return seen is None or seen.includes(owner)
+    return sight(permissions, user, any_of).includes(owner)
 
 
 def one(operations: str, conditions: str) -> Permissions:
@@ -234,32 +235,36 @@ def test_who_may_only_create_finds_nothing() -> None:
     assert sees(None, ANONYMOUS, LEA, ("read",))
 
 
+def seen(*holders: Holder) -> Sight:
+    return Sight(frozenset(holders))
+
+
 @pytest.mark.parametrize(
     ("permissions", "user", "any_of", "seen"),
     [
-        (None, ANONYMOUS, (), None),
+        (None, ANONYMOUS, (), EVERYBODY),
         ((), LEA, FINDING, NOTHING),
-        (one("read", ""), ANONYMOUS, ("list",), None),
+        (one("read", ""), ANONYMOUS, ("list",), EVERYBODY),
         (one("read", ""), ANONYMOUS, ("update",), NOTHING),
-        (one("read", "<owner/>"), LEA, FINDING, Sight(creator="lea")),
+        (one("read", "<owner/>"), LEA, FINDING, seen(Holder("lea"))),
         (one("read", "<owner/>"), LEA, ("delete",), NOTHING),
         (one("read", "<owner/>"), ANONYMOUS, FINDING, NOTHING),
-        (one("create", "<owner/>"), LEA, ("create",), None),
-        (one("read", "<group-member/>"), BOB, FINDING, Sight(group="staff")),
+        (one("create", "<owner/>"), LEA, ("create",), EVERYBODY),
+        (one("read", "<group-member/>"), BOB, FINDING, seen(Holder(group="staff"))),
         (one("read", "<group-member/>"), ZOE, FINDING, NOTHING),
-        (one("read", "<owner/><group-member/>"), BOB, FINDING, Sight(creator="bob", group="staff")),
-        (one("read", '<user-role any-of="clerk"/>'), plain("clerk"), FINDING, None),
+        (one("read", "<owner/><group-member/>"), BOB, FINDING, seen(Holder("bob"), Holder(group="staff"))),
+        (one("read", '<user-role any-of="clerk"/>'), plain("clerk"), FINDING, EVERYBODY),
         (
             one("read", '<user-role any-of="clerk"/>'),
             bound("clerk", "Paris"),
             ("create",),
-            Sight(None, None, frozenset({"Paris"})),
+            seen(Holder(organizations=(frozenset({"Paris"}),))),
         ),
         (one("create", '<user-role any-of="clerk"/>'), bound("clerk", "Paris"), ("delete",), NOTHING),
     ],
 )
 def test_whose_documents_a_search_looks_at(
-    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: Sight | None
+    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: Sight
 ) -> None:
     """Search 1.8, steps 1 to 3."""
     assert sight(permissions, user, any_of) == seen
@@ -321,3 +326,13 @@ def test_who_may_read_update_or_delete_finds(
     """The reverse does not hold: a row may be found with operations that do not meet what was asked for."""
     if on_data(permissions, user, owner).allows(*asked):
         assert sees(permissions, user, owner, asked)
+
+
+@given(_permissions, _users, _owners, st.sets(st.sampled_from(OPERATIONS)))
+def test_documents_are_seen_exactly_where_they_may_be_read(
+    permissions: Permissions | None, user: User, owner: User, asked: set[str]
+) -> None:
+    allowed = on_data(permissions, user, owner)
+    assert having(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
+    seen = all(each.includes(owner) for each in readable(permissions, user, asked))
+    assert seen is (allowed.allows("read") and (permissions is None or allowed.allows(*asked)))

@@ -7,7 +7,7 @@ import pytest
 from persistence.dialect import DIALECTS, ORBEON, SVC, Dialect
 from persistence.errors import StartupError
 from persistence.properties.entries import from_file
-from persistence.properties.known import KNOWN, SHIPPED, Effect, known
+from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
 
@@ -172,6 +172,7 @@ def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
 
 
 def test_the_shipped_entries_are_known_and_stand_where_the_seed_overrides_them() -> None:
-    properties = {name: known(tuple(name.split("."))) for name in SHIPPED}
+    names = (*SHIPPED, *(name for of_one in SHIPPED_BY_PREFIX.values() for name in of_one))
+    properties = {name: known(tuple(name.split("."))) for name in names}
     assert None not in properties.values()
     assert all(each and each.effect is Effect.ACTS for each in properties.values())

@@ -26,6 +26,7 @@ SHIPPED = FormProperties(
     has_flat_views=False,
     has_flat_prefixes=False,
     longest_flat_name=256,
+    restricts_searches=True,
 )
 PREFIXES = "prefixes-in-main-view-column-names"
 FILES = Provider("files")
@@ -60,6 +61,8 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.files.flat-view.max-identifier-length" = 63', {"longest_flat_name": 63}),
         ('"persistence.files.autosave" = false', {"has_drafts": False}),
         ('"persistence.other.autosave" = false', {}),
+        ('"persistence.*.search.restrict-to-readable" = true', {"restricts_searches": True}),
+        ('"persistence.files.search.restrict-to-readable" = false', {"restricts_searches": False}),
         ('"persistence.*.autosave" = false\n"persistence.files.autosave" = true', {}),
         (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"route": Route(FILES, A), "has_drafts": False}),
         (f'"persistence.provider.*.leave.form" = "a"\n{OF_A}', {"route": Route(A, FILES), "has_versions": False}),
@@ -70,7 +73,8 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
     ],
 )
 def test_what_is_said_of_a_form(text: str, changes: dict[str, object], dialect: Dialect) -> None:
-    assert properties(text, dialect).of(LEAVE) == replace(SHIPPED, **changes)  # type: ignore[arg-type]
+    expected = {"restricts_searches": dialect is SVC, **changes}
+    assert properties(text, dialect).of(LEAVE) == replace(SHIPPED, **expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

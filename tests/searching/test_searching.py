@@ -21,6 +21,7 @@ from persistence.service.published_forms import PublishedForms
 from persistence.service.requests import Delete
 from persistence.service.rights import Rights
 from persistence.service.searching import Searching
+from persistence.service.visibility import Visibility
 from persistence.services import Wiring, searching_of
 from persistence.store.store import Store
 from tests import orders, searches
@@ -69,7 +70,8 @@ class Bench:
         catalog = Catalog(self.store)
         rights = Rights(catalog, self._loaded)
         forms = PublishedForms(catalog, (), rights, is_strict=True)
-        return searching_of(Oracle(self.stored, self.indexed), catalog, rights, forms, Wiring(SVC, self._loaded))
+        visibility, wiring = Visibility(rights, self._loaded), Wiring(SVC, self._loaded)
+        return searching_of(Oracle(self.stored, self.indexed), catalog, visibility, forms, wiring)
 
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
@@ -136,6 +138,9 @@ def test_where_the_definition_cannot_be_read_all_queries_about_controls_vanish(b
     assert list(orders.details(answer)) == [[], [], []]
 
 
+AS_SPECIFIED = {"svc.persistence.*.search.restrict-to-readable": False}
+"""Searches as spec search 1.8 has them."""
+
 T11 = [
     (ANONYMOUS, _SEARCH, [], set()),
     (ANONYMOUS, any_of("create"), ["d-2", "d-3", "d-1"], {"create list"}),
@@ -151,11 +156,23 @@ T11 = [
 ]
 
 
+@pytest.mark.parametrize("is_restricted", [True, False], ids=["restricted", "as specified"])
 @pytest.mark.parametrize(("user", "body", "documents", "allowed"), T11)
-def test_t11_permissions(bench: Bench, user: User, body: str, documents: list[str], allowed: set[str]) -> None:
+def test_t11_permissions(
+    bench: Bench,
+    user: User,
+    body: str,
+    documents: list[str],
+    allowed: set[str],
+    *,
+    is_restricted: bool,
+) -> None:
+    """Restricted, who may only create or list sees nothing of what others may read."""
+    bench.properties = {} if is_restricted else AS_SPECIFIED
     bench.define(PERMISSIONS)
     answer = bench.search(body, user)
-    assert (found(answer), operations(answer)) == (documents, allowed)
+    is_hidden = is_restricted and allowed == {"create list"}
+    assert (found(answer), operations(answer)) == (([], set()) if is_hidden else (documents, allowed))
 
 
 def test_permissions_that_are_gone_again_restrict_nobody(bench: Bench) -> None:
@@ -168,6 +185,8 @@ def one(operations: str, conditions: str = "") -> str:
     return f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>'
 
 
+_ANN_CLERK = replace(ANN, roles=KIM.roles)
+_OF_SUPPORT = User("sue", "support")
 _PARIS = User("pia", roles=(Role("clerk", "Paris"),))
 
 
@@ -180,8 +199,10 @@ _PARIS = User("pia", roles=(Role("clerk", "Paris"),))
         (one("read", "<group-member/>"), User("sue", "support"), ["d-4°", "d-2"], {"read list"}),
         (one("read", "<group-member/>"), User("sue"), [], set()),
         (one("read", "<anyone-with-token/>"), ANN, [], set()),
-        # A permission for owners who are clerks: a row is found for the owner, who then may do nothing with it.
-        (one("read", '<owner/><user-role any-of="clerk"/>'), ANN, ["d-3°", "d-3", "d-1"], {""}),
+        (one("read", '<owner/><user-role any-of="clerk"/>'), ANN, [], set()),
+        (one("read", '<owner/><user-role any-of="clerk"/>'), _ANN_CLERK, ["d-3°", "d-3", "d-1"], {"read list"}),
+        (one("read", '<group-member/><user-role any-of="clerk"/>'), _OF_SUPPORT, [], set()),
+        (one("update"), ANN, [], set()),
         (one("read", '<owner/><user-role any-of="clerk"/>'), KIM, [], set()),
         (one("read", '<user-role any-of="clerk"/>'), _PARIS, ["d-6"], {"read list"}),
         (one("update", '<user-role any-of="clerk"/>'), replace(_PARIS, roles=(Role("boss", "Paris"),)), [], set()),
@@ -191,7 +212,7 @@ _PARIS = User("pia", roles=(Role("clerk", "Paris"),))
 def test_what_is_found_by_whom(
     bench: Bench, permissions: str, user: User, documents: list[str], allowed: set[str]
 ) -> None:
-    """Spec search 1.8. One more document belongs to somebody in Paris."""
+    """What a GET shows. One more document belongs to somebody in Paris."""
     first = bench.stored[0]
     elsewhere = replace(first.hit, document="d-6", creator="leo", group=None, organization=("Corp", "Paris"))
     if user.roles and user.roles[0].organization:
@@ -201,8 +222,26 @@ def test_what_is_found_by_whom(
     assert (found(answer), operations(answer)) == (documents, allowed)
 
 
-def test_a_role_in_an_organization_counts_whatever_is_asked_for(bench: Bench) -> None:
+def test_as_specified_owners_are_found_whatever_their_role(bench: Bench) -> None:
+    """Spec search 1.8: a row is found for the owner, who then may do nothing with it."""
+    bench.properties = AS_SPECIFIED
+    bench.define(one("read", '<owner/><user-role any-of="clerk"/>'))
+    answer = bench.search(user=ANN)
+    assert (found(answer), operations(answer)) == (["d-3°", "d-3", "d-1"], {""})
+
+
+def test_drafts_are_not_found_where_they_are_switched_off(bench: Bench) -> None:
+    """A GET of one is 403."""
+    bench.properties = {"svc.persistence.*.autosave": False}
+    assert found(bench.search(user=ANN)) == ["d-2", "d-3", "d-1"]
+    assert found(bench.search("<search><drafts>only</drafts></search>", ANN)) == []
+    bench.properties = {**bench.properties, **AS_SPECIFIED}
+    assert found(bench.search(user=ANN)) == _EVERY
+
+
+def test_as_specified_a_role_in_an_organization_counts_whatever_is_asked_for(bench: Bench) -> None:
     """These always use read, update and delete; the operations say the rest."""
+    bench.properties = AS_SPECIFIED
     bench.stored = [replace(each, hit=replace(each.hit, organization=("Corp", "Paris"))) for each in bench.stored]
     bench.define(one("read", '<user-role any-of="clerk"/>'))
     answer = bench.search(any_of("update"), _PARIS)
@@ -242,7 +281,7 @@ def versions(bench: Bench) -> Bench:
         (2, KIM, ["v-2"]),
         (2, ANONYMOUS, []),
         (ALL, KIM, ["d-4°", "d-3°", "d-2", "d-3", "d-1", "v-2", "v-3"]),
-        (ALL, ANONYMOUS, []),
+        (ALL, ANONYMOUS, ["d-2", "d-3", "d-1"]),
         (3, KIM, ["v-3"]),  # never published: the permissions of the version published last
         (3, ANONYMOUS, []),
         (7, KIM, []),
@@ -251,7 +290,14 @@ def versions(bench: Bench) -> Bench:
 def test_versions_and_whose_permissions_count(
     versions: Bench, version: int | Searched, user: User, documents: list[str]
 ) -> None:
+    """Of every document those of its own version."""
     assert found(versions.search(user=user, version=version)) == documents
+
+
+def test_as_specified_the_permissions_of_the_latest_version_count_for_all(versions: Bench) -> None:
+    versions.properties = AS_SPECIFIED
+    assert found(versions.search(version=ALL)) == []
+    assert len(found(versions.search(user=KIM, version=ALL))) == 7
 
 
 def test_the_permissions_of_the_version_published_last_count_for_one_that_is_not(versions: Bench) -> None:
