@@ -74,7 +74,7 @@ _DEFINITIONS = "form"
 _IN_HISTORY = f"/{HISTORY}"
 _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
 _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 _UNFINISHED = re.compile(r"\.(.+)\.(?:json|[0-9a-f]{40})")
