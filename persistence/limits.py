@@ -152,3 +152,18 @@ LARGEST_ANSWER = 64 << 20
 """Bytes of an answer that is read into memory: a page of a search, a list of forms."""
 
 # A worker.
+
+WORKER_MEMORY = 1 << 30
+"""Bytes in memory with which a worker is replaced, by default: the last line of defence, far above what it needs."""
+
+LONGEST_GROWN = 10.0
+"""Seconds for which a worker may have more, while it answers: then it is replaced after the requests it has."""
+
+TRIMMED_FROM = 8 << 20
+"""Bytes above the least that a worker ever had in memory from which it looks what it can give back."""
+
+ARENAS = 2
+"""Heaps of the C library: each keeps what was once needed in it."""
+
+LARGE_BLOCK = 1 << 20
+"""Bytes of a block from which the system is asked for it, and given it back at once."""
