@@ -17,7 +17,8 @@ bind = _settings.bind
 workers = _settings.workers
 threads = _settings.threads
 
-worker_class = "gthread"
+# gunicorn's gthread, which gives memory back, and is replaced where it has grown past the setting worker_memory.
+worker_class = "persistence.worker.Worker"
 
 # A worker that does not answer its master for this long is killed. With gthread a slow transfer does not count.
 timeout = 60

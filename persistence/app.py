@@ -44,11 +44,13 @@ _GUNICORN_GIVES_UP = 4
 class Service(Flask, Closable):
     """The WSGI application. It owns everything behind it: ``close`` ends its threads and closes its files.
 
+    ``worker_memory`` is the memory with which its process is to be replaced, in bytes; 0 is none.
     A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, worker_memory: int) -> None:
         super().__init__("persistence", static_folder=None)
+        self.worker_memory = worker_memory
         self._backend = backend
         atexit.register(self.close)
 
@@ -121,7 +123,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     logs.configure()
     keys = open_keys(settings)
     backend = backend_of(settings, properties, Reports(_log_given_up, _log_not_reencrypted))
-    app = Service(backend)
+    app = Service(backend, settings.worker_memory)
     try:
         _route(app, backend, settings)
     except BaseException:

@@ -9,8 +9,9 @@ import errno
 import os
 import re
 
+from persistence.limits import LONGEST_CAUSE
+
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
-_LONGEST_CAUSE = 300
 
 
 class PersistenceError(Exception):
@@ -166,7 +167,7 @@ def status_of(error: PersistenceError) -> int:
 def one_line(text: str) -> str:
     """Printable text on one line of bounded length: fit for a log, an answer or a header."""
     clean = _NOT_PRINTABLE.sub(" ", text).strip()
-    return clean if len(clean) <= _LONGEST_CAUSE else clean[: _LONGEST_CAUSE - 1] + "…"
+    return clean if len(clean) <= LONGEST_CAUSE else clean[: LONGEST_CAUSE - 1] + "…"
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}

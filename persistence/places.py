@@ -10,11 +10,12 @@ from typing import TypeVar
 
 from persistence.errors import StartupError
 from persistence.index.sources import Elsewhere
+from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.roots import Roots
 from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import FORMS_KEPT, Properties
+from persistence.properties.properties import Properties
 from persistence.properties.providers import Provider
 from persistence.service.definitions import Tables
 from persistence.service.reindexing import Reindexes

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS, Dialect
+from persistence.index.handing import Handed
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.places import Place
@@ -36,6 +37,7 @@ class Remotes(Closable):
     holding: Holding
     seen: Readable
     clients: list[Client] = field(default_factory=list)
+    definitions: Handed = field(default_factory=Handed)
 
     def close(self) -> None:
         """Close the connections to all providers."""
@@ -65,4 +67,5 @@ class Remotes(Closable):
 
     def _source_of(self, form: Form) -> Source:
         data_format = self.properties.of(form).data_format
-        return Source(self.seen, form, data_format, is_designer=self.dialect.is_designer(form))
+        is_designer = self.dialect.is_designer(form)
+        return Source(self.seen, form, data_format, is_designer=is_designer, handed=self.definitions)

@@ -17,6 +17,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
+from persistence.limits import WORKER_MEMORY
 from persistence.model import peers
 from persistence.model.admins import Admin
 from persistence.model.roots import Roots
@@ -68,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     verify_up_to: _Bytes = 16 << 20
     accel_redirect: Annotated[str, msgspec.Meta(pattern="^(/[^/]+)*$")] = ""
     min_free: _Bytes = 64 << 20
+    worker_memory: _Bytes = WORKER_MEMORY
     gunicorn: str = "config/gunicorn.conf.py"
     trusted: tuple[str, ...] = ()
     hosts: tuple[_Host, ...] = ()
@@ -103,6 +105,7 @@ MEANINGS: Mapping[str, str] = {
     "verify_up_to": "bytes up to which a content's digest is compared, with verify = digest",
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
+    "worker_memory": "bytes of memory with which a worker process is replaced when it has answered; 0: never",
     "gunicorn": "gunicorn's own settings file, used where it exists",
     "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
     "hosts": "names and addresses without port, beside that of bind and those of loopback, under which callers without"

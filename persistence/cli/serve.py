@@ -42,7 +42,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         if os.path.exists(settings.gunicorn):
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.
-        self.cfg.set("worker_class", "gthread")
+        self.cfg.set("worker_class", "persistence.worker.Worker")
         self.cfg.set("bind", settings.bind)
         self.cfg.set("workers", settings.workers)
         self.cfg.set("threads", settings.threads)

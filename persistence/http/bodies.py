@@ -17,15 +17,12 @@ from persistence.errors import (
     NotSupportedError,
     TruncatedBodyError,
 )
+from persistence.limits import MOST_DRAINED
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 _CHUNK = 1 << 18
-
-LARGEST_QUERY = 1 << 20
-"""Bytes of a body that only asks for something."""
-_MOST_DRAINED = 1 << 28
 
 
 def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
@@ -58,7 +55,7 @@ def drain(environ: WSGIEnvironment) -> None:
     """
     if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
         return
-    left = _MOST_DRAINED
+    left = MOST_DRAINED
     with suppress(Exception):  # the answer is settled; what the client does now changes nothing
         while left > 0 and (chunk := environ["wsgi.input"].read(_CHUNK)):
             left -= len(chunk)

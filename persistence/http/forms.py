@@ -12,6 +12,7 @@ from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
 from persistence.http.routes import without_head
+from persistence.limits import LARGEST_QUERY
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata
 from persistence.model.instants import parse_time
 
@@ -37,7 +38,7 @@ class Forms:
         """``/form/$app/$form``; the query of a POST is in its body only."""
         user = self.parser.user(request)
         if request.method == "POST":
-            body = self.services().forms.search(bodies.chunks(request.environ, bodies.LARGEST_QUERY), user)
+            body = self.services().forms.search(bodies.chunks(request.environ, LARGEST_QUERY), user)
         else:
             body = self.services().forms.find(_query(request, app, form), user)
         return xml(body)

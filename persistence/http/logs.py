@@ -25,6 +25,8 @@ _HEADER = "X-Request-Id"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _log = structlog.get_logger()
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
+_HIDDEN = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
+"""Characters that JSON has as they are, and that a terminal may obey: they are written as escapes."""
 
 
 def configure() -> None:
@@ -43,7 +45,8 @@ def configure() -> None:
 
 
 def _serialize(event: Any, **_: Any) -> bytes:
-    return _encode(event)
+    line = _encode(event)
+    return line if line.isascii() and b"\x7f" not in line else line.decode().translate(_HIDDEN).encode()
 
 
 def write(event: str, *, is_error: bool, **facts: object) -> None:

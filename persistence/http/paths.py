@@ -6,11 +6,13 @@ slashes are collapsed (the runtime builds such paths); what could lead elsewhere
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from persistence.http.responses import refusal
+from persistence.limits import LONGEST_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _SENT = ("RAW_URI", "REQUEST_URI")
+_REFUSED = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
+"""Separators and control characters, those of C1 too: a terminal may obey them where a log or a list shows a name."""
 
 
 def clean(path: str) -> str:
@@ -43,8 +47,10 @@ def _segment(part: str) -> str:
         raise ValueError(f"a name in the path is not UTF-8: {part!r}") from None
     if text in (".", ".."):
         raise ValueError(f"the path must not contain {text!r}")
-    if "/" in text or "\\" in text or "\0" in text:
+    if _REFUSED.search(text):
         raise ValueError(f"a name in the path holds a character that is not allowed: {text!r}")
+    if len(text.encode()) > LONGEST_NAME:  # below, names are keys of caches
+        raise ValueError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
     return text
 
 

@@ -11,12 +11,11 @@ from persistence.errors import BadRequestError, NotSupportedError
 from persistence.http import bodies
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
+from persistence.limits import LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM
 from persistence.model.holders import SERVICE_PREFIX
 from persistence.model.texts import short
 from persistence.service.publishing import LARGEST_DEFINITION, Publication, Publishing
-
-_LONGEST_COMMENT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,6 @@ class Publish:
 
 def _comment(text: str | None) -> str | None:
     comment = (text or "").strip()
-    if len(comment) > _LONGEST_COMMENT:
-        raise BadRequestError(f"a version comment is at most {_LONGEST_COMMENT} characters long")
+    if len(comment) > LONGEST_COMMENT:
+        raise BadRequestError(f"a version comment is at most {LONGEST_COMMENT} characters long")
     return comment or None

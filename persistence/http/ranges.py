@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, RangeError
 
-_RANGES = re.compile(r"\s*bytes\s*=\s*([0-9]{1,100})\s*-\s*([0-9]{0,100})\s*(?:,.*)?", re.ASCII | re.DOTALL)
+_RANGES = re.compile(r"\s*bytes\s*=\s*([0-9]{1,100})\s*-\s*(?:([0-9]{1,100})\s*)?(?:,.*)?", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from persistence.http import bodies
 from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, xml_in_pieces
+from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
 from persistence.service.searching import Answered
 
@@ -32,13 +33,13 @@ class Search:
     def search(self, app: str, form: str) -> Response:
         """``POST /search/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
-        body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
+        body = bodies.chunks(request.environ, LARGEST_QUERY)
         return self._answer(self.services().searching.search(Form(app, form), version, body, user))
 
     def distinct_values(self, app: str, form: str) -> Response:
         """``POST /distinct-values/$app/$form``."""
         user, version = self.parser.user(request), self.parser.version_to_search(request)
-        body = bodies.chunks(request.environ, bodies.LARGEST_QUERY)
+        body = bodies.chunks(request.environ, LARGEST_QUERY)
         return self._answer(self.services().searching.distinct(Form(app, form), version, body, user))
 
     def _answer(self, answered: Answered) -> Response:

@@ -12,21 +12,17 @@ from urllib.parse import quote
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError
 from persistence.index import damage, facts, parts
+from persistence.index.budget import Budget
 from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
+from persistence.limits import READER_CACHE, READERS_KEPT, SQLITE_KEPT
 from persistence.store import files
 
 _LONGEST_WAIT = 10.0
 _RETRY_AFTER = 2
-_READER_CACHE = 4 << 10
-"""KiB of pages that a reader keeps; the kernel keeps all that are in use."""
-
 _LONGEST_LOG = 8_000
 """Pages of changes after which they are written where they belong: a page that changes often is written there once."""
-
-_MOST_READERS = 4
-"""Connections that are kept for the next search; the memory of a worker is for these."""
 
 
 def is_damage(error: sqlite3.Error, path: str) -> bool:
@@ -64,19 +60,41 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 class Reader:
-    """A connection that reads, and a sample of the texts in the index."""
+    """A connection that reads, and a sample of the texts in the index.
+
+    ``budget`` is that of the request that it is used for, if it has one.
+    """
 
     def __init__(self, path: str, options: str = "mode=rw") -> None:
         # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
         self.connection = connected(path, options, cached_statements=0)
         try:
             self.connection.execute("PRAGMA query_only = ON")
-            self.connection.execute(f"PRAGMA cache_size = -{_READER_CACHE}")
-            parts.install(self.connection)
+            self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
+            self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
+            parts.install(self.connection, self._check)
+            self._budget: Budget | None = None
             self.sample = Sample(self.connection)
         except BaseException:
             self.connection.close()
             raise
+
+    @contextmanager
+    def within(self, budget: Budget | None) -> Iterator[None]:
+        """Use the connection for a block within a budget; raises as ``Budget.on`` does."""
+        if budget is None:
+            yield
+            return
+        self._budget = budget
+        try:
+            with budget.on(self.connection):
+                yield
+        finally:
+            self._budget = None
+
+    def _check(self) -> None:
+        if self._budget is not None:
+            self._budget.check()
 
 
 class Connections(Closable):
@@ -133,7 +151,7 @@ class Connections(Closable):
             if reader.connection.in_transaction:
                 reader.connection.execute("ROLLBACK")
             with self._lock:
-                if len(self._readers) < _MOST_READERS and not self._is_closed:
+                if len(self._readers) < READERS_KEPT and not self._is_closed:
                     self._readers.append(reader)
                     reader = None
             if reader is not None:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 
+from persistence.index.budget import Budget
 from persistence.index.conditions import conditions, tested
 from persistence.index.records import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, is_cut, key_of, order_of
 from persistence.index.sampling import Rarity
@@ -27,8 +28,15 @@ _NEXT = (
 )
 
 
-def distinct(connection: sqlite3.Connection, scope: Scope, by: Field | str, rarity: Rarity) -> Iterator[str]:
-    """The different values, sorted; of a field an empty one where a document has none. Raises ``sqlite3.Error``."""
+def distinct(
+    connection: sqlite3.Connection, scope: Scope, by: Field | str, rarity: Rarity, budget: Budget | None
+) -> Iterator[str]:
+    """The different values, sorted; of a field an empty one where a document has none.
+
+    Raises:
+        BadRequestError: there are more than the budget allows.
+        sqlite3.Error: the index cannot be read.
+    """
     controls = controls_of(connection)
     number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
     if number is None:
@@ -38,12 +46,18 @@ def distinct(connection: sqlite3.Connection, scope: Scope, by: Field | str, rari
     if found_by is None:
         return
     where = tested(found_by)
+    if budget is not None:
+        budget.allow_for(sum(shelf.documents for shelf in searched))
     found = (_keys(connection, int(number), shelf, where) for shelf in searched)
     for key, _ in groupby(heapq.merge(*found, key=order_of)):
-        if key[0] != NOTHING:
-            yield _value(connection, int(number), key)
-        elif isinstance(by, Field):
-            yield ""
+        if budget is not None:
+            budget.check()
+        if key[0] == NOTHING and not isinstance(by, Field):
+            continue
+        value = "" if key[0] == NOTHING else _value(connection, int(number), key)
+        if budget is not None:
+            budget.hold_value(value)
+        yield value
 
 
 def _keys(connection: sqlite3.Connection, number: int, shelf: Shelf, where: Sql) -> Iterator[_Key]:

@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from persistence.index.budget import Budget
 from persistence.index.conditions import Condition, Narrowing, among, conditions, tested
 from persistence.index.ordering import Paging
 from persistence.index.parts import told_by_card
 from persistence.index.records import decode
 from persistence.index.sampling import Rarity
-from persistence.index.shelves import Controls, controls_of, shelves
+from persistence.index.shelves import Shelf, controls_of, shelves
 from persistence.index.sql import Arms, Sql
 from persistence.model.search import Hit, Query, Scope
 from persistence.model.users import User
@@ -35,13 +36,31 @@ class Found:
     mark: str
 
 
-def find(connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity) -> tuple[int, list[Found]]:
-    """How many documents a search finds, and those on the page; raises ``sqlite3.Error``."""
+def find(
+    connection: sqlite3.Connection, scope: Scope, query: Query, rarity: Rarity, budget: Budget | None
+) -> tuple[int, list[Found]]:
+    """How many documents a search finds, and those on the page.
+
+    Raises:
+        BadRequestError: it asks for more than the budget.
+        sqlite3.Error: the index cannot be read.
+    """
     controls = controls_of(connection)
-    total, rows = _Search(connection, scope, query, controls, rarity).run()
+    searched = shelves(connection, scope)
+    if budget is not None:
+        budget.allow_for(sum(shelf.documents for shelf in searched))
+    paging = Paging(connection, query, controls, searched, budget)
+    total, rows = _Search(connection, searched, conditions(scope, query, controls, rarity, searched), paging).run()
     wanted = None if query.paths is None else frozenset(query.paths)
     paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
-    return total, [_found(row, paths) for row in connection.execute(_PAGE, (json.dumps(rows),))]
+    page = []
+    for row in connection.execute(_PAGE, (json.dumps(rows),)):
+        found = _found(row, paths)
+        if budget is not None:
+            budget.check()
+            budget.hold(found.hit, query.paths or ())
+        page.append(found)
+    return total, page
 
 
 _PAGE = (
@@ -75,12 +94,16 @@ class _Search:
     """One search."""
 
     def __init__(
-        self, connection: sqlite3.Connection, scope: Scope, query: Query, controls: Controls, rarity: Rarity
+        self,
+        connection: sqlite3.Connection,
+        searched: Sequence[Shelf],
+        found: Sequence[Condition] | None,
+        paging: Paging,
     ) -> None:
         self._connection = connection
-        self._shelves = shelves(connection, scope)
-        self._conditions = conditions(scope, query, controls, rarity, self._shelves)
-        self._paging = Paging(connection, query, controls, self._shelves)
+        self._shelves = searched
+        self._conditions = found
+        self._paging = paging
 
     def run(self) -> tuple[int, list[int]]:
         """The number of documents, and the rows of the page."""

@@ -4,43 +4,63 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from persistence.forms.values import Extracted, Extraction, ValueReader
+from persistence.keeping import Kept
+from persistence.limits import (
+    DEFINITIONS_KEPT,
+    DEFINITIONS_KEPT_BYTES,
+    LARGEST_HANDED,
+    MOST_HANDED,
+    MOST_HANDED_CHARACTERS,
+    VALUE_COSTS,
+)
 
-_MOST = 1_000
-"""Documents of which it is kept; the oldest is let go of, and read again."""
-
-_LARGEST = 64 << 10
-"""Bytes of a document of which it is kept: what is read takes memory, and large documents are not many."""
+if TYPE_CHECKING:
+    from persistence.index.sources import Definition
 
 
 class _Handed(NamedTuple):
-    """What was extracted, and the mark of the definition by which."""
+    """What was extracted, the mark of the definition by which, and what it counts for, in characters."""
 
     definition: str
     extracted: Extracted
+    size: int
 
 
 class Handed:
-    """What this process has read, by the id of the content. For all threads."""
+    """What this process has read, by the id of the content, and of the definitions of all forms. For all threads."""
 
     def __init__(self) -> None:
+        self.definitions: Kept[Definition] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self.readers: Kept[ValueReader] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._kept: OrderedDict[str, _Handed] = OrderedDict()
+        self._size = 0
         self._lock = threading.Lock()
 
     def give(self, content: str, definition: str, extracted: Extracted) -> None:
         """Hand over what a content holds by a definition; it need not be committed yet."""
+        size = _size(extracted)
         with self._lock:
-            self._kept[content] = _Handed(definition, extracted)
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self._kept[content] = _Handed(definition, extracted, size)
+            self._size += size
+            while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
+                self._size -= self._kept.popitem(last=False)[1].size
 
     def take(self, content: str, definition: str) -> Extracted | None:
         """What was handed over, once; ``None`` where nothing was, or by another definition."""
         with self._lock:
             handed = self._kept.pop(content, None)
+            self._size -= 0 if handed is None else handed.size
         return handed.extracted if handed is not None and handed.definition == definition else None
+
+
+def _size(extracted: Extracted) -> int:
+    """What it counts for: a value takes some memory besides its characters."""
+    return len(extracted.rest) + sum(
+        VALUE_COSTS + len(value) for values in extracted.values.values() for value in values
+    )
 
 
 class Handing(Extraction):
@@ -56,10 +76,10 @@ class Handing(Extraction):
         """Parse the next piece; of a large document, nothing more is extracted."""
         super().feed(piece)
         self._size += len(piece)
-        if self._size > _LARGEST:
+        if self._size > LARGEST_HANDED:
             self.forgo()
 
     def hand_over(self, content: str) -> None:
         """Hand over what the whole document holds, under the id of its content."""
-        if self._size <= _LARGEST:
+        if self._size <= LARGEST_HANDED:
             self._handed.give(content, self._definition, self.extracted())

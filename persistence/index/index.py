@@ -17,6 +17,7 @@ from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
 from persistence.index import connections, distinct, finding, room
 from persistence.index.auditing import Audit
+from persistence.index.budget import Budget
 from persistence.index.connections import Connections, Reader
 from persistence.index.damage import SENSELESS, UnusableError
 from persistence.index.finding import Found
@@ -97,15 +98,18 @@ class Index(Closable):
             self.flat.close()
         self._pending.close()
 
-    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
-        """The documents that a query finds; of a form that there is not, none.
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """The documents that a query finds, within a budget if there is one; of a form that there is not, none.
 
         What a page shows is compared with the tree: so it is as it is, also where a person has edited a file.
         """
         source = self._source(form)
 
         def look(reader: Reader) -> tuple[int, Sequence[Found]]:
-            return finding.find(reader.connection, scope, query, reader.sample.rarity)
+            if budget is not None:
+                budget.restart()
+            with reader.within(budget):
+                return finding.find(reader.connection, scope, query, reader.sample.rarity, budget)
 
         for _ in range(_PAGES):
             total, page = self._asked(form, look, _NOTHING_FOUND)
@@ -121,14 +125,15 @@ class Index(Closable):
                 self.flat.take_in(form, stale)
         return Hits(total, tuple(each.hit for each in page))
 
-    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """The different values of a field or control, sorted without regard to case, then as they are.
 
-        One of a field is empty where a document has none; of a control, none is.
+        One of a field is empty where a document has none; of a control, none is. A budget counts if there is one.
         """
 
         def work(reader: Reader) -> Sequence[str]:
-            return list(distinct.distinct(reader.connection, scope, by, reader.sample.rarity))
+            with reader.within(budget):
+                return list(distinct.distinct(reader.connection, scope, by, reader.sample.rarity, budget))
 
         yield from self._asked(form, work, _NO_VALUES)
 

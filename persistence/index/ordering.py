@@ -10,6 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from persistence.index.budget import Budget
 from persistence.index.records import FACTS, NOTHING, Edge, Fold, Value, decode, key_of, order_of
 from persistence.index.shelves import Controls, Shelf
 from persistence.index.sql import Arms, Sql, parameters_of
@@ -32,9 +33,15 @@ class Paging:
     """The order that a query asks for, and the page of it, on some shelves. Methods raise ``sqlite3.Error``."""
 
     def __init__(
-        self, connection: sqlite3.Connection, query: Query, controls: Controls, shelves: Sequence[Shelf]
+        self,
+        connection: sqlite3.Connection,
+        query: Query,
+        controls: Controls,
+        shelves: Sequence[Shelf],
+        budget: Budget | None = None,
     ) -> None:
         self._connection = connection
+        self._budget = budget
         self._begin, self._end = query.offset, query.offset + query.size
         self._is_descending = query.sort.is_descending
         self._shelves = shelves
@@ -149,6 +156,8 @@ class Paging:
         return [row[0] for row in self._connection.execute(statement, walk.parameters)]
 
     def _key(self, number: int, row: int) -> tuple[bool, Fold, Value]:
+        if self._budget is not None:
+            self._budget.check()
         card = decode(self._connection.execute("SELECT card FROM documents WHERE row = ?", (row,)).fetchone()[0])
         keys = [order_of(key_of(value)) for value in card.of(number)] or [order_of((NOTHING, NOTHING))]
         return max(keys) if self._is_descending else min(keys)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from persistence.index.records import as_in_card, decode
 from persistence.index.sql import Sql
+from persistence.limits import QUERIES_KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,14 @@ class Part:
     are_words: bool
 
 
-def install(connection: sqlite3.Connection) -> None:
-    """Give a connection the function that statements use."""
-    connection.create_function("has_parts", 2, _has_parts, deterministic=True)
+def install(connection: sqlite3.Connection, check: Callable[[], None]) -> None:
+    """Give a connection the function that statements use; ``check`` raises where it is to take no more time."""
+
+    def has_parts(card: str, asked: str) -> bool:
+        check()
+        return _has_parts(card, asked)
+
+    connection.create_function("has_parts", 2, has_parts, deterministic=True)
 
 
 def _has_parts(card: str, asked: str) -> bool:
@@ -55,7 +61,7 @@ class _Parts(NamedTuple):
     of_controls: list[tuple[int, list[str], list[list[str]]]]
 
 
-@lru_cache(4)
+@lru_cache(QUERIES_KEPT)
 def _parts(asked: str) -> _Parts:
     found: dict[int, tuple[list[str], list[list[str]]]] = {}
     anywhere: dict[str, None] = {}

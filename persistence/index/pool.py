@@ -10,10 +10,8 @@ from persistence.closable import Closable, closed
 from persistence.index import identity, tally
 from persistence.index.connections import Connections
 from persistence.index.making import State, state_of
+from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
-
-_MOST_FORMS = 32
-"""Forms whose index files are kept open."""
 
 _LOOKS = 3
 _LOOK = 0.02
@@ -52,7 +50,7 @@ class Pool(Closable):
             if self._is_closed:
                 unused = list(self._open.values())
                 self._open.clear()
-            elif len(self._open) > _MOST_FORMS:
+            elif len(self._open) > INDEXES_KEPT:
                 unused.append(self._open.popitem(last=False)[1])
         for each in unused:
             if each is not None:

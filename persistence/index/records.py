@@ -9,6 +9,7 @@ from enum import IntEnum, IntFlag
 
 import msgspec
 
+from persistence.limits import MOST_INDEXED
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
 
@@ -204,7 +205,7 @@ def prepared(record: Record, edition: Edition) -> Prepared:
         organization=record.organization,
         modifier=record.modifier,
         stage=record.stage,
-        values={number: record.values.get(path, ()) for path, number in edition.numbers.items()},
+        values=_bounded({number: record.values.get(path, ()) for path, number in edition.numbers.items()}),
         reader=record.reader,
     )
     return Prepared(
@@ -220,6 +221,23 @@ def prepared(record: Record, edition: Edition) -> Prepared:
         rest=record.rest.casefold(),
         entries=tuple(entries(card)),
     )
+
+
+def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """The values of a document as far as they are indexed; those that would be more are left out, each as a whole."""
+    left = MOST_INDEXED
+    found = {}
+    for number, each in values.items():
+        found[number] = each if sum(map(len, each)) <= left else tuple(_fitting(each, left))
+        left -= sum(map(len, found[number]))
+    return found
+
+
+def _fitting(values: Iterable[str], left: int) -> Iterator[str]:
+    for value in values:
+        if len(value) <= left:
+            left -= len(value)
+            yield value
 
 
 def first_row(modified: Instant) -> int:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
@@ -31,7 +31,7 @@ from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
 _VERSIONS = 64
-"""Versions of a form whose definitions are kept."""
+"""Versions of a form of which the definition by which documents were last taken in is remembered."""
 
 _DESIGNER_MARK = "designer"
 _NOTHING = Extracted({}, "")
@@ -100,10 +100,9 @@ class Source:
         self.data_format = data_format
         self.is_designer = is_designer
         self._view = view
-        self._definition = lru_cache(_VERSIONS)(self._read_definition)
-        self._reader = lru_cache(_VERSIONS)(ValueReader)
         self._handed = handed
-        self._last: dict[int, Definition] = {}
+        self._read = handed or Handed()
+        self._last: dict[int, str] = {}
 
     def definition_mark(self, version: int) -> str:
         """What tells the state of a definition; cheaper than reading it."""
@@ -113,20 +112,23 @@ class Source:
 
     def definition(self, version: int) -> Definition:
         """The definition of a version."""
-        found = self._definition(version, self.definition_mark(version))
-        if len(self._last) < _VERSIONS:
-            self._last[version] = found
-        return found
+        mark = self.definition_mark(version)
+        if len(self._last) < _VERSIONS or version in self._last:
+            self._last[version] = mark
+        return self._read.definitions.of((self.form, version, mark), lambda: self._read_definition(version, mark))
 
     def checking(self, version: int) -> Streaming:
         """What checks a document of a version while it is received; it reads it too, where the keys are known.
 
         They are those by which documents were last taken in. If they have changed since, what was read is not used.
         """
-        last = self._last.get(version)
-        if self._handed is None or last is None or last.state is not State.PUBLISHED:
+        mark = self._last.get(version)
+        if self._handed is None or mark is None:
             return Streaming()
-        return Handing(self._reader(last.keys), last.mark, self._handed)
+        last = self._read.definitions.known((self.form, version, mark))
+        if last is None or last.state is not State.PUBLISHED:
+            return Streaming()
+        return Handing(self._reader(version, last), mark, self._handed)
 
     def mark(self, document: str, *, is_draft: bool) -> str:
         """What tells the state of a document; empty where nothing was ever stored.
@@ -166,7 +168,7 @@ class Source:
         if decides.version != sidecar.version:
             found.file.close()
             return None
-        extracted = self._extracted(found, definitions(sidecar.version))
+        extracted = self._extracted(found, sidecar.version, definitions(sidecar.version))
         return Record(
             document=document,
             is_draft=is_draft,
@@ -197,19 +199,23 @@ class Source:
             for document in self._view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: Found, definition: Definition) -> Extracted:
+    def _extracted(self, found: Found, version: int, definition: Definition) -> Extracted:
         with found.opened as file, disk_errors("reading", self.form):
             if self._handed is not None and found.etag == found.sidecar.id:
                 handed = self._handed.take(found.etag, definition.mark)
                 if handed is not None:
                     return handed
             try:
-                return self._reader(definition.keys).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+                return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
             except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
                 return _NOTHING
 
     def _address(self, document: str, *, is_draft: bool) -> DocumentAddress:
         return DocumentAddress(self.form, Collection.DRAFT if is_draft else Collection.DATA, document, DATA_XML)
+
+    def _reader(self, version: int, definition: Definition) -> ValueReader:
+        key = (self.form, version, definition.mark, definition.state)
+        return self._read.readers.of(key, lambda: ValueReader(definition.keys))
 
     def _read_definition(self, version: int, mark: str) -> Definition:
         if self.is_designer:

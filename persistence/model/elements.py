@@ -9,10 +9,10 @@ from enum import Enum
 from typing import TypeVar
 
 from persistence.errors import BadRequestError
+from persistence.limits import LONGEST_SHOWN
 from persistence.model.nearest import nearest
 
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
-_LONGEST_SHOWN = 60
 _DIRECTIONS = {"asc": False, "desc": True}
 
 
@@ -91,7 +91,7 @@ class Vocabulary:
 
 def shown(name: str) -> str:
     """A name as an error shows it."""
-    return name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+    return name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from persistence.errors import BadRequestError
+from persistence.limits import MOST_FILTERS
 from persistence.model.elements import Element, Vocabulary, count, is_descending, word
 from persistence.model.form_query import DEFAULT_LANGUAGE, Filter, FormQuery, Match, Metadata, Page, Sort, Wanted
 from persistence.model.instants import parse_time
@@ -25,9 +26,6 @@ FORMS = Vocabulary(
     },
 )
 """What a request may say where what is unknown is refused."""
-
-MOST_FILTERS = 100
-"""Each is compared with every form there is."""
 
 _STRING = (Match.EXACT, Match.SUBSTRING)
 _ORDERED = (Match.EXACT, Match.GTE, Match.GT, Match.LTE, Match.LT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from persistence.errors import BadRequestError
+from persistence.limits import LONGEST_SOUGHT, MOST_SOUGHT, MOST_TOKENS
 from persistence.model.elements import Element, Elements, Vocabulary, count, is_descending, word
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.operations import FINDING, OPERATIONS
@@ -52,9 +53,6 @@ SEARCH = Vocabulary(
 DISTINCT = Vocabulary("request for distinct values", frozenset(), {QUERY: _OF_QUERY})
 """What requests may say where what is unknown is refused."""
 
-MOST_TOKENS = 200
-"""Each is looked for in every value there is."""
-
 _MOST_ROWS = 1 << 53
 """There are not so many: a place in the list further on is as good as this one."""
 
@@ -83,7 +81,7 @@ def search_request(elements: Elements, user: User) -> SearchRequest:
     number = count(_text(elements, PAGE_NUMBER), PAGE_NUMBER, 1)
     return SearchRequest(
         query=Query(
-            text=_free_text(queries),
+            text=_not_too_long(_free_text(queries)),
             controls=tuple(_control_filters(of_controls)),
             fields=tuple(_field_filter(field, each) for field, each in of_fields if each.text.strip()),
             sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
@@ -127,13 +125,26 @@ def _path(query: Element) -> str:
 
 
 def _control_filters(queries: Iterable[Element]) -> Iterator[ControlFilter]:
+    tokens = characters = 0
     for query in queries:
         text = query.text.strip()
         if text:
             match = _match(query.attributes)
-            if match is Match.TOKEN and len(text.split()) > MOST_TOKENS:
-                raise BadRequestError(f"a query with more than {MOST_TOKENS} tokens is not accepted")
+            if match is not Match.EXACT:
+                characters += len(_not_too_long(text) if match is Match.SUBSTRING else text)
+                if characters > MOST_SOUGHT:
+                    raise BadRequestError(f"queries of more than {MOST_SOUGHT} characters together are not accepted")
+            if match is Match.TOKEN:
+                tokens += len(text.split())
+                if tokens > MOST_TOKENS:
+                    raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
             yield ControlFilter(_path(query), match, text)
+
+
+def _not_too_long(text: str) -> str:
+    if len(text) > LONGEST_SOUGHT:
+        raise BadRequestError(f"a text of more than {LONGEST_SOUGHT} characters is not looked for inside others")
+    return text
 
 
 def _match(attributes: Mapping[str, str]) -> Match:

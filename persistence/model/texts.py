@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from persistence.errors import BadRequestError
-
-LONGEST_TEXT = 255
-"""Characters in a user, group or stage (spec crud 4.4)."""
+from persistence.limits import LONGEST_TEXT
 
 
 def short(text: str | None, what: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import unquote_plus
@@ -10,16 +9,13 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from persistence.errors import BadRequestError
+from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
 from persistence.model.texts import short
-
-_SEPARATOR = re.compile(r"\s*[,|]\s*")
-_MOST_LEVELS = 32
-"""Each level is a response header of its own (spec crud 4.3); clients and proxies take only so many."""
 
 _MOST_QUOTED = 64
 """Characters of a name that an error quotes."""
 
-_Text = Annotated[str, msgspec.Meta(max_length=4096)]
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST_CREDENTIAL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ def parse_credentials(text: str) -> User:
     return User(
         name=name,
         group=_decoded(raw.groups[0]) if raw.groups else None,
-        roles=tuple(map(_role, raw.roles)),
+        roles=_not_too_many(tuple(map(_role, raw.roles))),
         organization=_levels(raw.organizations[0]) if raw.organizations else (),
     )
 
@@ -93,8 +89,14 @@ def from_headers(name: str | None, group: str | None, roles: str | None) -> User
     who = short(name, "user name")
     if who is None:
         return _NAMELESS if (group or "").strip() or (roles or "").strip() else ANONYMOUS
-    words = tuple(Role(word) for word in _SEPARATOR.split((roles or "").strip()) if word)
-    return User(name=who, group=short(group, "group name"), roles=words)
+    words = tuple(Role(word) for each in (roles or "").replace("|", ",").split(",") if (word := each.strip()))
+    return User(name=who, group=short(group, "group name"), roles=_not_too_many(words))
+
+
+def _not_too_many(roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    if len(roles) > MOST_ROLES:
+        raise BadRequestError(f"more than {MOST_ROLES} roles are not accepted")
+    return roles
 
 
 def _role(raw: _RoleJson) -> Role:
@@ -120,6 +122,6 @@ def _unquoted(text: str) -> str:
 
 
 def _levels(texts: list[str]) -> tuple[str, ...]:
-    if len(texts) > _MOST_LEVELS:
-        raise BadRequestError(f"an organization of more than {_MOST_LEVELS} levels is not accepted")
+    if len(texts) > MOST_LEVELS:
+        raise BadRequestError(f"an organization of more than {MOST_LEVELS} levels is not accepted")
     return tuple(level for level in map(_decoded, texts) if level is not None)

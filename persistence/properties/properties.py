@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from persistence.errors import BadRequestError, ConfigurationError
+from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions
@@ -16,9 +17,6 @@ from persistence.properties.lookup import ANY, Explanation, Name, Names
 from persistence.properties.nearest import unknown
 from persistence.properties.providers import Provider, Route, mirrored
 from persistence.properties.uris import remote_address
-
-FORMS_KEPT = 8192
-"""For how many forms the answers are kept. Names come from requests: without a bound anybody could fill the memory."""
 
 _ATTACHMENTS = "attachments"
 

@@ -9,7 +9,7 @@ from persistence.errors import BadRequestError
 
 _REMOTE = ("http", "https")
 _TREE = "file:"
-_USER = re.compile(r"//[^/?#]*@")
+_USER = re.compile(r"//(?:[^/?#@]*@)+")
 
 
 def remote_address(uri: str) -> str:

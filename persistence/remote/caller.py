@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
+from persistence.limits import LARGEST_ANSWER
 from persistence.remote import client_request
 from persistence.remote.client import Answer, Call, Client
 from persistence.remote.names import Names
-
-LARGEST_ANSWER = 64 << 20
-"""Bytes of an answer that is read into memory: a page of a search, a list of forms."""
 
 
 @dataclass(frozen=True, slots=True)

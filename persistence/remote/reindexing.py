@@ -6,8 +6,9 @@ from http import HTTPStatus
 
 from persistence.errors import MalformedXmlError, RemoteError
 from persistence.forms import request_elements
+from persistence.limits import LARGEST_ANSWER
 from persistence.model.addresses import Form
-from persistence.remote.caller import LARGEST_ANSWER, Caller
+from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import Fields, path
 from persistence.service.reindexing import State, Status

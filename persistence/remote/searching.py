@@ -10,6 +10,7 @@ from itertools import count
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
 from persistence.forms.search_request import distinct_request, search_request
+from persistence.index.budget import Budget
 from persistence.index.sources import Source, State
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -66,8 +67,8 @@ class RemoteIndex:
         """As ``Checks`` says: nothing is taken from what streams by."""
         return Streaming()
 
-    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
-        """As ``Index`` says."""
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """As ``Index`` says; the time of the other service is its own."""
         sights = self._sights(form, scope)
         if NOTHING in sights:
             return Hits()
@@ -82,9 +83,13 @@ class RemoteIndex:
         found = _asked(self._caller, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
-        return Hits(_total(found), tuple(hit for hit in hits if owner is None or hit.creator == owner))
+        page = tuple(hit for hit in hits if owner is None or hit.creator == owner)
+        if budget is not None:
+            for hit in page:
+                budget.hold(hit, query.paths or ())
+        return Hits(_total(found), page)
 
-    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """As ``Index`` says, drafts being found as the provider does."""
         sights = self._sights(form, scope)
         if NOTHING in sights:
@@ -99,6 +104,9 @@ class RemoteIndex:
             values = read_values([body])
         except MalformedXmlError as error:
             raise _no_answer(self._caller) from error
+        if budget is not None:
+            for value in values:
+                budget.hold_value(value)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:

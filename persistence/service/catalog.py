@@ -12,13 +12,21 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
+from persistence.keeping import Kept
+from persistence.limits import (
+    MOST_PERMISSIONS_KEPT,
+    PERMISSIONS_KEPT,
+    PERMISSIONS_KEPT_BYTES,
+    SALVAGED_KEPT,
+    VERSIONS_KEPT,
+)
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
@@ -26,10 +34,6 @@ from persistence.model.published import Published
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.storage import Readable
 
-_MOST_KNOWN = 1 << 15
-_MOST_CHARACTERS = 1 << 24
-"""Characters of permissions in memory, roughly: what they are read into is some times larger."""
-_MOST_SALVAGED = 64
 _FEW_FRESH = 20
 """The part of what is known, one in so many, that may be missing in the memory before it is written again."""
 _CHUNK = 1 << 16
@@ -55,7 +59,7 @@ class Catalog:
         self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
         self._entries = 0
         self._characters = 0
-        self._salvaged = lru_cache(_MOST_SALVAGED)(self._salvage)
+        self._salvaged: Kept[Defined] = Kept(SALVAGED_KEPT, PERMISSIONS_KEPT_BYTES)
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
@@ -75,7 +79,9 @@ class Catalog:
             known = self._marked(form, number, mark)
         except DamagedError:
             known = None
-        return self._salvaged(address, mark) if known is None else Defined(known.permissions, known.deleted)
+        if known is None:
+            return self._salvaged.of((address, mark), lambda: self._salvage(address))
+        return Defined(known.permissions, known.deleted)
 
     def versions(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first."""
@@ -123,7 +129,7 @@ class Catalog:
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
         self._characters += 0 if published is None else len(published.metadata.permissions or "")
-        if self._entries > _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
+        if self._entries > VERSIONS_KEPT or self._characters > MOST_PERMISSIONS_KEPT:
             self._known = {}
             self._entries = self._characters = 0
             self._memory = FORGETFUL  # what does not fit would be written again and again
@@ -154,7 +160,7 @@ class Catalog:
         finally:
             self._remembering.release()
 
-    def _salvage(self, address: DefinitionAddress, _mark: Mark) -> Defined:
+    def _salvage(self, address: DefinitionAddress) -> Defined:
         """What the sidecar has kept, else what the content says."""
         metadata = None
         with suppress(DamagedError):
@@ -240,8 +246,9 @@ def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissi
 
 
 def _read_permissions(metadata: FormMetadata) -> Permissions | None:
-    return None if metadata.permissions is None else _from_xml(metadata.permissions)
+    text = metadata.permissions
+    return None if text is None else _read.of(text, lambda: permissions.from_xml(text))
 
 
-_from_xml = lru_cache(maxsize=256)(permissions.from_xml)
+_read: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""

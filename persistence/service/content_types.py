@@ -6,8 +6,8 @@ import mimetypes
 import re
 
 from persistence.errors import BadRequestError
+from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.texts import LONGEST_TEXT
 
 XML = "application/xml"
 XHTML = "application/xhtml+xml"

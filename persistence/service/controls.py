@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.mentions import may_mention
 from persistence.forms.trees import LARGEST
+from persistence.keeping import Kept
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.data_formats import DATA_FORMATS
-from persistence.store.reading import Mark
 from persistence.store.storage import Readable
 
-_MOST_KEPT = 256
 _CHUNK = 1 << 18
 _ENCRYPT = b"encrypt"
 """What is in the mark of a control whose value is encrypted (spec forms 4.1)."""
@@ -58,20 +58,20 @@ class Controls:
 
     def __init__(self, store: Readable) -> None:
         self._store = store
-        self._kept = lru_cache(_MOST_KEPT)(self._read)
-        self._kept_marked = lru_cache(_MOST_KEPT)(self._read_marked)
+        self._kept: Kept[tuple[Control, ...] | None] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self._kept_marked: Kept[Marked | None] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
 
     def of(self, form: Form, version: int) -> tuple[Control, ...] | None:
         """The controls of a version of a form; ``None`` where it is not published."""
         address = DefinitionAddress(form, version, FORM_XHTML)
-        return self._kept(address, self._store.mark(address))
+        return self._kept.of((address, self._store.mark(address)), lambda: self._read(address))
 
     def marked(self, form: Form, version: int) -> Marked | None:
         """The controls that are encrypted; ``None`` where the version is not published."""
         address = DefinitionAddress(form, version, FORM_XHTML)
-        return self._kept_marked(address, self._store.mark(address))
+        return self._kept_marked.of((address, self._store.mark(address)), lambda: self._read_marked(address))
 
-    def _read(self, address: DefinitionAddress, _mark: Mark) -> tuple[Control, ...] | None:
+    def _read(self, address: DefinitionAddress) -> tuple[Control, ...] | None:
         file = self._open(address)
         if file is None:
             return None
@@ -79,7 +79,7 @@ class Controls:
             data = file.read(LARGEST + 1)
         return read_controls(data)
 
-    def _read_marked(self, address: DefinitionAddress, _mark: Mark) -> Marked | None:
+    def _read_marked(self, address: DefinitionAddress) -> Marked | None:
         """A definition that does not mention encryption, which is most of them, needs no tree."""
         file = self._open(address)
         if file is None:

@@ -73,7 +73,8 @@ class Notices:
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
     """Say which of the paths that were asked for are those of no indexed control; ``None`` where all are."""
-    unknown = [path for path in dict.fromkeys(asked) if path not in indexed]
+    known = frozenset(indexed)
+    unknown = [path for path in dict.fromkeys(asked) if path not in known]
     if not unknown:
         return None
     said = [_with(path, nearest(path, indexed)) for path in unknown[:_MOST_SHOWN]]

@@ -11,6 +11,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
 from persistence.forms import trees
 from persistence.forms.publishing import Announcement, Prepared, answer, prepare
+from persistence.limits import MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
@@ -35,7 +36,6 @@ from persistence.store.storage import Storage
 LARGEST_DEFINITION = trees.LARGEST
 """Bytes in a definition to publish."""
 
-_MOST_ATTACHMENTS = 500
 _LONGEST_WAIT = 10.0
 _CHUNK = 1 << 18
 
@@ -93,8 +93,8 @@ class Publishing:
             self._turn.release()
 
     def _publish_prepared(self, prepared: Prepared, publication: Publication) -> bytes:
-        if len(prepared.held) > _MOST_ATTACHMENTS:
-            raise BadRequestError(f"the definition names more than {_MOST_ATTACHMENTS} attachments")
+        if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
+            raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
         with ExitStack() as stack:
             parts = [
                 part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None

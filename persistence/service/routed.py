@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
+from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.service.definitions import Tables
@@ -28,13 +29,13 @@ class RoutedIndex:
         """As ``Checks`` says."""
         return self._of(form).checking(form, version)
 
-    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """As ``Index`` says."""
-        return self._of(form).search(form, scope, query)
+        return self._of(form).search(form, scope, query, budget)
 
-    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """As ``Index`` says."""
-        return self._of(form).distinct(form, scope, by)
+        return self._of(form).distinct(form, scope, by, budget)
 
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
         """As ``Index`` says."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
+from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
 from persistence.model.users import User
@@ -24,17 +25,17 @@ _RETRY_AFTER = 30
 class Index(Protocol):
     """What is known of the documents of forms.
 
-    Methods raise ``BusyError`` while it is being made, and ``DiskFullError`` where there is no room to bring it up to
-    date.
+    Methods raise ``BusyError`` while it is being made, ``DiskFullError`` where there is no room to bring it up to
+    date, and ``BadRequestError`` where more is asked for than a budget allows.
     """
 
-    def search(self, form: Form, scope: Scope, query: Query) -> Hits:
-        """The documents that a query finds; of a form that there is not, none."""
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """The documents that a query finds, within a budget if there is one; of a form that there is not, none."""
 
-    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """The different values of a field or control, sorted without regard to case, then as they are.
 
-        One of a field is empty where a document has none; of a control, none is.
+        One of a field is empty where a document has none; of a control, none is. A budget counts if there is one.
         """
 
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
@@ -90,7 +91,8 @@ class Searching:
             query = _cut(query, paths)
         # A page may be long and its documents large: only what is asked for is held.
         with _coming_back():
-            hits = Hits() if scope.is_empty else self._index.search(form, scope, replace(query, paths=paths))
+            found = replace(query, paths=paths)
+            hits = Hits() if scope.is_empty else self._index.search(form, scope, found, Budget())
             said = Asked(form, version, looked_at.definition, asked, user)
             notice = self._notices.of(said, scope.seen, found=hits.total > 0)
         operations_of = self._visibility.operations(form, hits.page, user, looked_at.definition)
@@ -112,8 +114,16 @@ class Searching:
         if scope.is_empty:
             return Answered(search_answer.distinct_values(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
+        budget = Budget()
+        values: dict[Field | str, tuple[str, ...]] = {}
         with _coming_back():
-            values = {by: tuple(self._index.distinct(form, scope, by)) for by in dict.fromkeys(asked)}
+            for by in asked:
+                if by in values:
+                    for value in values[by]:  # written again
+                        budget.hold_value(value)
+                else:
+                    values[by] = tuple(self._index.distinct(form, scope, by, budget))
+                budget.hold_value(str(by))
             notice = self._notices.of(said, scope.seen, found=any(values.values()))
         return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)
 

@@ -37,6 +37,7 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from persistence.errors import BadAddressError
+from persistence.limits import LONGEST_NAME, NAMES_KEPT
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant, is_in_calendar
 
@@ -64,8 +65,6 @@ SIDECAR_SUFFIX = ".json"
 OTHERS = ("lost+found", ".git")
 """Names in a root that belong to the file system, and to those who version their forms with git."""
 
-LONGEST_DIRECTORY = 255
-"""Bytes in a directory's name: the limit of the usual file systems."""
 LONGEST_FILE = 200
 """Bytes in a file's name: the rest of the 255 is for the instant, the content id and the suffix beside it."""
 
@@ -75,14 +74,13 @@ _DEFINITIONS = "form"
 _IN_HISTORY = f"/{HISTORY}"
 _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
 _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
 _UNFINISHED = re.compile(r"\.(.+)\.(?:json|[0-9a-f]{40})")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
-@lru_cache(maxsize=8192)
 def escape(segment: str) -> str:
     """The file name of a name in the virtual hierarchy; ``unescape`` undoes it.
 
@@ -90,8 +88,16 @@ def escape(segment: str) -> str:
     end and the dot of a final ``.json`` are percent-encoded, so that no name is another's sidecar.
 
     Raises:
-        BadAddressError: the name is empty, starts with a dot, or holds a slash, a backslash or a control character.
+        BadAddressError: the name is empty, too long, starts with a dot, or holds a slash, a backslash or a control
+            character.
     """
+    if len(segment) > LONGEST_NAME:  # before it is looked up, because a cache keeps its keys
+        raise _too_long()
+    return _escaped(segment)
+
+
+@lru_cache(NAMES_KEPT)
+def _escaped(segment: str) -> str:
     if not segment:
         raise BadAddressError("a name in the path is empty")
     if _REFUSED.search(segment):
@@ -131,16 +137,20 @@ def is_file_name(name: str) -> bool:
 
 def _directory(segment: str) -> str:
     name = escape(segment)
-    if len(name.encode()) > LONGEST_DIRECTORY:
-        raise BadAddressError(f"a name in the path is too long: {LONGEST_DIRECTORY} bytes are allowed")
+    if len(name.encode()) > LONGEST_NAME:
+        raise _too_long()
     return name
+
+
+def _too_long() -> BadAddressError:
+    return BadAddressError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
 
 
 def _file(segment: str) -> str:
     if segment.lower().endswith(SIDECAR_SUFFIX) and "." in segment[: -len(SIDECAR_SUFFIX)]:
         raise BadAddressError(f"{segment!r} looks like the sidecar of another file")
-    name = escape(segment)
-    if len(name.encode()) > LONGEST_FILE:
+    name = escape(segment) if len(segment) <= LONGEST_FILE else ""
+    if not name or len(name.encode()) > LONGEST_FILE:
         raise BadAddressError(f"a file name is too long: {LONGEST_FILE} bytes are allowed")
     return name
 

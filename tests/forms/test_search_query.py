@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from persistence.errors import BadRequestError
 from persistence.forms.request_elements import MOST_CHILDREN
 from persistence.forms.search_query import read_distinct, read_search
+from persistence.limits import MOST_TOKENS
 from persistence.model.search import (
     Comparison,
     ControlFilter,
@@ -23,7 +24,6 @@ from persistence.model.search import (
     Sort,
     WhichDrafts,
 )
-from persistence.model.search_elements import MOST_TOKENS
 from persistence.model.users import ANONYMOUS, User
 
 ANN = User("ann")

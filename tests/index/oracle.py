@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import (
     Comparison,
@@ -37,7 +38,7 @@ class Oracle:
     stored: Sequence[Stored]
     indexed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def search(self, form: Form, scope: Scope, query: Query) -> Hits:  # noqa: ARG002 - of one form
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:  # noqa: ARG002 - of one form, without a bound
         """Every document is looked at, the remaining ones are sorted, and the page is cut out."""
         found = [
             each.hit
@@ -49,7 +50,7 @@ class Oracle:
         ]
         return Hits(len(found), tuple(_sorted(found, query.sort)[query.offset : query.offset + query.size]))
 
-    def distinct(self, form: Form, scope: Scope, by: Field | str) -> Iterator[str]:  # noqa: ARG002 - of one form
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:  # noqa: ARG002 - as above
         """The values of all documents of the scope, each once."""
         hits = [each.hit for each in self.stored if _is_in(scope, each.hit, self.stored)]
         values = {value for hit in hits for value in _distinct(hit, by)}

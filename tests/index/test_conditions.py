@@ -23,7 +23,7 @@ _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        parts.install(connection)
+        parts.install(connection, lambda: None)
         connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
         connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
         yield connection

@@ -15,7 +15,7 @@ def has(values: tuple[str, ...], text: str, *, are_words: bool) -> bool:
     card = encode(Card(1, AT, AT, None, None, (), None, None, {1: values, 2: ("elsewhere",)}))
     asked = told_by_card([Part(1, text.casefold(), are_words)], "?")
     connection = sqlite3.connect(":memory:")
-    install(connection)
+    install(connection, lambda: None)
     return bool(connection.execute(f"SELECT {asked.text}", (card, *asked.parameters)).fetchone()[0])
 
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
+from persistence.limits import MOST_FILTERS
 from persistence.model.elements import Element
-from persistence.model.form_elements import MOST_FILTERS, from_elements
+from persistence.model.form_elements import from_elements
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
 
 

@@ -110,7 +110,7 @@ def test_a_form_whose_name_has_a_dot_gets_what_holds_for_any() -> None:
 
 
 def test_only_so_many_forms_are_kept_and_all_get_their_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.FORMS_KEPT == 8192
+    assert module.FORMS_KEPT == 2048
     monkeypatch.setattr(module, "FORMS_KEPT", 3)
     found = properties('"detail.singleton.enabled.app.f7" = true')
     forms = [Form("app", f"f{number}") for number in range(10)]

@@ -11,6 +11,7 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
+from persistence.index.budget import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User
@@ -393,7 +394,7 @@ def test_values_that_are_asked_for_twice_are_there_twice(bench: Bench) -> None:
 def test_nothing_is_asked_of_the_index_for_whom_may_see_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.define("<permissions/>")
 
-    def search(_self: Oracle, _form: Form, _scope: Scope, _query: Query) -> Hits:
+    def search(_self: Oracle, _form: Form, _scope: Scope, _query: Query, _budget: Budget) -> Hits:
         raise AssertionError
 
     monkeypatch.setattr(Oracle, "search", search)

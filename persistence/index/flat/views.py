@@ -23,6 +23,7 @@ from persistence.index.making import SMALL
 from persistence.index.processes import Processes
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.index.work import FlatTask, Work
+from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatView
@@ -247,6 +248,8 @@ class _Kept:
             self._views.clear()
         found = self._views.get(form)
         if found is None:
+            if len(self._views) >= INDEXES_KEPT:
+                self._views.clear()
             catalogue = Catalogue(self.connection)
             found = self._views[form] = {version: catalogue.views(form, version) for version in catalogue.entries(form)}
         return found

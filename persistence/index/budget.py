@@ -1,0 +1,105 @@
+"""The work that one request may ask of an index: processor time, and bytes of its answer."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from persistence.errors import BadRequestError
+from persistence.limits import (
+    HIT_COSTS,
+    LARGEST_FOUND,
+    SEARCH_SECONDS,
+    SEARCH_SECONDS_PER_DOCUMENT,
+    VALUE_COSTS,
+)
+from persistence.model.search import Hit
+
+_STEPS = 500
+"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
+
+_LARGEST_CHARACTER = 4
+
+
+class Budget:
+    """The budget of one request, which one thread works on.
+
+    Time is that of the processor, so that a request is not refused because others are served.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = SEARCH_SECONDS
+        self._used = 0.0
+        self._began: float | None = None
+        self._left = LARGEST_FOUND
+
+    def allow_for(self, documents: int) -> None:
+        """Allow the time that a form with so many documents may take."""
+        self._allowed = max(self._allowed, SEARCH_SECONDS + documents * SEARCH_SECONDS_PER_DOCUMENT)
+
+    @contextmanager
+    def on(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Count the time of a block, and interrupt the statements of a connection where it is used up.
+
+        Raises:
+            BadRequestError: it is.
+        """
+        self._began = time.thread_time()
+        connection.set_progress_handler(self._is_over, _STEPS)
+        try:
+            yield
+        except sqlite3.Error as error:
+            if self._is_over():  # it was interrupted, by the handler or by a function of a statement
+                raise self._too_long() from error
+            raise
+        finally:
+            connection.set_progress_handler(None, 0)
+            self._used += time.thread_time() - self._began
+            self._began = None
+
+    def restart(self) -> None:
+        """Forget what was counted of an answer: it is made again, because a document on it has changed."""
+        self._left = LARGEST_FOUND
+
+    def check(self) -> None:
+        """Make sure that there is time left.
+
+        Raises:
+            BadRequestError: there is none.
+        """
+        if self._is_over():
+            raise self._too_long()
+
+    def hold(self, hit: Hit, paths: Iterable[str]) -> None:
+        """Count a document of the answer, with the values at some paths, of which one may be there often.
+
+        Raises:
+            BadRequestError: the answer would be too large.
+        """
+        self._take(HIT_COSTS + len(hit.document))
+        for path in paths:
+            self.hold_value(path)
+            for value in hit.values.get(path, ()):
+                self.hold_value(value)
+
+    def hold_value(self, value: str) -> None:
+        """Count a text of the answer. Raises as ``hold`` does."""
+        self._take(VALUE_COSTS + len(value) * (1 if value.isascii() else _LARGEST_CHARACTER))
+
+    def _take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise BadRequestError(
+                f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"
+            )
+
+    def _is_over(self) -> bool:
+        running = 0.0 if self._began is None else time.thread_time() - self._began
+        return self._used + running > self._allowed
+
+    def _too_long(self) -> BadRequestError:
+        return BadRequestError(
+            f"the search takes more than {self._allowed:.2f} s of processor time: ask for less, or more narrowly"
+        )

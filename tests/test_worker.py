@@ -1,0 +1,138 @@
+"""A worker gives memory back, and is replaced where it has grown past a limit, without a request that fails."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from persistence import worker
+from persistence.limits import TRIMMED_FROM
+from persistence.worker import Memory
+from tests.service import PUBLIC, Service, alone
+
+_MIB = 1 << 20
+
+
+@dataclass
+class Process:
+    """Memory that grows and is given back as a test says, at times that it says."""
+
+    resident: int = 50 * _MIB
+    freed: int = 0
+    trims: int = 0
+    now: float = 0.0
+    memory: Memory = field(init=False)
+
+    def trim(self) -> None:
+        self.trims += 1
+        self.resident -= self.freed
+        self.freed = 0
+
+    def look(self, limit: int, requests: int = 0, *, is_busy: bool = False, after: float = 2.0) -> bool:
+        self.now += after
+        return self.memory.is_past(limit, requests, is_busy=is_busy)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    made = Process()
+    monkeypatch.setattr(worker.time, "monotonic", lambda: made.now)
+    made.memory = Memory(lambda: made.resident, made.trim)
+    return made
+
+
+def test_what_was_freed_is_given_back_before_the_limit_is_compared(process: Process) -> None:
+    process.resident, process.freed = 300 * _MIB, 240 * _MIB
+    assert not process.look(200 * _MIB, requests=1)
+    assert (process.trims, process.resident) == (1, 60 * _MIB)
+
+
+def test_a_worker_that_has_grown_is_past_its_limit_and_one_without_a_limit_never(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert process.look(200 * _MIB, requests=1)
+    assert not process.look(0, requests=2)
+
+
+def test_a_worker_that_answers_has_time_to_free_what_it_needs(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert not process.look(200 * _MIB, requests=1, is_busy=True)
+    assert not process.look(200 * _MIB, requests=1, is_busy=True, after=9)
+    assert process.look(200 * _MIB, requests=1, is_busy=True, after=2)
+
+
+def test_nothing_is_given_back_where_nothing_was_asked_or_little_is_to_be_had(process: Process) -> None:
+    process.resident += 2 * TRIMMED_FROM
+    process.look(0)
+    assert process.trims == 0
+    process.look(0, requests=1)
+    assert process.trims == 1
+    process.look(0, requests=1)
+    assert process.trims == 1
+    process.resident -= 2 * TRIMMED_FROM
+    process.look(0, requests=2)
+    assert process.trims == 1
+
+
+def test_the_clock_decides_how_often_is_looked(process: Process) -> None:
+    process.resident = 300 * _MIB
+    assert not process.look(200 * _MIB, requests=1, after=0.5)
+
+
+def test_a_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
+    replaced(tmp_path, 1)
+
+
+@pytest.mark.long
+def test_every_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
+    replaced(tmp_path, 6)
+
+
+def replaced(directory: Path, number: int) -> None:
+    """Replace so many workers of a service, and see that its clients do not notice."""
+    with alone(directory, workers=2, env={"PERSISTENCE_WORKER_MEMORY": "1"}) as service:
+        version = {f"{service.prefix}Form-Definition-Version": "1"}
+        assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED
+        seen, first = set(service.workers()), len(service.workers())
+        failed: list[str] = []
+        asked = [0]
+        end = threading.Event()
+        clients = [threading.Thread(target=go_on, args=(service, kept, end, asked, failed)) for kept in (True, False)]
+        for each in clients:
+            each.start()
+        deadline = time.monotonic() + 20 * number
+        while len(seen) < first + number and time.monotonic() < deadline:
+            time.sleep(0.1)
+            seen.update(service.workers())
+        end.set()
+        for each in clients:
+            each.join()
+        assert failed == []
+        assert len(seen) >= first + number
+        assert asked[0] > 10
+        assert b"replacing a worker that has grown to" in service.log.read_bytes()
+
+
+def go_on(service: Service, is_kept: bool, end: threading.Event, asked: list[int], failed: list[str]) -> None:  # noqa: FBT001
+    """Ask for a document again and again, on one connection or on one for each request."""
+    path = f"{PUBLIC}/crud/hr/leave/data/d/data.xml"
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    while not end.is_set():
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            if response.status != http.client.OK:
+                failed.append(str(response.status))
+            if not is_kept or response.will_close:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            failed.append(repr(error))
+            connection.close()
+        asked[0] += 1
+        time.sleep(0.02)
+    connection.close()
