@@ -6,6 +6,58 @@ together, and `make test-cost` searches for requests that break the promise.
 
 # XML: every document, definition and query is read within these.
 
+XML_STEP = 16 << 10
+"""Bytes that the XML parser is given at a time. Between two steps it is checked how much the parser has kept."""
+
+LONGEST_TOKEN = 1 << 20
+"""Bytes in one tag or comment. The parser holds it as a whole, and scans it again with every step that it lasts.
+
+Real tags have up to 1 KB. Text is no token: it may be of any length.
+"""
+
+MOST_ATTRIBUTES = 1_000
+"""Attributes of an element: each becomes a string with its whole namespace. Real elements have up to 9."""
+
+MOST_NAMESPACES = 1_000
+"""Declarations of namespaces in scope, which are in memory at a time. Real documents have up to 25."""
+
+LONGEST_NAMESPACE = 1_000
+"""Characters of ASCII in the name of a namespace, which is written out in every name that is in it: it multiplies.
+
+Where there are others, a quarter as many: a string with one of them may take four bytes for each of its characters.
+Real ones have up to 62.
+"""
+
+LONGEST_XML_NAME = 10_000
+"""Characters in the name of an element, with its namespace: handlers keep the names of all elements around one."""
+
+MOST_NAMES = 50_000
+"""Different names of elements, attributes, prefixes and namespaces in a document: the parser keeps each to its end.
+
+Real documents have up to 250.
+"""
+
+MOST_NAME_BYTES = 16 << 20
+"""Bytes in memory of all these names together, with their namespaces."""
+
+MOST_EDITED = 40 << 20
+"""Bytes of an element that are held until it is known whether it is to be encrypted: comments count, too.
+
+It is more than any value has, were all of it written in character references.
+"""
+
+DEEPEST = 256
+"""Elements inside one another. Real documents have up to 12; libxml2 takes no more than this unless it is told to."""
+
+MOST_ELEMENTS = 1_000_000
+"""Elements in a document, each of which costs a microsecond and more wherever it is read."""
+
+MOST_QUERY_ELEMENTS = 10_000
+"""Elements in a query, of which 200 can mean something."""
+
+MOST_QUERY_NAMES = 1_000
+"""Different names in a query."""
+
 # Names, headers and identity.
 
 # Search, distinct values and flat views.
