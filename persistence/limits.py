@@ -46,6 +46,12 @@ MOST_EDITED = 40 << 20
 It is more than any value has, were all of it written in character references.
 """
 
+MOST_TREE_NODES = 500_000
+"""Elements and attributes of a definition that becomes a tree, where each takes some 300 bytes. Real ones: 2,000."""
+
+MOST_WALKED = 5_000_000
+"""Steps from elements of a definition to those around them: some 0.2 microseconds each."""
+
 DEEPEST = 256
 """Elements inside one another. Real documents have up to 12; libxml2 takes no more than this unless it is told to."""
 
