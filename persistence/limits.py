@@ -58,6 +58,9 @@ DEEPEST = 256
 MOST_ELEMENTS = 1_000_000
 """Elements in a document, each of which costs a microsecond and more wherever it is read."""
 
+MOST_CHILDREN = 200
+"""Elements of a query that mean something: each may be work for every document or form there is."""
+
 MOST_QUERY_ELEMENTS = 10_000
 """Elements in a query, of which 200 can mean something."""
 
@@ -69,5 +72,44 @@ MOST_QUERY_NAMES = 1_000
 # Search, distinct values and flat views.
 
 # Lists: forms, attachments.
+
+LONGEST_TITLE = 2_000
+"""Characters of the title of a form in one language. Real ones have up to 64."""
+
+MOST_METADATA = 16 << 10
+"""Characters of titles, their languages and permissions together, which are kept beside every published version."""
+
+LARGEST_LIST = 32 << 20
+"""Bytes in memory of the metadata of all forms that a list is selected from, and so of about its answer."""
+
+MOST_CATALOG = 32 << 20
+"""Bytes in memory of the metadata and permissions of published forms that a worker keeps."""
+
+PERMISSION_COSTS = 250
+"""Bytes that a tag of permissions takes when they are read: each element becomes an object or two."""
+
+CATALOG_VERSIONS = 1 << 15
+"""Published versions that a worker keeps."""
+
+PERMISSIONS_KEPT = 32
+"""Different permissions that are kept as they were read, for other versions that have the same."""
+
+MOST_WRITTEN_LIST = 16 << 20
+"""Bytes of entries of the list of forms that are kept as they were written."""
+
+LARGEST_CATALOG_FILE = 48 << 20
+"""Bytes of the file in which workers leave each other what is published: it is read into memory."""
+
+LONGEST_PATH = 4096
+"""Characters of text after which it is no path of an attachment any more."""
+
+MOST_HOLDERS = 100_000
+"""Elements that name an attachment in one document."""
+
+LARGEST_ATTACHMENT_LIST = 64 << 20
+"""Bytes in memory of the holders of attachments that one document names, and so of about their list."""
+
+HOLDER_COSTS = 400
+"""Bytes that a holder takes beside its attributes and text."""
 
 # A worker.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
 from persistence.forms.editing import as_content
-from persistence.forms.holders import LONGEST_PATH
 from persistence.forms.leaves import Begun, Leaves
 from persistence.forms.markers import (
     ATTACHMENT_ENCRYPTED,
@@ -19,6 +18,7 @@ from persistence.forms.markers import (
     VALUE_MARKER,
     is_value_marked,
 )
+from persistence.limits import LONGEST_PATH
 from persistence.model import holders
 from persistence.model.holders import Held
 

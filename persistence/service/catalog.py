@@ -19,6 +19,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
+from persistence.limits import CATALOG_VERSIONS, MOST_CATALOG, PERMISSION_COSTS, PERMISSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
@@ -26,9 +27,6 @@ from persistence.model.published import Published
 from persistence.store.reading import NOTHING_THERE, Found, Mark
 from persistence.store.storage import Readable
 
-_MOST_KNOWN = 1 << 15
-_MOST_CHARACTERS = 1 << 24
-"""Characters of permissions in memory, roughly: what they are read into is some times larger."""
 _MOST_SALVAGED = 64
 _FEW_FRESH = 20
 """The part of what is known, one in so many, that may be missing in the memory before it is written again."""
@@ -54,7 +52,8 @@ class Catalog:
         self._remembering = threading.Lock()
         self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
         self._entries = 0
-        self._characters = 0
+        self._weight = 0
+        self._weighed: set[int] = set()
         self._salvaged = lru_cache(_MOST_SALVAGED)(self._salvage)
 
     def version(self, form: Form, number: int) -> Published | None:
@@ -122,12 +121,21 @@ class Catalog:
 
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
-        self._characters += 0 if published is None else len(published.metadata.permissions or "")
-        if self._entries > _MOST_KNOWN or self._characters > _MOST_CHARACTERS:
+        self._weight += 0 if published is None else self._weigh(published)
+        if self._entries > CATALOG_VERSIONS or self._weight > MOST_CATALOG:
             self._known = {}
-            self._entries = self._characters = 0
+            self._weighed = set()
+            self._entries = self._weight = 0
             self._memory = FORGETFUL  # what does not fit would be written again and again
         self._known.setdefault(form, {})[number] = mark, published
+
+    def _weigh(self, published: Published) -> int:
+        """The bytes that are to be kept of a version; permissions count for the first of those that share them."""
+        shared, text = id(published.permissions), published.metadata.permissions
+        if text is None or shared in self._weighed:
+            return published.weight
+        self._weighed.add(shared)
+        return published.weight + PERMISSION_COSTS * text.count("<")
 
     def _recall(self) -> None:
         """Know what others have read, once."""
@@ -186,6 +194,7 @@ class Catalog:
             metadata=metadata,
             permissions=_permissions(address, metadata),
             deleted=sidecar.deleted,
+            weight=metadata.weight,
         )
 
 
@@ -199,6 +208,7 @@ def _recalled(form: Form, version: Version) -> Published:
         metadata=version.metadata,
         permissions=_read_permissions(version.metadata),
         deleted=version.deleted,
+        weight=version.metadata.weight,
     )
 
 
@@ -243,5 +253,5 @@ def _read_permissions(metadata: FormMetadata) -> Permissions | None:
     return None if metadata.permissions is None else _from_xml(metadata.permissions)
 
 
-_from_xml = lru_cache(maxsize=256)(permissions.from_xml)
+_from_xml = lru_cache(PERMISSIONS_KEPT)(permissions.from_xml)
 """Many versions have the permissions of another: they share one value."""
