@@ -13,7 +13,7 @@ from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_r
 from persistence.forms.trees import Element
 
 MOST_NESTED = 200_000
-"""Controls that the grids of a form may hold, counted once for each grid around them."""
+"""Cells that the grids of a form may hold, counted once for each grid around them."""
 
 _DIALOG = f"{XXF}dialog"
 
@@ -39,6 +39,7 @@ def containers(part: Part) -> Iterator[Container]:
             dialogs += 1 if event == "start" else -1
         elif event == "start":
             name = control_name(element)
+            part.walk.count(len(around[-1]) + 1)
             yield Container(element, name, around[-1], is_in_dialog=dialogs > 0)
             around.append(around[-1] + _steps(part, element, name))
         else:
@@ -57,31 +58,27 @@ def _steps(part: Part, container: Element, name: str | None) -> tuple[str, ...]:
     return tuple(step for step in (name, iteration) if step)
 
 
-def nested_controls(grid: Element) -> Iterator[str]:
-    """The names of the controls in a grid's cells, in the order of the cells; of a cell the first that has one."""
-    for cell in grid.iterdescendants("{*}c", "{*}td"):
-        found = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
-        if found:
-            yield found
-
-
 class NestedControls:
-    """Hands out ``nested_controls``, and refuses grids in grids in grids whose controls would be listed without end."""
+    """Lists the controls of grids, and refuses grids in grids in grids whose cells would be looked at without end."""
 
     def __init__(self) -> None:
-        self._listed = 0
+        self._seen = 0
 
     def of(self, grid: Element) -> tuple[str, ...]:
-        """The controls of a grid.
+        """The names of the controls in a grid's cells, in the order of the cells; of a cell the first that has one.
 
         Raises:
-            BadRequestError: those of all grids so far are too many.
+            BadRequestError: the cells of all grids so far are too many.
         """
-        found = tuple(nested_controls(grid))
-        self._listed += len(found)
-        if self._listed > MOST_NESTED:
-            raise BadRequestError(f"the grids of the form, as they are nested, hold more than {MOST_NESTED} controls")
-        return found
+        found = []
+        for cell in grid.iterdescendants("{*}c", "{*}td"):
+            self._seen += 1
+            if self._seen > MOST_NESTED:
+                raise BadRequestError(f"the grids of the form, as they are nested, hold more than {MOST_NESTED} cells")
+            name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
+            if name:
+                found.append(name)
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

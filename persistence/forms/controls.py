@@ -100,24 +100,37 @@ Step = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A control of one part, with its steps from where the part's data begins."""
+    """A control of one part, with its steps from where the part's data begins; otherwise as ``Control``."""
 
-    element: Element
     name: str
+    kind: str
     steps: tuple[Step, ...]
+    is_indexed: bool
+    is_encrypted: bool
+
+    @classmethod
+    def of(cls, element: Element, name: str, steps: tuple[Step, ...]) -> _Found:
+        """What an element says, looked at once however many sections show the part."""
+        marks = classes(element)
+        has_index = next(element.iterchildren("{*}index"), None) is not None
+        has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
+        return cls(
+            name,
+            etree.QName(element).localname,
+            steps,
+            is_indexed=has_index or not marks.isdisjoint(INDEXED),
+            is_encrypted=has_encrypt or _ENCRYPTED in marks,
+        )
 
     def below(self, around: tuple[Step, ...]) -> Control:
         """The control where the part's data begins at ``around``."""
         steps = around + self.steps
-        marks = classes(self.element)
-        has_index = next(self.element.iterchildren("{*}index"), None) is not None
-        has_encrypt = next(self.element.iterchildren(f"{FR}encrypt"), None) is not None
         return Control(
             self.name,
-            etree.QName(self.element).localname,
+            self.kind,
             {wanted: tuple(step for step, since in steps if _ORDER[since] <= at) for wanted, at in _ORDER.items()},
-            is_indexed=has_index or not marks.isdisjoint(INDEXED),
-            is_encrypted=has_encrypt or _ENCRYPTED in marks,
+            is_indexed=self.is_indexed,
+            is_encrypted=self.is_encrypted,
         )
 
 
@@ -187,7 +200,7 @@ class _Steps:
             bind = self.part.bind_named_by(element) if name else None
             steps = None if bind is None else self.of(bind)
             if name and bind is not None and steps:
-                yield _Found(element, name, self._in_grid(element, bind, steps))
+                yield _Found.of(element, name, self._in_grid(element, bind, steps))
 
     def _in_grid(self, control: Element, bind: Element, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """The steps with that of the control's grid, where the grid is a plain one without a bind."""

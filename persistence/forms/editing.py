@@ -1,24 +1,34 @@
 """Changing an XML document while it streams by: bytes in, bytes out.
 
 What is not changed comes out as it came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of
-it is in memory at a time.
+it is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or put in,
+and nothing is decoded and encoded again.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
+from persistence.limits import MOST_EDITED
+from persistence.xml import encodings, tags
 from persistence.xml.streaming import Streaming
 
 _WINDOW = 1 << 10
-_S = r"[ \t\r\n]"
-_VALUE = r"""(?:"[^"]*"|'[^']*')"""
-_NAME = r"""[^ \t\r\n=<>"'/]+"""
-_TAG = re.compile(rf"<{_NAME}(?:{_S}+{_NAME}{_S}*={_S}*{_VALUE})*{_S}*/?>")
-_ATTRIBUTE = re.compile(rf"{_S}+({_NAME}){_S}*={_S}*{_VALUE}")
+_BLANKS = " \t\r\n"
+_PREFIX = "fr"
+_MOST_DIGITS = 9
+"""Digits of a number after a prefix that are looked at: no document has as many declarations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The bytes of a start tag, as it is to be, and the byte of the document after the one it takes the place of."""
+
+    written: bytes
+    after: int
 
 
 class Editing(Streaming):
@@ -30,14 +40,12 @@ class Editing(Streaming):
 
     def __init__(self, namespace: str) -> None:
         super().__init__()
-        self.parser.EndNamespaceDeclHandler = self._undeclare
         self._namespace = namespace
         self._bound: dict[str, list[str | None]] = {}
         self._fitting: dict[str, None] = {}
+        self._highest = 0
         self._bytes = bytearray()
         self._from = 0
-        self._begin = b""
-        self._encoding: str | None = None
         self._replacements: list[tuple[int, int, bytes]] = []
 
     def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -47,9 +55,10 @@ class Editing(Streaming):
             MalformedXmlError: as ``Streaming``.
         """
         for piece in pieces:
-            self._begin = (self._begin + piece[:2])[:2]
             self._bytes += piece
             self.feed(piece)
+            if self._from + len(self._bytes) - self.settled > MOST_EDITED:
+                self.let_go()
             if settled := self._settled(min(self.settled, self._from + len(self._bytes))):
                 yield settled
         self.finish()
@@ -61,30 +70,41 @@ class Editing(Streaming):
         """The bytes of the document that will not be changed any more."""
         return max(self._from, self.parser.CurrentByteIndex)
 
-    def replace(self, begin: int, end: int, text: str) -> None:
-        """Put text, which may be markup, in the place of some bytes; in ascending order."""
-        self._replacements.append((begin, end, text.encode(self._codec, "xmlcharrefreplace")))
+    def let_go(self) -> None:
+        """Stop whatever keeps bytes from being settled: there are too many of them."""
 
-    def tag_of(self, at: int) -> tuple[str, int]:
-        """The start tag at a byte that has been parsed, and the byte after it."""
-        begin, size, codec = at - self._from, _WINDOW, self._codec
+    def replace(self, begin: int, end: int, written: bytes) -> None:
+        """Put other bytes in the place of some; in ascending order."""
+        self._replacements.append((begin, end, written))
+
+    def encoded(self, content: str) -> bytes:
+        """The content of an element in the encoding of the document; what that does not have becomes references."""
+        return content.encode(self._codec, "xmlcharrefreplace")
+
+    def tag_of(self, at: int) -> Tag:
+        """The start tag at a byte that has been parsed."""
+        begin, size = at - self._from, _WINDOW
         while True:
             data = bytes(self._bytes[begin : begin + size])
-            match = _TAG.match(data.decode(codec, "ignore"))
-            if match is not None:
-                return match[0], at + len(match[0].encode(codec))
+            text = self._markup(data)
+            length = tags.end_of(text)
+            if length is not None:
+                written = self._written(text[:length])
+                return Tag(written, at + len(written))
             if len(data) < size:
                 raise MalformedXmlError("the XML has a tag that cannot be read")
             size *= 2
 
-    def without(self, tag: str, is_dropped: Callable[[str, str], bool]) -> str:
+    def without(self, tag: Tag, is_dropped: Callable[[str, str], bool]) -> Tag:
         """A start tag without some attributes, told by prefix and local name; to be asked while the element begins."""
-
-        def kept(match: re.Match[str]) -> str:
-            prefix, _, local = match[1].rpartition(":")
-            return "" if is_dropped(prefix, local) else match[0]
-
-        return _ATTRIBUTE.sub(kept, tag)
+        text, kept, at = self._markup(tag.written), [], 0
+        for attribute in tags.attributes(text):
+            prefix, _, local = self._written(attribute.name).decode(self._codec).rpartition(":")
+            if is_dropped(prefix, local):
+                kept.append(text[at : attribute.begin])
+                at = attribute.end
+        kept.append(text[at:])
+        return Tag(self._written("".join(kept)), tag.after)
 
     def is_fitting(self, prefix: str) -> bool:
         """Whether a prefix stands for the namespace here."""
@@ -95,28 +115,30 @@ class Editing(Streaming):
         """A prefix that stands for the namespace here; ``None`` where there is none."""
         return next(iter(self._fitting), None)
 
-    def with_attribute(self, tag: str, prefix: str | None, name: str) -> str:
+    def with_attribute(self, tag: Tag, prefix: str | None, name: str) -> Tag:
         """A start tag with an attribute that is true; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
-            prefix = next(each for each in _prefixes() if not self._bound.get(each))
+            prefix = self._free_prefix()
             declared = f' xmlns:{prefix}="{self._namespace}"'
-        end = len(tag) - (2 if tag.endswith("/>") else 1)
-        return f'{tag[:end].rstrip()}{declared} {prefix}:{name}="true"{tag[end:]}'
-
-    def declaration(self, version: str, encoding: str | None, standalone: int) -> None:
-        """The XML declaration names the encoding."""
-        super().declaration(version, encoding, standalone)
-        self._encoding = encoding
+        text = self._markup(tag.written)
+        end = len(text) - (2 if text.endswith("/>") else 1)
+        added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
+        return Tag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
-        """A prefix stands for a namespace, or for none, until ``_undeclare``."""
+        """A prefix stands for a namespace, or for none, until ``undeclare``."""
         super().declare(prefix, namespace)
         if prefix is not None:
             self._bound.setdefault(prefix, []).append(namespace)
             self._fit(prefix)
+            number = prefix.removeprefix(_PREFIX)
+            if len(number) <= _MOST_DIGITS and number.isdecimal():
+                self._highest = max(self._highest, int(number))
 
-    def _undeclare(self, prefix: str | None) -> None:
+    def undeclare(self, prefix: str | None) -> None:
+        """A declaration of a prefix ends with its element."""
+        super().undeclare(prefix)
         if prefix is not None:
             self._bound[prefix].pop()
             self._fit(prefix)
@@ -129,14 +151,23 @@ class Editing(Streaming):
         if not self._bound[prefix]:
             del self._bound[prefix]
 
+    def _free_prefix(self) -> str:
+        """A prefix that stands for nothing here: one that no element so far has declared, unless it is the usual one.
+
+        The first that is free at this place would have to be looked for, among all that are declared.
+        """
+        return f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
+
     @property
     def _codec(self) -> str:
-        """What decodes the document; UTF-16 says in its first bytes which of the two it is (XML 1.0, appendix F)."""
-        if self._begin in (b"\xfe\xff", b"\0<"):
-            return "utf-16-be"
-        if self._begin in (b"\xff\xfe", b"<\0"):
-            return "utf-16-le"
-        return self._encoding or "utf-8"
+        return encodings.codec_of(self._begin, self.encoding)
+
+    def _markup(self, data: bytes) -> str:
+        """Bytes of the document as text in which the markup can be read; ``_written`` gives the same bytes back."""
+        return data.decode(encodings.markup_codec_of(self._begin), "surrogatepass")
+
+    def _written(self, markup: str) -> bytes:
+        return markup.encode(encodings.markup_codec_of(self._begin), "surrogatepass")
 
     def _settled(self, end: int) -> bytes:
         """The bytes from the last ones on to ``end``, changed."""
@@ -155,11 +186,3 @@ class Editing(Streaming):
 def as_content(text: str) -> str:
     """A text as an element's content; a carriage return, written as it is, would be read as a line feed."""
     return escape(text, {"\r": "&#13;"})
-
-
-def _prefixes() -> Iterator[str]:
-    yield "fr"
-    number = 1
-    while True:
-        yield f"fr{number}"
-        number += 1

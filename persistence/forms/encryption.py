@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
 from persistence.forms.editing import as_content
-from persistence.forms.holders import LONGEST_PATH
 from persistence.forms.leaves import Begun, Leaves
 from persistence.forms.markers import (
     ATTACHMENT_ENCRYPTED,
@@ -19,6 +18,7 @@ from persistence.forms.markers import (
     VALUE_MARKER,
     is_value_marked,
 )
+from persistence.limits import LONGEST_PATH
 from persistence.model import holders
 from persistence.model.holders import Held
 
@@ -47,8 +47,7 @@ class Sealing(Leaves):
     """
 
     def __init__(self, paths: Paths, values: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
-        super().__init__(paths)
-        self._values = frozenset(values)
+        super().__init__(paths, values)
         self.count = 0
         self._seal = seal
         self._is_encrypted = is_encrypted
@@ -70,13 +69,13 @@ class Sealing(Leaves):
 
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """A value, a holder, or anything else."""
-        held = _held(text, begun, self.place, self._values)
+        held = _held(text, begun)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
             self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
         elif text and begun.is_wanted:
             sealed = self._seal(text, self.place)
-            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, as_content(sealed))
+            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, self.encoded(as_content(sealed)))
             self.count += 1
         else:
             self._retag(begun, None)
@@ -102,9 +101,11 @@ class Sealing(Leaves):
         """Write the start tag as it is to be; returns the byte after the old one."""
         if begun.tag is None and added is None:
             return begun.at
-        tag, after = begun.tag or self.tag_of(begun.at)
-        self.replace(begun.at, after, tag if added is None else self.with_attribute(tag, begun.prefix, added))
-        return after
+        tag = begun.tag or self.tag_of(begun.at)
+        if added is not None:
+            tag = self.with_attribute(tag, begun.prefix, added)
+        self.replace(begun.at, tag.after, tag.written)
+        return tag.after
 
 
 class Opening(Leaves):
@@ -136,10 +137,9 @@ class Opening(Leaves):
         """A value."""
         if begun.tag is None:
             return
-        tag, after = begun.tag
-        self.replace(begun.at, after, tag)
+        self.replace(begun.at, begun.tag.after, begun.tag.written)
         if text:
-            self.replace(after, end, as_content(self._open(text, self.place)))
+            self.replace(begun.tag.after, end, self.encoded(as_content(self._open(text, self.place))))
 
     def branch(self, begun: Begun, text: str) -> None:
         """A mark where no value is: it stays as it is."""
@@ -162,8 +162,7 @@ class Survey(Leaves):
     def __init__(
         self, paths: Paths, values: Paths, is_current: Callable[[str], bool], is_encrypted: IsEncrypted
     ) -> None:
-        super().__init__(paths)
-        self._values = frozenset(values)
+        super().__init__(paths, values)
         self.values = self.wanted = self.stale = self.plain = self.wrong = 0
         self.places: set[tuple[str, ...]] = set()
         self._is_current = is_current
@@ -186,7 +185,7 @@ class Survey(Leaves):
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """A value, a holder, or anything else."""
         del end
-        held = _held(text, begun, self.place, self._values)
+        held = _held(text, begun)
         if is_value_marked(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
@@ -206,12 +205,10 @@ class Survey(Leaves):
         self.stale += begun.is_wanted
 
 
-def _held(text: str, begun: Begun, place: tuple[str, ...], values: frozenset[tuple[str, ...]]) -> Held | None:
+def _held(text: str, begun: Begun) -> Held | None:
     """The attachment that an element names, unless whatever it says is a value that is to be encrypted."""
     held = holders.parse(text) if len(text) <= LONGEST_PATH else None
-    if held is None or not begun.is_wanted:
-        return held
-    return None if any(place[:length] in values for length in range(1, len(place) + 1)) else held
+    return None if begun.is_wanted and begun.is_value else held
 
 
 def _says_encrypted(holder: Begun) -> bool:

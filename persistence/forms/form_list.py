@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree as ET
 
 from persistence.forms.writing import attribute, element, text
+from persistence.limits import MOST_WRITTEN_LIST
 from persistence.model.instants import shortest
 from persistence.model.published import Published
 
-_MOST_KEPT = 64 << 20
-
 
 class FormList:
-    """Writes lists. What does not depend on the caller is written once for each version, and kept: up to 64 MiB."""
+    """Writes lists. What does not depend on the caller is written once for each version, and kept up to a bound."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Published, bytes]] = {}
@@ -33,7 +32,7 @@ class FormList:
 
     def _element(self, published: Published) -> bytes:
         element = "".join(_children(published)).encode() + b"</form>"
-        if self._kept + len(element) > _MOST_KEPT:
+        if self._kept + len(element) > MOST_WRITTEN_LIST:
             self._known.clear()
             self._kept = 0
         self._known[id(published)] = published, element

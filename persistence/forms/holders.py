@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
 from persistence.forms.relevance import FR, RELEVANT
+from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model import holders
 from persistence.model.holders import Held
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 ITEM = "_"
 """The element around each file of a control that takes several."""
-
-LONGEST_PATH = 4096
-"""Characters of text after which it is no path any more."""
-MOST_HOLDERS = 100_000
 
 _FR = f"{FR}{SEPARATOR}"
 
@@ -54,6 +53,7 @@ class HolderReader(Streaming):
         self._attributes: dict[str, str] = {}
         self._irrelevant_from = 0
         self._text: str | None = None
+        self._left = LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """An element that may be a holder; the one around it is none."""
@@ -79,7 +79,12 @@ class HolderReader(Streaming):
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
         own = {name.replace(_FR, "fr:"): value for name, value in self._attributes.items() if _is_copied(name)}
         text = (self._text or "").strip()
-        self.holders.append(Holder(tuple(self._path[1:]), own, held, text, not self._irrelevant_from))
+        path = tuple(map(sys.intern, self._path[1:]))
+        self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
+        self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
+        if self._left < 0:
+            raise BadRequestError(f"the attachments in the form data take more than {LARGEST_ATTACHMENT_LIST} bytes")
+        self.holders.append(Holder(path, own, held, text, not self._irrelevant_from))
 
     def _characters(self, text: str) -> None:
         if self._text is not None and len(self._text) <= LONGEST_PATH:

@@ -6,43 +6,52 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.editing import Editing
+from persistence.forms.editing import Editing, Tag
 from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.relevance import FR
 from persistence.model.index_keys import Step
 from persistence.xml.streaming import SEPARATOR
+
+_WANTED, _VALUE = "wanted", "value"
 
 
 @dataclass(slots=True)
 class Begun:
     """An element that has begun, and has no elements inside so far.
 
-    ``at`` is the byte of its start tag. ``tag`` is that tag without what was dropped, with the byte after it; ``None``
-    where nothing was. ``prefix`` is one for the form runner's attributes, ``None`` where none is declared.
-    ``is_wanted`` says that it is at one of the paths, or inside of one.
+    ``at`` is the byte of its start tag. ``tag`` is that tag without what was dropped; ``None`` where nothing was.
+    ``prefix`` is one for the form runner's attributes, ``None`` where none is declared. ``is_wanted`` says that it is
+    at one of the paths, or inside of one, and ``is_value`` the same of the values. ``most`` is how many characters of
+    its text are of interest.
     """
 
     at: int
     attributes: Mapping[str, str]
-    tag: tuple[str, int] | None
+    tag: Tag | None
     prefix: str | None
     is_wanted: bool
+    is_value: bool
     most: int
 
 
 class Leaves(Editing):
-    """Follows some paths (names from below the root element), and looks at leaves."""
+    """Follows ``paths`` and ``values`` (names from below the root element), and looks at leaves.
 
-    def __init__(self, paths: Iterable[tuple[str, ...]] = ()) -> None:
+    Most elements of large documents have neither attributes nor text: they are passed by.
+    """
+
+    def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
         super().__init__(FR)
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
-        self._place: Place[None] = outside((tuple(map(Step, path)), None) for path in paths)
-        self._places: list[Place[None]] = []
-        self._lost: Place[None] = nowhere()
-        self._wanted_from = 0
+        kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
+        self._place: Place[str] = outside((tuple(map(Step, path)), kind) for path, kind in kinds)
+        self._places: list[Place[str]] = []
+        self._lost: Place[str] = nowhere()
+        self._wanted_from = self._value_from = 0
+        self._at: int | None = None
         self._begun: Begun | None = None
         self._texts: list[str] = []
         self._size = 0
@@ -57,15 +66,18 @@ class Leaves(Editing):
 
     @abstractmethod
     def leaf(self, begun: Begun, text: str, end: int) -> None:
-        """An element without elements inside; ``end`` is the byte of its end tag, or of its only one."""
+        """An element with attributes or text, and no elements inside.
+
+        ``end`` is the byte of its end tag, or of its only one.
+        """
 
     @abstractmethod
     def branch(self, begun: Begun, text: str) -> None:
-        """An element that turns out to have elements inside; ``text`` stands before the first of them."""
+        """An element with attributes or text that turns out to have elements inside; ``text`` is before the first."""
 
     @abstractmethod
     def long(self, begun: Begun) -> None:
-        """An element whose text is longer than ``looks_at`` wanted."""
+        """An element that is longer than ``looks_at`` wanted, or than what is held."""
 
     def between(self, text: str) -> None:
         """Text in a wanted element that stands after an element inside."""
@@ -78,7 +90,9 @@ class Leaves(Editing):
     @property
     def settled(self) -> int:
         """What comes before an element that is being looked at."""
-        return super().settled if self._begun is None else self._begun.at
+        if self._begun is not None:
+            return self._begun.at
+        return super().settled if self._at is None else self._at
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -92,25 +106,19 @@ class Leaves(Editing):
             begun, self._begun = self._begun, None
             self.branch(begun, "".join(self._texts))
         self.path.append(name.rpartition(SEPARATOR)[2])
-        self._places.append(self._place)
-        following = self._place.following
-        self._place = self._place.chosen(name, attributes) if following is None else following.get(name, self._lost)
-        if not self._wanted_from and self._place.found:
-            self._wanted_from = self.depth
-        is_wanted = self._wanted_from > 0
-        most = self.looks_at(attributes, is_wanted=is_wanted)
-        if most:
-            at = self.parser.CurrentByteIndex
-            tag = None
-            if self.drops(attributes):
-                whole, after = self.tag_of(at)
-                tag = self.without(whole, self.is_dropped), after
-            self._begun = Begun(at, attributes, tag, self.prefix, is_wanted, most)
-            self._texts = []
-            self._size = 0
+        place = self._place
+        self._places.append(place)
+        following = place.following
+        self._place = place = place.chosen(name, attributes) if following is None else following.get(name, self._lost)
+        if place.found:
+            self._find(place.found)
+        self._at = self.parser.CurrentByteIndex
+        if attributes:
+            self._begin_at(self._at, attributes)
 
     def end(self, name: str) -> None:
         """An element ends; if nothing has begun inside, it is a leaf."""
+        self._at = None
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self.leaf(begun, "".join(self._texts), self.parser.CurrentByteIndex)
@@ -119,15 +127,48 @@ class Leaves(Editing):
         self._place = self._places.pop()
         if self.depth < self._wanted_from:
             self._wanted_from = 0
+        if self.depth < self._value_from:
+            self._value_from = 0
+
+    def let_go(self) -> None:
+        """Look no longer at the element that has begun last: it is too long to be held."""
+        if self._at is not None:
+            self._begin_at(self._at, {})
+        self._give_up()
+
+    def _find(self, found: tuple[str, ...]) -> None:
+        """An element begins to which paths lead."""
+        if not self._wanted_from and _WANTED in found:
+            self._wanted_from = self.depth
+        if not self._value_from and _VALUE in found:
+            self._value_from = self.depth
+
+    def _begin_at(self, at: int, attributes: Mapping[str, str]) -> None:
+        """Look at the element that has begun last, if it is of interest."""
+        self._at = None
+        is_wanted = self._wanted_from > 0
+        most = self.looks_at(attributes, is_wanted=is_wanted)
+        if most:
+            tag = self.without(self.tag_of(at), self.is_dropped) if self.drops(attributes) else None
+            self._begun = Begun(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
+            self._texts = []
+            self._size = 0
 
     def _text(self, text: str) -> None:
-        if self._begun is None:
+        if self._at is not None:
+            self._begin_at(self._at, {})
+        begun = self._begun
+        if begun is None:
             if self._wanted_from:
                 self.between(text)
             return
         self._texts.append(text)
         self._size += len(text)
-        if self._size > self._begun.most:
-            begun, self._begun = self._begun, None
-            self._texts = []
+        if self._size > begun.most:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        begun, self._begun = self._begun, None
+        self._texts = []
+        if begun is not None:
             self.long(begun)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from persistence.limits import DEEPEST
 from persistence.model.index_keys import Step
-from persistence.xml.streaming import DEEPEST, SEPARATOR
+from persistence.xml.streaming import SEPARATOR
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
+from persistence.limits import LONGEST_TITLE, MOST_METADATA
 from persistence.model.metadata import FormMetadata
 from persistence.xml.streaming import SEPARATOR, Streaming
 
@@ -25,8 +26,6 @@ ENCRYPT, ENCRYPT_CLASS = f"http://orbeon.org/oxf/xml/form-runner{SEPARATOR}encry
 PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", PERMISSIONS)
 
-MOST_KEPT = 1 << 16
-"""Characters of titles, their languages and permissions together: they are kept beside every published version."""
 _A_TITLE = 16
 """Characters that an item takes there, however short it is."""
 
@@ -98,6 +97,8 @@ class MetadataReader(Streaming):
 
     def _close(self, item: str, text: str) -> None:
         if item == "title":
+            if len(text) > LONGEST_TITLE:
+                raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
             self._titles[self._language] = " ".join(text.split())
         else:
             self._said.setdefault(item, text.strip())
@@ -112,8 +113,8 @@ class MetadataReader(Streaming):
 
     def _count(self, characters: int) -> None:
         self._kept += characters
-        if self._kept > MOST_KEPT:
-            raise BadRequestError(f"titles and permissions of a form of more than {MOST_KEPT} characters")
+        if self._kept > MOST_METADATA:
+            raise BadRequestError(f"titles and permissions of a form of more than {MOST_METADATA} characters")
 
 
 def _local(name: str) -> str:

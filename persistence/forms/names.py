@@ -7,7 +7,7 @@ import re
 from lxml import etree
 
 from persistence.forms.trees import Element
-from persistence.xml.streaming import LONGEST_NAME
+from persistence.limits import LONGEST_XML_NAME
 
 XH = "{http://www.w3.org/1999/xhtml}"
 XF = "{http://www.w3.org/2002/xforms}"
@@ -37,7 +37,7 @@ def control_name(element: Element) -> str | None:
 
 def is_element_name(text: str | None) -> bool:
     """Whether an element without namespace can have this name; asked of lxml, which refuses to make any other."""
-    if not text or len(text) > LONGEST_NAME or text.startswith("{"):
+    if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
         return False
     try:
         etree.QName(text)

@@ -6,12 +6,10 @@ from collections.abc import Collection, Iterable
 
 from persistence.errors import BadRequestError
 from persistence.forms.metadata import LANGUAGE
+from persistence.limits import MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model import form_elements
 from persistence.model.elements import Element, Elements, Vocabulary
 from persistence.xml.streaming import SEPARATOR, Streaming
-
-MOST_CHILDREN = 200
-"""Each may be work for every document or form there is."""
 
 _CHILD = 2
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
@@ -34,6 +32,9 @@ def read(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary
 
 class _Reader(Streaming):
     """Collects the root and the wanted children."""
+
+    most_elements = MOST_QUERY_ELEMENTS
+    most_names = MOST_QUERY_NAMES
 
     def __init__(self, names: Collection[str], vocabulary: Vocabulary | None) -> None:
         super().__init__()

@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
+from persistence.errors import BadRequestError
 from persistence.forms import names
 from persistence.forms.names import BIND, FR, GRID, INSTANCE, MODEL, REPEAT, XBL, XF, XH
 from persistence.forms.trees import Element, Tree
+from persistence.limits import MOST_WALKED
 
 MODEL_ID = "fr-form-model"
 DATA_ID = "fr-form-instance"
 METADATA_ID = "fr-form-metadata"
 BINDS_ID = "fr-form-binds"
+BINDING = f"{XBL}binding"
 
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
@@ -45,6 +48,26 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
+class Walk:
+    """Counts the steps that are taken from an element to those around it, for all parts of a definition together.
+
+    Each is short work, but there are as many as a form has elements times the levels they are nested in.
+    """
+
+    def __init__(self) -> None:
+        self._left = MOST_WALKED
+
+    def count(self, steps: int) -> None:
+        """Take some steps.
+
+        Raises:
+            BadRequestError: there have been too many.
+        """
+        self._left -= steps
+        if self._left < 0:
+            raise BadRequestError("the form has too many sections, grids and binds, or too deeply nested ones")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """The main document or one section template: names are unique within one, and resolved within one."""
@@ -63,14 +86,16 @@ class Part:
     A legacy repeat has the binds of its controls there and nothing else.
     """
 
+    walk: Walk
+
     @classmethod
-    def of(cls, model: Element | None, body: Element | None) -> Part:
+    def of(cls, model: Element | None, body: Element | None, walk: Walk) -> Part:
         """Index a model and a body."""
         tops = () if model is None else model.iterchildren(BIND)
         top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
         binds = () if top is None else tuple(top.iter(BIND))
         views = _by_id(() if body is None else body.iterdescendants("*"))
-        return cls(body, top, _by_id(binds), views, _iterations(binds, views))
+        return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
 
     def bind(self, name: str) -> Element | None:
         """The bind of a name."""
@@ -91,6 +116,7 @@ class Part:
         while above is not None and above.tag == BIND and above is not self.top:
             found.append(above)
             above = above.getparent()
+        self.walk.count(len(found))
         return found[::-1]
 
     def path(self, bind: Element) -> tuple[str, ...] | None:
@@ -128,11 +154,12 @@ class Definition:
         if model is None or instance is None:
             return None
         data = next(instance.iterchildren("*"), None)
-        return cls(model, data, Part.of(model, _body(root)), dict(_templates(root)))
+        walk = Walk()
+        return cls(model, data, Part.of(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> Definition:
         """The same definition after its model or body has been changed."""
-        return replace(self, main=Part.of(self.model, self.main.body))
+        return replace(self, main=Part.of(self.model, self.main.body, self.main.walk))
 
     def template(self, section: Element) -> Part | None:
         """The section template that a section uses, where it is inlined."""
@@ -192,24 +219,29 @@ def _body(root: Element) -> Element | None:
     return next((group for group in groups if "fb-body" in {group.get("id"), *names.classes(group)}), None)
 
 
-def _templates(root: Element) -> Iterator[tuple[str, Part]]:
-    """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict."""
+def _templates(root: Element, walk: Walk) -> Iterator[tuple[str, Part]]:
+    """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict.
+
+    A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each
+    element is in one template at most.
+    """
     found = []
     for binding, used_as in _bindings(root):
-        if used_as is not None and "fr-section-component" in names.classes(binding):
+        is_inner = next(binding.iterancestors(BINDING), None) is not None
+        if used_as is not None and not is_inner and "fr-section-component" in names.classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
-            found.append((used_as, Part.of(model, next(binding.iterchildren(f"{XBL}template"), None))))
+            found.append((used_as, Part.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
 
 
-_QUALIFIED = re.compile(r"([^|\s]+)\|([^|\s]+)")
+_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
     """Each binding with the name of the elements it is for."""
     for element, namespaces in with_namespaces(root):
-        if element.tag == f"{XBL}binding":
+        if element.tag == BINDING:
             first = _QUALIFIED.fullmatch(element.get("element", "").partition(",")[0].strip())
             uris = namespaces.get(first[1]) if first else None
             yield element, f"{{{uris[-1]}}}{first[2]}" if first and uris else None

@@ -16,6 +16,7 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
+from persistence.limits import MOST_TREE_NODES
 from persistence.xml.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
@@ -69,6 +70,16 @@ class _Limits(Streaming):
     def __init__(self) -> None:
         super().__init__()
         self._declarations = 0
+        self._nodes = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Count an element and its attributes."""
+        super().start(name, attributes)
+        self._nodes += 1 + len(attributes)
+        if self._nodes > MOST_TREE_NODES:
+            raise BadRequestError(
+                f"the XML has more than {MOST_TREE_NODES} elements and attributes: it is not taken apart"
+            )
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
         """Count a declaration."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
+from persistence.limits import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
 from persistence.model.index_keys import Key
-from persistence.xml.streaming import DEEPEST, LONGEST_NAME, MOST_ELEMENTS, Streaming, past_limits
+from persistence.xml.streaming import Streaming, past_limits
 
 MOST_REST = 1 << 20
 """Characters of text that belongs to no key; what follows is left out."""
@@ -92,16 +93,19 @@ class Extraction(Streaming):
             nonlocal place, elements, sealed
             places.append(place)
             elements += 1
-            if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_NAME:
-                raise past_limits(name, len(places))
+            if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_XML_NAME:
+                raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
             following = place.following
             place = place.chosen(name, attributes) if following is None else following.get(name, lost)
             parts.append(NODE_END)
             if place.found:
                 opened.append(len(parts))
-            if attributes and not sealed and is_value_marked(attributes):
-                sealed = len(places)
-                self.parser.CharacterDataHandler = None
+            if attributes:
+                if len(attributes) > MOST_ATTRIBUTES:
+                    raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
+                if not sealed and is_value_marked(attributes):
+                    sealed = len(places)
+                    self.parser.CharacterDataHandler = None
 
         def end(_name: str) -> None:
             nonlocal place, sealed

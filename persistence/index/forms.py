@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
 from persistence.store import files
@@ -23,7 +24,6 @@ from persistence.store.reading import Mark
 _HEADER = b"persistence forms 1\n"
 """Begins the file. Its number is that of the entries, and of what is read from definitions: another is not read."""
 
-_LARGEST = 64 << 20
 _SUM = 4
 
 
@@ -83,7 +83,7 @@ class FormsFile:
         """All that is remembered; nothing where there is no such file, or it is not as it was written."""
         with suppress(OSError, msgspec.DecodeError):
             with open(files.open_to_read(self._path), "rb") as file:
-                data = file.read(_LARGEST + 1)
+                data = file.read(LARGEST_CATALOG_FILE + 1)
             begin = len(_HEADER) + _SUM
             if data.startswith(_HEADER) and data[len(_HEADER) : begin] == _sum(data[begin:]):
                 return _decode(memoryview(data)[begin:])
@@ -92,7 +92,7 @@ class FormsFile:
     def remember(self, known: Iterable[Remembered]) -> None:
         """Write all this; where that fails, what was there before stays."""
         body = _encode(list(known))
-        if len(body) < _LARGEST - len(_HEADER) - _SUM:
+        if len(body) < LARGEST_CATALOG_FILE - len(_HEADER) - _SUM:
             with suppress(OSError), self._writing:
                 files.write_durably(self._path, _HEADER + _sum(body) + body)
 

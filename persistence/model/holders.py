@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from persistence.limits import LONGEST_PATH
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, Form
 
 SERVICE_PREFIX = "/fr/service"
@@ -33,7 +34,7 @@ class Held:
 def parse(text: str) -> Held | None:
     """Read the text of an element; ``None`` where it is not the path of an attachment."""
     path = text.strip()
-    if not path.startswith(_CRUD):
+    if not path.startswith(_CRUD) or len(path) > LONGEST_PATH:
         return None
     try:
         parts = [unquote(part, errors="strict") for part in path[len(_CRUD) :].partition("?")[0].split("/")]

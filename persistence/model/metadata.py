@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 import msgspec
 
 
@@ -19,3 +21,9 @@ class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     singleton: bool | None = None
     permissions: str | None = None
     encrypts: bool = False
+
+    @property
+    def weight(self) -> int:
+        """The bytes that the texts take in memory."""
+        titles = sum(getsizeof(text) for title in self.titles.items() for text in title)
+        return titles + getsizeof(self.permissions or "")

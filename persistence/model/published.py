@@ -15,7 +15,8 @@ class Published:
     """A version that is published, or was until it was deleted.
 
     ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last, by ``modifier`` where that is known.
-    ``permissions`` are those of the element in its metadata, ``None`` where it has none.
+    ``permissions`` are those of the element in its metadata, ``None`` where it has none. ``weight`` is how many bytes
+    the texts of the metadata take in memory.
     """
 
     form: Form
@@ -26,3 +27,4 @@ class Published:
     metadata: FormMetadata
     permissions: Permissions | None
     deleted: bool = False
+    weight: int = 0

@@ -21,11 +21,12 @@ from persistence.forms.metadata import MetadataReader
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
 from persistence.keeping import Kept
 from persistence.limits import (
-    MOST_PERMISSIONS_KEPT,
+    CATALOG_VERSIONS,
+    MOST_CATALOG,
+    PERMISSION_COSTS,
     PERMISSIONS_KEPT,
     PERMISSIONS_KEPT_BYTES,
     SALVAGED_KEPT,
-    VERSIONS_KEPT,
 )
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
@@ -58,7 +59,8 @@ class Catalog:
         self._remembering = threading.Lock()
         self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
         self._entries = 0
-        self._characters = 0
+        self._weight = 0
+        self._weighed: set[int] = set()
         self._salvaged: Kept[Defined] = Kept(SALVAGED_KEPT, PERMISSIONS_KEPT_BYTES)
 
     def version(self, form: Form, number: int) -> Published | None:
@@ -128,12 +130,21 @@ class Catalog:
 
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
-        self._characters += 0 if published is None else len(published.metadata.permissions or "")
-        if self._entries > VERSIONS_KEPT or self._characters > MOST_PERMISSIONS_KEPT:
+        self._weight += 0 if published is None else self._weigh(published)
+        if self._entries > CATALOG_VERSIONS or self._weight > MOST_CATALOG:
             self._known = {}
-            self._entries = self._characters = 0
+            self._weighed = set()
+            self._entries = self._weight = 0
             self._memory = FORGETFUL  # what does not fit would be written again and again
         self._known.setdefault(form, {})[number] = mark, published
+
+    def _weigh(self, published: Published) -> int:
+        """The bytes that are to be kept of a version; permissions count for the first of those that share them."""
+        shared, text = id(published.permissions), published.metadata.permissions
+        if text is None or shared in self._weighed:
+            return published.weight
+        self._weighed.add(shared)
+        return published.weight + PERMISSION_COSTS * text.count("<")
 
     def _recall(self) -> None:
         """Know what others have read, once."""
@@ -192,6 +203,7 @@ class Catalog:
             metadata=metadata,
             permissions=_permissions(address, metadata),
             deleted=sidecar.deleted,
+            weight=metadata.weight,
         )
 
 
@@ -205,6 +217,7 @@ def _recalled(form: Form, version: Version) -> Published:
         metadata=version.metadata,
         permissions=_read_permissions(version.metadata),
         deleted=version.deleted,
+        weight=version.metadata.weight,
     )
 
 

@@ -33,8 +33,9 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.encryption import Opening, Sealing
-from persistence.forms.holders import ITEM, MOST_HOLDERS
+from persistence.forms.holders import ITEM
 from persistence.forms.mentions import may_mention
+from persistence.limits import MOST_HOLDERS
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
 from persistence.model.sidecar import ClientHash, Sidecar

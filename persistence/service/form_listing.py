@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from persistence.errors import BadRequestError
+from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
 from persistence.model.instants import to_datetime
@@ -44,8 +46,19 @@ def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -
 
 
 def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed]]:
-    """How many versions a query finds among those that were looked up, and the page of them that it asks for."""
-    found = [one for one in listed if _is_visible(one, query) and all(holds(each, one) for each in query.filters)]
+    """How many versions a query finds among those that were looked up, and the page of them that it asks for.
+
+    Raises:
+        BadRequestError: those that it finds take more memory than a list may (``LARGEST_LIST``).
+    """
+    found = []
+    left = LARGEST_LIST
+    for one in listed:
+        if _is_visible(one, query) and all(holds(each, one) for each in query.filters):
+            left -= one.published.weight
+            if left < 0:
+                raise BadRequestError(f"the forms of the list have more than {LARGEST_LIST} bytes: ask for fewer")
+            found.append(one)
     found.sort(key=_place)
     found.sort(key=lambda one: _sort_key(one, query.sort), reverse=query.sort.is_descending)
     return len(found), found if query.page is None else found[_window(query.page)]

@@ -35,6 +35,7 @@ class PublishedForms:
 
         Raises:
             BadAddressError: no application or form can have the name that is looked up.
+            BadRequestError: the list would be too large.
         """
         total, page = select(self._listed(self._looked_up(query), user), query)
         return self._list.write(total, ((one.published, " ".join(one.operations)) for one in page))

@@ -5,37 +5,36 @@ ever parsed in one dictionary that is never emptied, so that documents with ever
 make the thread refuse every new name (``trees`` says what is done about it where a tree is needed). An expat parser
 forgets everything with its document. Nothing is fetched or expanded: a document type is refused at once, and without
 one there are no entities.
+
+expat writes every name out with its namespace, and keeps what it has seen. So it is fed in small steps, and between two
+of them it is looked at what it holds: how long the token is that has not ended, how many attributes that has, and how
+many names there are. What one step can add is small, whatever is in it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
+from sys import getsizeof
 from types import TracebackType
 from typing import Self
 from xml.parsers import expat
 
 from persistence.errors import MalformedXmlError, one_line
-
-DEEPEST = 256
-MOST_ELEMENTS = 1_000_000
-LONGEST_TOKEN = 10 << 20
-"""Bytes in one tag, comment or other piece that a parser must see whole.
-
-A parser that is fed in pieces scans an unfinished token again with every piece: without a limit, long tokens would
-cost time that grows with the square of their length.
-"""
-
-LONGEST_NAME = 10_000
-"""Characters in an element's name with its namespace."""
-
-LONGEST_NAMESPACE = 1_000
-"""Characters in the name of a namespace.
-
-The parser writes it out before every element and attribute that is in it, so its length multiplies.
-"""
-
-_STEP = 1 << 18
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_NAMESPACE,
+    LONGEST_TOKEN,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_NAME_BYTES,
+    MOST_NAMES,
+    MOST_NAMESPACES,
+    XML_STEP,
+)
+from persistence.xml import encodings, tags
 
 _VERSION = re.compile(r"1\.[0-9]+", re.ASCII)
 
@@ -48,20 +47,35 @@ class Streaming:
 
     Use it in a ``with`` block: at its end parser and handlers let go of each other, and the memory is free at once
     instead of at some collection of cycles. Subclasses override the handlers they need and call the inherited one.
+
+    Bytes wait until there is a whole step of them: what is accepted does not depend on the lengths of the pieces.
     """
 
+    most_elements = MOST_ELEMENTS
+    most_names = MOST_NAMES
+
     def __init__(self) -> None:
-        parser = expat.ParserCreate(namespace_separator=SEPARATOR)
+        self._names: dict[str, str | None] = {}
+        self._measured = 0
+        self._name_bytes = 0
+        self._waiting = bytearray()
+        self._begin = b""
+        self._fed = 0
+        self._token = bytearray()
+        self._declared = 0
+        self.depth = 0
+        self._elements = 0
+        self.encoding: str | None = None
+        """What the XML declaration says."""
+        parser = expat.ParserCreate(namespace_separator=SEPARATOR, intern=self._names)
         parser.buffer_text = False
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
         parser.StartDoctypeDeclHandler = _refuse_doctype
         parser.XmlDeclHandler = self.declaration
         parser.StartNamespaceDeclHandler = self.declare
+        parser.EndNamespaceDeclHandler = self.undeclare
         self.parser = parser
-        self._fed = 0
-        self.depth = 0
-        self._elements = 0
 
     def read(self, pieces: Iterable[bytes]) -> Self:
         """Parse a whole document; returns the parser, which knows by then what it was to find."""
@@ -71,24 +85,36 @@ class Streaming:
         return self
 
     def feed(self, piece: bytes) -> None:
-        """Parse the next piece."""
-        for at in range(0, len(piece), _STEP):
-            step = piece[at : at + _STEP]
-            self._fed += len(step)
-            self._parse(step, is_final=False)
-            if self._fed - self.parser.CurrentByteIndex > LONGEST_TOKEN:
-                raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
+        """Parse the next piece, as far as it makes up whole steps."""
+        at = XML_STEP - len(self._waiting)
+        if len(piece) < at:
+            self._waiting += piece
+            return
+        self._step(bytes(self._waiting + piece[:at]))
+        while at + XML_STEP <= len(piece):
+            self._step(piece[at : at + XML_STEP])
+            at += XML_STEP
+        self._waiting = bytearray(piece[at:])
 
     def finish(self) -> None:
         """Parse the end of the document."""
-        self._parse(b"", is_final=True)
+        rest = bytes(self._waiting)
+        self._begin = self._begin or rest[:3]
+        self._parse(rest, is_final=True)
+        if self._fed:
+            self._check_names()
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:  # noqa: ARG002 - expat's signature
+    def start(self, name: str, attributes: dict[str, str]) -> None:
         """An element begins."""
         self.depth += 1
         self._elements += 1
-        if self.depth > DEEPEST or self._elements > MOST_ELEMENTS or len(name) > LONGEST_NAME:
-            raise past_limits(name, self.depth)
+        if (
+            self.depth > DEEPEST
+            or self._elements > self.most_elements
+            or len(name) > LONGEST_XML_NAME
+            or len(attributes) > MOST_ATTRIBUTES
+        ):
+            raise past_limits(name, attributes, self.depth, self.most_elements)
 
     def end(self, name: str) -> None:  # noqa: ARG002 - expat's signature
         """An element ends."""
@@ -96,13 +122,28 @@ class Streaming:
 
     def declare(self, _prefix: str | None, namespace: str | None) -> None:
         """A namespace is declared."""
-        if namespace is not None and len(namespace) > LONGEST_NAMESPACE:
-            raise MalformedXmlError(f"the XML has a namespace of more than {LONGEST_NAMESPACE} characters")
+        self._declared += 1
+        if self._declared > MOST_NAMESPACES:
+            raise MalformedXmlError(f"the XML has more than {MOST_NAMESPACES} namespaces declared at a time")
+        if namespace is not None:
+            most = LONGEST_NAMESPACE if namespace.isascii() else LONGEST_NAMESPACE // 4
+            if len(namespace) > most:
+                raise MalformedXmlError(f"the XML has a namespace of more than {most} characters")
 
-    def declaration(self, version: str, _encoding: str | None, _standalone: int) -> None:
-        """The XML declaration; refuse what is no version 1.x (XML 1.0, production 26), which expat lets pass."""
+    def undeclare(self, _prefix: str | None) -> None:
+        """An element ends that has declared a namespace."""
+        self._declared -= 1
+
+    def declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
+        """The XML declaration; refuse what expat lets pass.
+
+        That is what is no version 1.x (XML 1.0, production 26), and what is no encoding of XML (``encodings``).
+        """
         if not _VERSION.fullmatch(version):
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
+        if encoding is not None:
+            encodings.check_declared(encoding, self._begin)
+            self.encoding = encoding
 
     def __enter__(self) -> Self:
         return self
@@ -116,20 +157,60 @@ class Streaming:
         parser.CommentHandler = parser.ProcessingInstructionHandler = None
         parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
 
+    def _step(self, piece: bytes) -> None:
+        """Parse one step, and look at what the parser holds."""
+        self._begin = self._begin or piece[:3]
+        self._fed += len(piece)
+        self._parse(piece, is_final=False)
+        self._check_token(piece, self._fed - self.parser.CurrentByteIndex)
+        self._check_names()
+
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         try:
             self.parser.Parse(piece, is_final)
         except (expat.ExpatError, ValueError, LookupError) as error:  # the last two: an encoding Python does not know
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: {error}")) from error
 
+    def _check_token(self, piece: bytes, unfinished: int) -> None:
+        """Refuse a token that has not ended after a step, if it is too long, or has too many attributes already."""
+        if unfinished <= len(piece):
+            self._token = bytearray(piece[len(piece) - unfinished :])
+            return
+        self._token += piece
+        if unfinished > LONGEST_TOKEN:
+            raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
+        most = MOST_ATTRIBUTES + MOST_NAMESPACES
+        if self._token.count(b"=") > most:
+            text = self._token.decode(encodings.markup_codec_of(self._begin), "ignore")
+            if next(islice(tags.attributes(text), most, None), None) is not None:
+                raise _many_attributes()
 
-def past_limits(name: str, depth: int) -> MalformedXmlError:
-    """The refusal of an element that is too deep, has too long a name, or is one too many."""
-    if len(name) > LONGEST_NAME:
-        return MalformedXmlError(f"the XML has an element name of more than {LONGEST_NAME} characters")
+    def _check_names(self) -> None:
+        """Refuse too many different names, or too long ones."""
+        names = self._names
+        if len(names) == self._measured:
+            return
+        if len(names) > self.most_names:
+            raise MalformedXmlError(f"the XML has more than {self.most_names} different names")
+        self._name_bytes += sum(map(getsizeof, islice(reversed(names), len(names) - self._measured)))
+        self._measured = len(names)
+        if self._name_bytes > MOST_NAME_BYTES:
+            raise MalformedXmlError(f"the XML has names of more than {MOST_NAME_BYTES} bytes, with their namespaces")
+
+
+def past_limits(name: str, attributes: dict[str, str], depth: int, most_elements: int) -> MalformedXmlError:
+    """The refusal of an element that is too deep, has too long a name or too many attributes, or is one too many."""
+    if len(attributes) > MOST_ATTRIBUTES:
+        return _many_attributes()
+    if len(name) > LONGEST_XML_NAME:
+        return MalformedXmlError(f"the XML has an element name of more than {LONGEST_XML_NAME} characters")
     if depth > DEEPEST:
         return MalformedXmlError(f"the XML is nested deeper than {DEEPEST} elements")
-    return MalformedXmlError(f"the XML has more than {MOST_ELEMENTS} elements")
+    return MalformedXmlError(f"the XML has more than {most_elements} elements")
+
+
+def _many_attributes() -> MalformedXmlError:
+    return MalformedXmlError(f"the XML has an element with more than {MOST_ATTRIBUTES} attributes")
 
 
 def _refuse_doctype(_name: str, _system: str | None, _public: str | None, _has_subset: int) -> None:

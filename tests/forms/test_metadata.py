@@ -3,7 +3,8 @@
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.metadata import MOST_KEPT, MetadataReader
+from persistence.forms.metadata import MetadataReader
+from persistence.limits import MOST_METADATA
 from persistence.model.metadata import FormMetadata
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
@@ -102,15 +103,15 @@ def test_metadata_elsewhere_is_none(document: str) -> None:
 @pytest.mark.parametrize("inside", ["<title>{}</title>", "<permissions>{}</permissions>", "<singleton>{}</singleton>"])
 def test_what_is_kept_is_bounded(inside: str) -> None:
     with pytest.raises(BadRequestError, match="more than"):
-        metadata(inside.format("x" * MOST_KEPT + "y"))
+        metadata(inside.format("x" * MOST_METADATA + "y"))
 
 
 @pytest.mark.parametrize(
     "titles",
     [
-        '<title xml:lang="{}">x</title>'.format("l" * MOST_KEPT),
-        "".join(f'<title xml:lang="l{number}"/>' for number in range(MOST_KEPT // 16)),
-        "<title/>" * MOST_KEPT,
+        '<title xml:lang="{}">x</title>'.format("l" * MOST_METADATA),
+        "".join(f'<title xml:lang="l{number}"/>' for number in range(MOST_METADATA // 16)),
+        "<title/>" * MOST_METADATA,
     ],
     ids=["one long language", "many languages", "many titles"],
 )

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.request_elements import MOST_CHILDREN
 from persistence.forms.search_query import read_distinct, read_search
-from persistence.limits import MOST_TOKENS
+from persistence.limits import MOST_CHILDREN, MOST_TOKENS
 from persistence.model.search import (
     Comparison,
     ControlFilter,

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import MalformedXmlError
-from persistence.xml.streaming import DEEPEST, LONGEST_NAMESPACE, MOST_ELEMENTS, Streaming
+from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_TOKEN, MOST_ELEMENTS
+from persistence.xml.streaming import Streaming
 
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
@@ -107,7 +108,9 @@ def resident() -> int:
 def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
     """Fed in pieces, a long token is scanned again and again: bounded, that is bearable."""
     began = time.monotonic()
-    for body in (b"<!--" + b"y" * (9 << 20) + b"-->", b'<a x="' + b"y" * (9 << 20) + b'"/>'):
-        document = b"<r>" + body + b"</r>"
-        check(*(document[at : at + (1 << 18)] for at in range(0, len(document), 1 << 18)))
+    for begin, end in ((b"<!--", b"-->"), (b'<a x="', b'"/>')):
+        longest = b"<r>" + (begin + b"y" * (LONGEST_TOKEN - len(begin + end)) + end) * 9 + b"</r>"
+        check(*(longest[at : at + (1 << 18)] for at in range(0, len(longest), 1 << 18)))
+        with pytest.raises(MalformedXmlError, match=f"more than {LONGEST_TOKEN} bytes"):
+            check(b"<r>" + begin + b"y" * (LONGEST_TOKEN + (64 << 10)) + end + b"</r>")
     assert time.monotonic() - began < 10

@@ -11,8 +11,8 @@ from persistence.errors import MalformedXmlError
 from persistence.forms import values
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.values import NODE_END, Extracted, ValueReader
+from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
 from persistence.model.index_keys import Key, Step
-from persistence.xml.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE, MOST_ELEMENTS
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS
@@ -186,7 +186,8 @@ HOSTILE = {
     "encoding": b"<?xml version='1.0' encoding='klingon'?><f/>",
     "deep": b"<a>" * (DEEPEST + 1) + b"</a>" * (DEEPEST + 1),
     "elements": b"<r>" + b"<a/>" * MOST_ELEMENTS + b"</r>",
-    "name": b"<" + b"n" * (LONGEST_NAME + 1) + b"/>",
+    "name": b"<" + b"n" * (LONGEST_XML_NAME + 1) + b"/>",
+    "attributes": b"<r " + b" ".join(b"a%d=''" % number for number in range(MOST_ATTRIBUTES + 1)) + b"/>",
     "namespace": b"<r xmlns='" + b"u" * (LONGEST_NAMESPACE + 1) + b"'/>",
     "token": b"<r x='" + b"y" * (11 << 20) + b"'/>",
     "NUL": b"<r>a\0b</r>",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from persistence.xml.streaming import DEEPEST, LONGEST_NAME, LONGEST_NAMESPACE
+from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME
 from tests.forms.test_streaming import HOSTILE
 from tests.fuzz.definitions import data, definition
 
@@ -193,7 +193,7 @@ def _at_the_limits(draw: st.DrawFn) -> bytes:
     """Just inside, on and outside each limit that costs little to reach."""
     beside = draw(st.integers(-1, 1))
     deep = DEEPEST + beside
-    long = LONGEST_NAME + beside
+    long = LONGEST_XML_NAME + beside
     wide = draw(st.integers(1, 3000))
     return draw(
         st.sampled_from(

@@ -40,7 +40,7 @@ def _text(element: Element) -> str:
 
 def _release(text: str) -> tuple[int, int] | None:
     """Major and minor number; ``None`` for what does not begin with two numbers."""
-    parts = _SEPARATOR.split(text)[:2]
+    parts = _SEPARATOR.split(text, maxsplit=2)[:2]
     if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
         return None
     return int(parts[0]), int(parts[1])
