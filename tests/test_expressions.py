@@ -45,13 +45,6 @@ NEGLIGIBLE = 8
 CHARACTERS = frozenset(map(chr, (*range(0x3001), 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0xFFFD, 0xFFFE, 0xFFFF, 0x10000)))
 """Stand for all: the ends of all ranges that expressions have are among them, and some of each category."""
 
-REPLACED: set[tuple[str, str]] = {
-    ("persistence.forms.editing", "_TAG"),
-    ("persistence.forms.editing", "_ATTRIBUTE"),
-    ("persistence.forms.index_keys", "_STEP"),
-}
-"""Expressions that are refused, and about to be replaced. To be empty."""
-
 OF_FILE_NAMES = {
     ("persistence.store.layout", "_UNFINISHED"),
     ("persistence.upkeep.attachments", "_PENDING"),
@@ -294,8 +287,6 @@ def test_every_expression_is_found() -> None:
 
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.module}.{each.name}")
 def test_every_expression_is_linear(each: Expression) -> None:
-    if (each.module, each.name) in REPLACED:
-        pytest.skip("about to be replaced")
     if (each.module, each.name) in OF_FILE_NAMES:
         assert not each.is_searched
         return
@@ -304,8 +295,6 @@ def test_every_expression_is_linear(each: Expression) -> None:
 
 @pytest.mark.parametrize("each", EVERY, ids=lambda each: f"{each.module}.{each.name}")
 def test_every_expression_is_as_quick_as_its_proof_says(each: Expression) -> None:
-    if (each.module, each.name) in REPLACED:
-        pytest.skip("about to be replaced")
     use = each.pattern.search if each.is_searched else each.pattern.fullmatch
     length = LONGEST_FILE_NAME if (each.module, each.name) in OF_FILE_NAMES else 4_000
     for text in worst_texts(each.pattern, length):

@@ -172,8 +172,8 @@ class _Namespaces:
                 yield element, {prefix: scope[prefix][-1] for prefix in prefixes if scope.get(prefix)}
 
 
-_NAME = r"[^\s/:@*=$'\"()\[\]]++"
-_STEP = re.compile(rf"(?:(?:({_NAME}):)?({_NAME})|\*)(?:\s*\[\s*@id\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*\])?/")
+_NAME = r"[^\s/:@*=$'\"()\[\]]+"
+_STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?|\*)(?:\s*\[\s*@id\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*\])?/")
 
 
 def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
@@ -183,7 +183,8 @@ def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
         steps, at = f"{text}/", 0
         while at < len(steps):
             match = _STEP.match(steps, at)
-            prefix, name, single, double = (None,) * 4 if match is None else match.groups()
+            first, second, single, double = (None,) * 4 if match is None else match.groups()
+            prefix, name = (first, second) if second else (None, first)
             if match is None or (name and not is_element_name(name)) or (prefix and prefix not in namespaces):
                 return ()
             namespace = namespaces[prefix] if prefix else ""
