@@ -124,4 +124,4 @@ def _reencryption(
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
     bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
-    return Reencryption(opened(os.path.abspath(root)), bodies_by_form(properties, bodies), vault)
+    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), vault)

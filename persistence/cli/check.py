@@ -237,7 +237,7 @@ def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
     """Say how old the oldest deep look at a tree is, without looking at anything else."""
     Sight.of(tree.root, tree.properties)
     with disk_errors(f"data directory {tree.root}"):
-        coverage = Slices(os.path.abspath(tree.root)).coverage()
+        coverage = Slices(os.path.realpath(tree.root)).coverage()
     if as_json:
         values = {"tree": prefix.removesuffix(": "), **asdict(coverage)}
         click.echo(msgspec.json.encode(values).decode())

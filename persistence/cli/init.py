@@ -36,7 +36,7 @@ def _made(directory: str | None, options: Mapping[str, str | None]) -> list[tupl
     if directory is not None and is_one:
         raise click.UsageError("DIR, --data and --datasource exclude each other")
     if directory is not None:
-        path = os.path.abspath(directory)
+        path = os.path.realpath(directory)
         return [(path, root.init(path))]
     choice = chosen(options)
     if is_one:

@@ -88,7 +88,7 @@ class Backup:
         self.folders = 0
         self.count = Copied()
         self.missing: dict[str, str] = {}
-        self._destination = os.path.abspath(destination)
+        self._destination = os.path.realpath(destination)
         self._sources = sources
         if os.path.exists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
@@ -188,6 +188,9 @@ class Backup:
         """One tree lies in the backup itself; several, or one with directories of attachments, in directories."""
         sources = self._sources
         is_alone = len(sources.trees) == 1 and not sources.bases
+        if is_alone:
+            (tree,) = sources.trees.values()
+            is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
         return (
             *(
                 Part("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, self._why(name))

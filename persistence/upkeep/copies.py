@@ -164,6 +164,7 @@ class Copies:
             there = _Candidate(last, candidate)
             with suppress(OSError):  # a copy will do
                 status = os.lstat(there.source)
+                files.require_file(status, there.source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(there):
                     copying.link(there.source, self._target(path))
                     self._backup.count.linked += 1
@@ -179,7 +180,7 @@ class Copies:
 
 
 def _bytes_of(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with open(files.open_file(path), "rb") as file:
         return file.read()
 
 

@@ -45,7 +45,7 @@ def chosen(source: str) -> Chosen:
         StartupError: there is none, or it is of a newer format.
         DiskError: it cannot be read.
     """
-    path = os.path.abspath(source)
+    path = os.path.realpath(source)
     with disk_errors(f"backup {source}"):
         if os.path.exists(f"{path}/{SUMS}"):
             return Chosen(path, manifest.read(path))

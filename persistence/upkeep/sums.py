@@ -105,7 +105,7 @@ class Lines:
             files.remove(path)
 
     def _spill(self) -> None:
-        path = f"{self._directory}/{SUMS}.{len(self._runs)}"
+        path = f"{self._directory}/.{SUMS}.{len(self._runs)}"  # no application begins with a dot
         self._write(path, iter(sorted(self._lines, key=_path_of)))
         self._runs.append(path)
         self._lines.clear()

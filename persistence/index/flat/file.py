@@ -98,7 +98,7 @@ class FlatFile:
 
     @property
     def _directory(self) -> str:
-        return Layout(os.path.abspath(self.root)).own(FLAT)
+        return Layout(os.path.realpath(self.root)).own(FLAT)
 
     @property
     def _lock(self) -> str:
