@@ -13,6 +13,7 @@ from persistence.cli.options import Choice, chosen, tree_options
 from persistence.cli.progress import follow
 from persistence.cli.status import REMAINS
 from persistence.errors import StartupError
+from persistence.store import owner
 from persistence.upkeep import manifest
 from persistence.upkeep import restore as restoring
 from persistence.upkeep.manifest import Manifest
@@ -147,7 +148,8 @@ def _own(choice: Choice, source: str, settings_to: str | None, *, keys: bool) ->
     if not keys:
         return
     there = {manifest.API_KEYS: choice.settings.keys, manifest.ENCRYPTION_KEYS: choice.settings.encryption_keys}
-    held = {name: path for name, path in there.items() if os.path.exists(f"{source}/{name}")}
+    with owner.being(owner.identity_of(source, trusting=True)):
+        held = {name: path for name, path in there.items() if os.path.lexists(f"{source}/{name}")}
     if not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
     for name, path in held.items():

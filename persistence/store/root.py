@@ -73,10 +73,13 @@ def open_tree(root: str) -> None:
     """Make sure that there is a tree that can be served, and make own directories of it that are missing.
 
     Raises:
-        StartupError: there is no tree, it has another format, or it is not whole.
+        StartupError: there is no tree, it has another format, or it is not whole; or it is another user's, and this is
+            root.
         OSError: something cannot be made.
     """
     require(root)
+    if os.geteuid() == 0:
+        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
     make_own(root)
 
 
@@ -228,7 +231,7 @@ def probe(root: str) -> str | None:
         StartupError: names the first thing that does not work, or the user to run as.
     """
     if os.geteuid() == 0:
-        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
+        owner.require(root)
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),
