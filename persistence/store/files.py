@@ -99,6 +99,8 @@ def ensure_file(path: str) -> None:
 
 def require_file(status: os.stat_result, path: str) -> None:
     """Make sure that a status is that of a regular file; raises ``OSError``."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
 

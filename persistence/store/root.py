@@ -195,7 +195,7 @@ def _in_the_way(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EINVAL}:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL}:
             raise
         raise StartupError(
             f"{path} is a link, or something else than the service makes: 'persistence check --repair' moves it away"

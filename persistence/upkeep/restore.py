@@ -150,7 +150,7 @@ class Restore:
             try:
                 return FileIO(files.open_file(f"{self.source}/{path}"))
             except OSError as error:
-                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.ENXIO}:
+                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}:
                     raise _NotInBackupError("a link, or no regular file, in the backup") from error
                 raise
 

@@ -172,7 +172,7 @@ class Tree:
             collection = _COLLECTIONS.get(group.name)
             for entry in self._directories(group.path, only[1:2]):
                 if isinstance(entry, Finding):
-                    yield entry
+                    yield _foreign(entry.path, entry.what) if _is_no_version(entry, collection) else entry
                 elif collection is None and not _is_version(entry.name):
                     yield _foreign(entry.path, "not the number of a version")
                 else:
@@ -215,6 +215,12 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
 def _is_reachable(path: str, relative: str) -> bool:
     """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
     return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
+
+
+def _is_no_version(finding: Finding, collection: Collection | None) -> bool:
+    """Whether a link lies among the versions of a definition, and is none by its name."""
+    is_link = finding.kind is Kind.LINK and collection is None
+    return is_link and not _is_version(os.path.basename(finding.path))
 
 
 def _is_version(name: str) -> bool:

@@ -52,6 +52,7 @@ class FlatFile:
             UnusableError: it is damaged, or of another version of the service.
             sqlite3.Error: it cannot be opened now.
         """
+        connections.require_own(self.path)
         connection = connections.opened_to_write(self.path)
         try:
             _check(connection)
