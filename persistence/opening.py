@@ -19,7 +19,7 @@ from persistence.service.encrypting import Encrypting
 from persistence.service.reencrypting import Reencryption
 from persistence.services import index_of, pending_in
 from persistence.settings import Settings
-from persistence.store import root
+from persistence.store import owner, root
 from persistence.store.bodies import FileBodies
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.store.observing import NOBODY, Observer
@@ -53,7 +53,11 @@ def init_trees(settings: Settings, properties: Properties) -> list[tuple[str, bo
         DiskError: the disk refused.
     """
     check(properties, settings.roots)
-    return [(each, root.init(each)) for each in settings.roots]
+    made = []
+    for each in settings.roots:
+        with owner.acting(each):
+            made.append((each, root.init(each)))
+    return made
 
 
 def probe(settings: Settings, properties: Properties) -> str | None:
@@ -65,6 +69,8 @@ def probe(settings: Settings, properties: Properties) -> str | None:
         DiskError: one cannot be prepared.
     """
     check(properties, settings.roots)
+    for path in (*settings.roots, *bases_of(properties)):
+        owner.identity_of(path)  # refuses what others may write to, before anything is opened there
     for base in bases_of(properties):
         FileBodies(base)
     found = []
@@ -124,4 +130,4 @@ def _reencryption(
     keys = open_encryption_keys(settings, properties)
     vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
     bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
-    return Reencryption(opened(os.path.abspath(root)), bodies_by_form(properties, bodies), vault)
+    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), vault)

@@ -70,7 +70,7 @@ def base_of(provider: Provider) -> str:
             f"provider {provider.name!r} keeps attachments: its base-path must be a directory, not"
             f" {provider.base_path!r}"
         )
-    return os.path.abspath(provider.base_path)
+    return os.path.realpath(provider.base_path)
 
 
 def bases_of(properties: Properties) -> list[str]:
@@ -160,7 +160,7 @@ def _kept(of: Callable[[Form], R]) -> Callable[[Form], R]:
 
 def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandEdits) -> Elsewhere:
     """Which definitions are in other trees than that of a root, which has the data of their forms."""
-    root = os.path.abspath(root)
+    root = os.path.realpath(root)
 
     def root_of_definition(form: Form) -> str:
         route = properties.of(form).route

@@ -81,7 +81,7 @@ def flat_views_of(
 
 def pending_in(root: str) -> Pending:
     """What the index of the tree of a root has still to take in."""
-    return Pending(Layout(os.path.abspath(root)).own(PENDING))
+    return Pending(Layout(os.path.realpath(root)).own(PENDING))
 
 
 def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Properties) -> Place:

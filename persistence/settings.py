@@ -88,8 +88,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def roots(self) -> Roots:
         """The roots of all trees."""
-        named = {name: os.path.abspath(each.data) for name, each in self.datasource.items()}
-        return Roots(os.path.abspath(self.data), named)
+        named = {name: os.path.realpath(each.data) for name, each in self.datasource.items()}
+        return Roots(os.path.realpath(self.data), named)
 
 
 MEANINGS: Mapping[str, str] = {

@@ -16,7 +16,7 @@ from persistence.cli.status import FAILED, REMAINS, worst
 from persistence.errors import disk_errors
 from persistence.opening import integrity_of
 from persistence.places import bodies_by_form
-from persistence.store import files
+from persistence.store import files, owner
 from persistence.store.bodies import BodiesView
 from persistence.store.integrity import HandEdits, Integrity
 from persistence.upkeep import manifest
@@ -53,7 +53,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     own = tuple(_own(choice, keys=keys))
     run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), own), destination)
     started = time.monotonic()
-    problems = follow("saving", lambda: sum(tree.count() for tree in trees.values()), run.run())
+    problems = follow("saving", lambda: sum(map(_counted, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
     for name, cause in run.missing.items():
@@ -66,6 +66,11 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
         err=True,
     )
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
+
+
+def _counted(tree: Tree) -> int:
+    with owner.acting(tree.root):
+        return tree.count()
 
 
 def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
@@ -87,7 +92,9 @@ def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
         if os.path.exists(path)
     ]
     for name, path in there:
-        yield name, _bytes_of(path), _SECRET
+        with owner.being(owner.identity_for(path, settings.data)):
+            content = _bytes_of(path)
+        yield name, content, _SECRET
     if there:
         click.echo("the backup holds keys: whoever can read it can read all data", err=True)
     else:
@@ -96,7 +103,7 @@ def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
 
 def _bytes_of(path: str) -> bytes:
     with disk_errors(f"reading {path}"):
-        descriptor = files.open_to_read(path)
+        descriptor = files.open_linked(path)
         try:
             return files.read_small(descriptor)
         finally:

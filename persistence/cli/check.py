@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -132,8 +132,12 @@ class _Run:
 
     def tree(self, chosen: Chosen, prefix: str) -> int:
         """Check a tree; returns the exit status."""
+        with ExitStack() as stack:
+            return self._of_tree(chosen, prefix, stack)
+
+    def _of_tree(self, chosen: Chosen, prefix: str, stack: ExitStack) -> int:
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
-        opened = click.get_current_context().with_resource
+        opened = stack.enter_context
         noting = opened(Noting(root))
         tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
         if not os.path.isdir(tree.root):
@@ -162,19 +166,26 @@ class _Run:
 
     def attachments(self) -> Iterator[int]:
         """Check the directories of attachments, as far as the trees with their records can be used; exit statuses."""
-        timeout = self._choice.settings.lock_timeout
         for name, base in self._choice.bases.items():
             try:
-                root_of = partial(self._choice.root_of_records, base=base)
-                remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
-                run = AttachmentsCheck(base, root_of, self._usable, remedies, timeout)
-                parts = self._parts(run.tree)
-                if parts:
-                    reports = chain.from_iterable(run.run(part) for part in parts)
-                    yield self._reported(run.tree, reports, run, f"{name}: ", parts)
+                with owner.acting(base):
+                    status = self._of_base(name, base)
+                if status is not None:
+                    yield status
             except PersistenceError as error:
                 failed(name, error)
                 yield FAILED
+
+    def _of_base(self, name: str, base: str) -> int | None:
+        """Check a directory of attachments; ``None`` where none of it is to be."""
+        root_of = partial(self._choice.root_of_records, base=base)
+        remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
+        run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
+        parts = self._parts(run.tree)
+        if not parts:
+            return None
+        reports = chain.from_iterable(run.run(part) for part in parts)
+        return self._reported(run.tree, reports, run, f"{name}: ", parts)
 
     def _parts(self, tree: Tree, *, is_only: bool = False) -> list[tuple[str, ...]]:
         """The parts that are to be checked, all of it where no path is given; a path may be in another tree.
@@ -237,7 +248,7 @@ def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
     """Say how old the oldest deep look at a tree is, without looking at anything else."""
     Sight.of(tree.root, tree.properties)
     with disk_errors(f"data directory {tree.root}"):
-        coverage = Slices(os.path.abspath(tree.root)).coverage()
+        coverage = Slices(os.path.realpath(tree.root)).coverage()
     if as_json:
         values = {"tree": prefix.removesuffix(": "), **asdict(coverage)}
         click.echo(msgspec.json.encode(values).decode())

@@ -15,6 +15,7 @@ from persistence.cli.texts import counted, safe, say
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.model.addresses import Form
+from persistence.store import owner
 from persistence.upkeep.overview import FormSummary, VersionSummary, overview
 from persistence.upkeep.sight import Faulty
 
@@ -83,7 +84,8 @@ def _rows(summary: FormSummary, tree: Chosen, *, several: bool) -> Iterator[tupl
 def _unpublished(form: Form, tree: Chosen) -> str:
     """What is said of a form without a version in a tree."""
     try:
-        is_elsewhere = next(iter(tree.sight().seen.versions(form)), None) is not None
+        with owner.acting(tree.root):
+            is_elsewhere = next(iter(tree.sight().seen.versions(form)), None) is not None
     except PersistenceError:  # no provider has the form, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"

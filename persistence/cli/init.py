@@ -10,7 +10,7 @@ import click
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.texts import safe
 from persistence.opening import init_trees
-from persistence.store import root
+from persistence.store import owner, root
 
 
 @click.command()
@@ -36,10 +36,14 @@ def _made(directory: str | None, options: Mapping[str, str | None]) -> list[tupl
     if directory is not None and is_one:
         raise click.UsageError("DIR, --data and --datasource exclude each other")
     if directory is not None:
-        path = os.path.abspath(directory)
-        return [(path, root.init(path))]
+        path = os.path.realpath(directory)
+        return [_one(path)]
     choice = chosen(options)
     if is_one:
-        path = choice.trees[0].root
-        return [(path, root.init(path))]
+        return [_one(choice.trees[0].root)]
     return init_trees(choice.settings, choice.properties)
+
+
+def _one(path: str) -> tuple[str, bool]:
+    with owner.acting(path):
+        return path, root.init(path)

@@ -8,6 +8,9 @@ from persistence import settings
 from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
 from persistence.opening import open_encryption_keys, open_keys
+from persistence.settings import Settings
+from persistence.store import owner
+from persistence.store.owner import Identity
 
 
 @click.group()
@@ -29,7 +32,8 @@ def add(*, name: str, **options: str | None) -> None:
     """
     effective = settings_of(options)
     try:
-        secret = open_keys(effective).add(name)
+        with owner.being(owner.identity_for(effective.keys, effective.data)):
+            secret = open_keys(effective).add(name)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     click.echo(secret)
@@ -45,7 +49,9 @@ def add(*, name: str, **options: str | None) -> None:
 @key_options
 def list_keys(**options: str | None) -> None:
     """Print the name of each API key and when it was made."""
-    keys = open_keys(settings_of(options)).read()
+    effective = settings_of(options)
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        keys = open_keys(effective).read()
     for known in keys:
         click.echo(f"{known.name}  {known.created}")
     if not keys:
@@ -57,7 +63,9 @@ def list_keys(**options: str | None) -> None:
 @key_options
 def remove(*, name: str, **options: str | None) -> None:
     """Remove the API key NAME: it opens nothing from now on."""
-    open_keys(settings_of(options)).remove(name)
+    effective = settings_of(options)
+    with owner.being(owner.identity_for(effective.keys, effective.data)):
+        open_keys(effective).remove(name)
 
 
 @key.command()
@@ -70,7 +78,9 @@ def new(*, file: str | None, **flags: str | None) -> None:
     """
     effective = settings.load(file, flags)
     keys = open_encryption_keys(effective.settings, effective.properties)
-    click.echo(keys.new())
+    with owner.being(_identity(effective.settings)):
+        made = keys.new()
+    click.echo(made)
     click.echo(
         f"the key is in {effective.settings.encryption_keys}: make a copy, and keep it apart from the data", err=True
     )
@@ -82,9 +92,15 @@ def ring(*, file: str | None, **flags: str | None) -> None:
     """Print the id of each encryption key and what it does."""
     effective = settings.load(file, flags)
     keys = open_encryption_keys(effective.settings, effective.properties)
-    in_use, made = keys.ring(), {known.id: known.created for known in keys.list()}
+    with owner.being(_identity(effective.settings)):
+        in_use, made = keys.ring(), {known.id: known.created for known in keys.list()}
     for key_id in in_use.keys:
         does = "encrypts" if key_id == in_use.writing else "only decrypts"
         click.echo(f"{key_id}  {'from the environment' if keys.are_given else made[key_id]}  {does}")
     if not in_use.keys:
         click.echo("there are no encryption keys", err=True)
+
+
+def _identity(effective: Settings) -> Identity:
+    """As whom to work on the encryption keys; those of the environment are in no file."""
+    return owner.identity_for(effective.encryption_keys, effective.data)

@@ -13,12 +13,13 @@ from persistence.cli.progress import Progress, progress
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe
 from persistence.cli.trees import each
-from persistence.errors import BadRequestError, NotFoundError
+from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.index.noting import Noting
 from persistence.index.work import Aim
 from persistence.model.addresses import Form
 from persistence.opening import open_index, open_reencryption
 from persistence.service.reencryption_jobs import Job
+from persistence.store import owner
 from persistence.store.view import View
 from persistence.upkeep import indexes
 
@@ -52,19 +53,22 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
 def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
     """Encrypt the forms of a tree anew, or one of them; returns the exit status."""
     view = View(tree.root)
-    opened = click.get_current_context().with_resource
-    noting = opened(Noting(tree.root))
-    reencryption = opened(open_reencryption(tree.settings, tree.properties, tree.root, noting))
+    with disk_errors(f"data directory {view.root}"):
+        owner.require(view.root)
 
     def reindex(changed: Form) -> None:
         with open_index(tree.settings, tree.properties, view.root) as index:
             indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
 
-    jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
-    started = time.monotonic()
-    count, problems = (_tried if dry_run else _done)(jobs, prefix)
-    seconds = time.monotonic() - started
-    noting.leave()
+    with (
+        Noting(tree.root) as noting,
+        open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
+    ):
+        jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
+        started = time.monotonic()
+        count, problems = (_tried if dry_run else _done)(jobs, prefix)
+        seconds = time.monotonic() - started
+        noting.leave()
     did = "would be encrypted anew" if dry_run else "encrypted anew"
     click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
     return REMAINS if problems else 0

@@ -13,6 +13,7 @@ from persistence.cli.options import Choice, chosen, tree_options
 from persistence.cli.progress import follow
 from persistence.cli.status import REMAINS
 from persistence.errors import StartupError
+from persistence.store import owner
 from persistence.upkeep import manifest
 from persistence.upkeep import restore as restoring
 from persistence.upkeep.manifest import Manifest
@@ -102,7 +103,7 @@ def _roots(held: Manifest, choice: Choice, given: Mapping[str, str | None]) -> d
     for part in held.parts:
         path = given[part.name] if part.name in given else known.get(part.name)
         if path is not None:
-            roots[part.name] = os.path.abspath(path)
+            roots[part.name] = os.path.realpath(path)
         elif part.name not in given and choice.is_told:
             click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
         elif part.name not in given:
@@ -143,11 +144,12 @@ def _own(choice: Choice, source: str, settings_to: str | None, *, keys: bool) ->
         StartupError: there are none.
     """
     if settings_to is not None:
-        yield manifest.SETTINGS, (f"{os.path.abspath(settings_to)}/persistence.toml", _SECRET)
+        yield manifest.SETTINGS, (f"{os.path.realpath(settings_to)}/persistence.toml", _SECRET)
     if not keys:
         return
     there = {manifest.API_KEYS: choice.settings.keys, manifest.ENCRYPTION_KEYS: choice.settings.encryption_keys}
-    held = {name: path for name, path in there.items() if os.path.exists(f"{source}/{name}")}
+    with owner.being(owner.identity_of(source, trusting=True)):
+        held = {name: path for name, path in there.items() if os.path.lexists(f"{source}/{name}")}
     if not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
     for name, path in held.items():

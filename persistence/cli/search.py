@@ -23,6 +23,7 @@ from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Match, Query, Sort, WhichDrafts
 from persistence.model.versions import Searched
 from persistence.opening import open_index
+from persistence.store import owner
 from persistence.upkeep import indexes
 from persistence.upkeep.searching import Search
 
@@ -76,7 +77,11 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
     tree = choice.with_data(form)
-    with indexes.tended(tree.root), open_index(tree.settings, tree.properties, tree.root) as index:
+    with (
+        owner.acting(tree.root),
+        indexes.tended(tree.root),
+        open_index(tree.settings, tree.properties, tree.root) as index,
+    ):
         try:
             run = Search(tree.sight(), index, DIALECTS[tree.settings.dialect], form, asked)
         except BadRequestError as error:

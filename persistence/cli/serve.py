@@ -20,7 +20,9 @@ from persistence.cli import descriptors
 from persistence.cli.options import settings_options
 from persistence.errors import PersistenceError
 from persistence.opening import init_trees
+from persistence.places import bases_of
 from persistence.starting import Served
+from persistence.store import owner
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
@@ -94,7 +96,7 @@ def _read(file: str | None, flags: dict[str, object]) -> Served:
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
 def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
-    """Serve forms over HTTP until stopped.
+    """Serve forms over HTTP until stopped, where root starts it as the user to whom the data directory belongs.
 
     \b
     Signals: TERM   stop when the requests that run are answered
@@ -103,6 +105,7 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
     descriptors.allow_most()
     effective = configuration.load(file, flags)
+    owner.become((*effective.settings.roots, *bases_of(effective.properties)))
     if is_init:
         init_trees(effective.settings, effective.properties)
     served = Served.of(effective)

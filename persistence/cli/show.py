@@ -9,12 +9,13 @@ import click
 
 from persistence.cli.edition import edition_lines
 from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import Choice, chosen, tree_options
+from persistence.cli.options import Choice, Chosen, chosen, tree_options
 from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
 from persistence.errors import BadRequestError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.store import owner
 from persistence.upkeep.editions import edition
 from persistence.upkeep.records import record
 
@@ -58,14 +59,21 @@ def _shown(parts: list[str], choice: Choice) -> tuple[Iterable[str], bool]:
     """The lines about what a path names, and whether a part of that is damaged; the number of names tells what."""
     match parts:
         case [app, name]:
-            found = edition(choice.with_definition(Form(app, name)).sight(), Form(app, name))
+            return _edition(choice.with_definition(Form(app, name)), Form(app, name))
         case [app, name, version] | [app, name, "form", version]:
             number = parsed(version)
-            found = edition(choice.with_definition(Form(app, name)).sight(), Form(app, name), number)
+            return _edition(choice.with_definition(Form(app, name)), Form(app, name), number)
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
-            seen = record(choice.with_data(main.form).sight(), main)
+            tree = choice.with_data(main.form)
+            with owner.acting(tree.root):
+                seen = record(tree.sight(), main)
             return record_lines(seen), seen.is_damaged
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
+
+
+def _edition(tree: Chosen, form: Form, version: int | None = None) -> tuple[Iterable[str], bool]:
+    with owner.acting(tree.root):
+        found = edition(tree.sight(), form, version)
     return edition_lines(found), found.is_damaged

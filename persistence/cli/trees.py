@@ -9,10 +9,11 @@ import click
 from persistence.cli.options import Chosen
 from persistence.cli.status import FAILED, worst
 from persistence.errors import PersistenceError, one_line
+from persistence.store import owner
 
 
 def each(trees: Sequence[Chosen], work: Callable[[Chosen, str], int]) -> int:
-    """Do ``work`` on each tree; returns the worst of the exit statuses that it returns.
+    """Do ``work`` on each tree as its owner; returns the worst of the exit statuses that it returns.
 
     Where there are several, ``work`` is told what its lines begin with: the name of the tree. One that cannot be used
     is then said on standard error, and does not keep the others from being looked after.
@@ -21,11 +22,13 @@ def each(trees: Sequence[Chosen], work: Callable[[Chosen, str], int]) -> int:
         PersistenceError: what the work on a single tree raises.
     """
     if len(trees) == 1:
-        return work(trees[0], "")
+        with owner.acting(trees[0].root):
+            return work(trees[0], "")
     statuses = []
     for tree in trees:
         try:
-            statuses.append(work(tree, f"{tree.name}: "))
+            with owner.acting(tree.root):
+                statuses.append(work(tree, f"{tree.name}: "))
         except PersistenceError as error:
             failed(tree.name, error)
             statuses.append(FAILED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -107,7 +108,7 @@ class Connections(Closable):
         self.path = path
         check(path)
         self._identity = identity_of(path)
-        self._size = os.stat(path).st_size
+        self._size = os.lstat(path).st_size
         reader = Reader(path)
         try:
             facts.read(reader.connection, facts.SCHEMA_FACT)  # now its companions are there, as long as it is open
@@ -128,7 +129,7 @@ class Connections(Closable):
             UnusableError: its log was removed: what was in it, only those see who have it open.
         """
         try:
-            status = os.stat(self.path)
+            status = os.lstat(self.path)
         except FileNotFoundError:
             return True
         if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size:
@@ -214,7 +215,7 @@ def make_empty(path: str) -> None:
 
 def sync(path: str) -> None:
     """Make a finished file durable."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         files.sync(descriptor)
     finally:
@@ -236,7 +237,7 @@ def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 1
 def identity_of(path: str) -> tuple[int, int] | None:
     """What tells a file from another one at the same path; ``None`` where there is none."""
     try:
-        status = os.stat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     return status.st_ino, status.st_dev
@@ -258,10 +259,26 @@ def check(path: str) -> None:
         OutdatedError: it is one of another version.
         sqlite3.Error: it is none of SQLite's, or cannot be read.
     """
-    if not os.path.exists(path):
-        raise UnusableError(path)
+    require_own(path)
     with closing(connected(path)) as connection:
         require_schema(connection, path)
+
+
+def require_own(path: str) -> None:
+    """Make sure that an index and what is beside it are files with no other name: SQLite would write through a link.
+
+    Raises:
+        UnusableError: one of them is not, or there is no index.
+    """
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        try:
+            status = os.lstat(each)
+        except FileNotFoundError:
+            if each == path:
+                raise UnusableError(path) from None
+            continue
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise UnusableError(path)
 
 
 def require_schema(connection: sqlite3.Connection, path: str) -> None:

@@ -6,6 +6,7 @@ goes on reading it, until it is not the one in use any more.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -38,6 +39,10 @@ class Generations:
             descriptor = files.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a link: it is replaced by that of the next index
+                return None
+            raise
         try:
             name = files.read_small(descriptor).decode(errors="replace")
         finally:

@@ -80,7 +80,7 @@ class Index(Closable):
     ) -> None:
         self.flat = flat
         self._elsewhere = elsewhere
-        self._root = os.path.abspath(root)
+        self._root = os.path.realpath(root)
         self._layout = Layout(self._root)
         self._pending = pending
         self._source = lru_cache(256)(source_of)

@@ -22,7 +22,7 @@ class Noting(Closable):
     """
 
     def __init__(self, root: str) -> None:
-        self._layout = Layout(os.path.abspath(root))
+        self._layout = Layout(os.path.realpath(root))
         self._pending = Pending(self._layout.own(PENDING))
         self._void: set[Form] = set()
         self._count = 0

@@ -70,5 +70,4 @@ class _Report:
         if time.monotonic() > self._written + _PAUSE:
             self._written = time.monotonic()
             said = Reported(min(self._current, self._total), self._total)
-            with files.written(self._path, msgspec.json.encode(said)):
-                pass
+            files.overwrite(self._path, msgspec.json.encode(said))  # in place: it is locked

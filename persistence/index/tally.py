@@ -55,5 +55,4 @@ def settle(connection: sqlite3.Connection, path: str) -> None:
 def _write(path: str, changes: int) -> None:
     if not os.path.exists(path):  # another index is in its place: its files are removed, and nothing counts any more
         return
-    with files.written(path + BESIDE, str(changes).encode()):
-        pass
+    files.overwrite(path + BESIDE, str(changes).encode())  # in place: without the file nothing would be missing

@@ -40,7 +40,7 @@ class BodiesView:
     """Bodies below a base directory, to be read; nothing is made there. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None) -> None:
-        self.root = os.path.abspath(base)
+        self.root = os.path.realpath(base)
         self._layout = Layout(self.root)
         self._integrity = (integrity or Integrity()).of_attachments()
 
@@ -92,7 +92,8 @@ class FileBodies(BodiesView):
             raise StartupError(f"there is no directory {self.root} for attachments")
         with disk_errors(f"directory of attachments {self.root}"):
             for name in (SPOOL, TRASH):
-                files.make_directory(f"{self.root}/{name}")
+                if not files.make_directory(f"{self.root}/{name}"):
+                    files.require_directory(f"{self.root}/{name}")
             sweep(f"{self.root}/{SPOOL}")
             files.empty(f"{self.root}/{TRASH}")
         self._directories = Directories(self.root)
@@ -126,9 +127,7 @@ class FileBodies(BodiesView):
         if over is not None and address.keeps_history:
             _keep(place, over)
         pending = place.pending(sidecar.id)
-        upload.place_at(pending, stamp(sidecar))
-        upload.sync()
-        files.sync_directory(place.directory)
+        self._place(upload, pending, stamp(sidecar))
         self._directories.settle(place.directory)
         yield
         with suppress(OSError):  # whoever comes next finishes it
@@ -148,9 +147,7 @@ class FileBodies(BodiesView):
             files.make_directory(place.directory)
         self._recover(place, over)
         pending = place.pending(rewritten.id)
-        upload.place_at(pending, stamp(rewritten))
-        upload.sync()
-        files.sync_directory(place.directory)
+        self._place(upload, pending, stamp(rewritten))
         yield
         files.rename(pending, place.content)
 
@@ -192,9 +189,21 @@ class FileBodies(BodiesView):
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
         """Remove the bodies of all attachments of a draft."""
         draft = self._layout.document(form, Collection.DRAFT, document)
-        with suppress(FileNotFoundError):
+        if files.exists(draft):
+            for directory in (os.path.dirname(draft), f"{self.root}/{TRASH}"):
+                files.require_directory(directory)  # and no link to one
             files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
             files.empty(f"{self.root}/{TRASH}")
+
+    def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
+        """Put a body where it waits for its commit, durably, and not through a link."""
+        directory = files.open_directory(os.path.dirname(path))
+        try:
+            upload.place_at(path, nanoseconds)
+            upload.sync()
+            files.sync(directory)
+        finally:
+            os.close(directory)
 
     def _recover(self, place: Place, over: Sidecar | None) -> None:
         """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
@@ -208,5 +217,9 @@ class FileBodies(BodiesView):
 def _keep(place: Place, over: Sidecar) -> None:
     if files.exists(place.content):
         files.make_directory(place.history)
-        files.keep_as(place.content, place.revision(over.modified).content)
-        files.sync_directory(place.history)
+        history = files.open_directory(place.history)  # and no link to one
+        try:
+            files.keep_as(place.content, place.revision(over.modified).content)
+            files.sync(history)
+        finally:
+            os.close(history)

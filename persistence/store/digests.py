@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO
 
+from persistence.store import files
+
 _NAME = "sha256"
 _CHUNK = 1 << 18
 
@@ -20,8 +22,8 @@ def hexadecimal(digest: str) -> str:
 
 
 def of_file(path: str) -> str:
-    """The digest of a file's content; raises ``OSError``."""
-    with open(path, "rb") as file:
+    """The digest of a regular file's content, not through a link; raises ``OSError``."""
+    with open(files.open_file(path), "rb") as file:
         return of_open(file)
 
 

@@ -1,6 +1,7 @@
 """The one module, beside ``copying``, that writes, links, renames and removes files, and makes them durable.
 
-Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean.
+Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean. No file is
+opened through a symbolic link (``no_links``), and none is written to that has another name: only new ones are.
 """
 
 from __future__ import annotations
@@ -9,22 +10,26 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from persistence.store.no_links import opened
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
 _MOST_READ = 1 << 20
 _COPIED_AT_ONCE = 1 << 20
+_LONGEST_NAME = 255
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
 
 
 def sync_directory(path: str) -> None:
     """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_directory(path)
     try:
         os.fsync(descriptor)
     finally:
@@ -59,8 +64,15 @@ def make_directory(path: str) -> bool:
 
 
 def ensure_directory(path: str) -> None:
-    """Make a directory and all above it, where they are missing, with durable names."""
-    if os.path.isdir(path):
+    """Make a directory and all above it, where they are missing, with durable names.
+
+    Raises ``OSError`` where something else has one of the names, a link too.
+    """
+    try:
+        require_directory(path)
+    except FileNotFoundError:
+        pass
+    else:
         return
     parent = os.path.dirname(path)
     ensure_directory(parent)
@@ -68,15 +80,58 @@ def ensure_directory(path: str) -> None:
     sync_directory(parent)
 
 
+def require_directory(path: str) -> None:
+    """Make sure that there is a directory at an absolute path without links; raises ``OSError``."""
+    os.close(open_directory(path))
+
+
 def ensure_file(path: str) -> None:
-    """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only."""
-    if not exists(path):
-        os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only.
+
+    Raises ``OSError`` where something else has the name, a link too.
+    """
+    try:
+        require_file(os.lstat(path), path)
+    except FileNotFoundError:
+        flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        os.close(os.open(path, flags, FILE_MODE))
+
+
+def require_file(status: os.stat_result, path: str) -> None:
+    """Make sure that a status is that of a regular file; raises ``OSError``."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
 
 
 def open_to_read(path: str) -> int:
-    """A file to be read. Whatever else may lie there is opened without waiting: a pipe has nobody who writes."""
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    """What is to be read at an absolute path without links, a pipe or a device too: nobody waits for it."""
+    return opened(path)
+
+
+def open_directory(path: str) -> int:
+    """A directory at an absolute path without links."""
+    return opened(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def open_file(path: str) -> int:
+    """A regular file to be read, at an absolute path without links."""
+    return _regular(opened(path), path)
+
+
+def open_linked(path: str) -> int:
+    """A regular file to be read that an administrator has named, perhaps by a link."""
+    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
+    try:
+        require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def read_small(descriptor: int) -> bytes:
@@ -104,8 +159,13 @@ def cut(descriptor: int) -> None:
 
 @contextmanager
 def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
-    """A new file at ``path`` with ``data``, open and not yet synced; whatever was there is replaced."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    """A new file at ``path`` with ``data``, open and not yet synced; a file that was there loses that name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:  # not truncated: it may be another name of something else
+        os.unlink(path)
+        descriptor = os.open(path, flags, mode)
     try:
         write_all(descriptor, data)
         yield descriptor
@@ -123,12 +183,22 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Write over a small file in place, and make it if it is missing: not durable. Nobody waits for a pipe there."""
+    """Write over a small file in place, and make it if it is missing: not durable. Nobody waits for a pipe there.
+
+    One that has another name, as after a copy with hard links, is replaced.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, FILE_MODE)
     try:
+        status = os.fstat(descriptor)
+        if status.st_nlink > 1:
+            os.close(descriptor)
+            os.unlink(path)
+            descriptor = os.open(path, flags | os.O_EXCL, FILE_MODE)
+            status = os.fstat(descriptor)
+        require_file(status, path)
         os.pwrite(descriptor, data, 0)
-        if os.fstat(descriptor).st_size > len(data):
+        if status.st_size > len(data):
             os.ftruncate(descriptor, len(data))
     finally:
         os.close(descriptor)
@@ -136,8 +206,13 @@ def overwrite(path: str, data: bytes) -> None:
 
 def append(path: str, data: bytes) -> None:
     """Add a line to a file that is made where it is missing, durably."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
+        status = os.fstat(descriptor)
+        require_file(status, path)
+        if status.st_nlink > 1:
+            raise OSError(errno.EMLINK, "it has another name", path)
         write_all(descriptor, data)
         sync(descriptor)
     finally:
@@ -180,7 +255,7 @@ def keep_as(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except FileExistsError:
-        if not os.path.samefile(source, target):
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
             os.rename(target, f"{target}~{time.time_ns()}")
             os.link(source, target)
     except OSError as error:
@@ -202,12 +277,13 @@ def separate(path: str, temporary: str) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    shutil.copy2(source, target)
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+        status = os.fstat(file.fileno())
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        stamp(descriptor, status.st_mtime_ns)
         sync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def copied(source: str, target: str) -> tuple[int, str]:
@@ -216,7 +292,7 @@ def copied(source: str, target: str) -> tuple[int, str]:
     Returns the size in bytes and the SHA-256 in hex digits of what was copied, whatever happens to the source.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(open_to_read(source), "rb") as file, written(target, b"") as descriptor:
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):
             write_all(descriptor, chunk)
             hashing.update(chunk)
@@ -224,14 +300,14 @@ def copied(source: str, target: str) -> tuple[int, str]:
     return size, hashing.hexdigest()
 
 
-def stamp(file: int | str, nanoseconds: int) -> None:
-    """Set the modification time of a file, open or by its path, in nanoseconds since 1970."""
-    os.utime(file, ns=(nanoseconds, nanoseconds))
+def stamp(descriptor: int, nanoseconds: int) -> None:
+    """Set the modification time of an open file, in nanoseconds since 1970."""
+    os.utime(descriptor, ns=(nanoseconds, nanoseconds))
 
 
 def stamp_durably(path: str, nanoseconds: int) -> None:
     """The same, and make the file's content and time durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = open_file(path)
     try:
         stamp(descriptor, nanoseconds)
         sync(descriptor)
@@ -240,9 +316,21 @@ def stamp_durably(path: str, nanoseconds: int) -> None:
 
 
 def set_mode(path: str, mode: int) -> None:
-    """Set the permissions of a file or directory; a symbolic link has none, and what it leads to is not touched."""
-    if not os.path.islink(path):
-        os.chmod(path, mode)
+    """Set the permissions of a file or directory at an absolute path without links.
+
+    Raises:
+        OSError: it is neither, or it is a file that has another name, whose permissions they would be, too.
+    """
+    descriptor = opened(path, os.O_PATH)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            require_file(status, path)
+            if status.st_nlink > 1:
+                raise OSError(errno.EMLINK, "it has another name, to which its permissions belong, too", path)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # fchmod wants one that may be read or written
+    finally:
+        os.close(descriptor)
 
 
 def move_away(source: str, target: str) -> str:
@@ -251,7 +339,13 @@ def move_away(source: str, target: str) -> str:
     Returns the path it has now. Both names are durable.
     """
     ensure_directory(os.path.dirname(target))
-    free = target if not exists(target) else f"{target}~{time.time_ns()}"
+    free = target
+    if exists(target):
+        beside = f"~{time.time_ns()}"
+        free = f"{target}{beside}"
+        if len(os.fsencode(os.path.basename(free))) > _LONGEST_NAME:
+            free = f"{os.path.dirname(target)}/{beside}/{os.path.basename(target)}"
+            ensure_directory(os.path.dirname(free))
     os.rename(source, free)
     sync_directory(os.path.dirname(free))
     sync_directory(os.path.dirname(source))
@@ -282,14 +376,17 @@ def remove_quietly(*paths: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
     with suppress(OSError):  # it does not ignore all of them
-        if os.path.isdir(path) and not os.path.islink(path):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)
 
 
 def empty(path: str) -> None:
-    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well."""
+    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well.
+
+    The caller knows that it is no link.
+    """
     with suppress(OSError):
         for name in os.listdir(path):
             remove_tree(f"{path}/{name}")

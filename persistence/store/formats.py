@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import msgspec
@@ -43,10 +44,14 @@ def read(path: str) -> LayoutFile | None:
         descriptor = files.open_to_read(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
+        raise
     try:
         return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
-    except IsADirectoryError as error:
-        raise StartupError(f"{path} cannot be read: it is a directory") from error
+    except (IsADirectoryError, BlockingIOError) as error:
+        raise StartupError(f"{path} cannot be read: it is no file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it anew)") from error
     finally:

@@ -20,7 +20,7 @@ class Holding:
     """
 
     def __init__(self, root: str, *, lock_timeout: float) -> None:
-        self._layout = Layout(os.path.abspath(root))
+        self._layout = Layout(os.path.realpath(root))
         make_own_again = partial(make_own, self._layout.root)
         self._documents = Locks(self._layout.own(ELSEWHERE_LOCKS), lock_timeout, missing=make_own_again)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=make_own_again)

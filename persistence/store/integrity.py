@@ -61,19 +61,19 @@ class Integrity:
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
         return Integrity(hand_edits, verify_up_to=self._verify_up_to)
 
-    def judge(self, place: Place, sidecar: Sidecar, path: str, status: os.stat_result) -> Verdict:
-        """Judge the file at ``path`` with ``status``, which is the content of a place and not as its sidecar says.
+    def judge(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
+        """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
 
         Raises:
             DamagedError: it is damage.
             StateChangedError: the file is not the one of ``status`` any more.
             OSError: it cannot be read.
         """
-        state = (*_state(status), path, sidecar.id)
+        state = (*_state(status), file, sidecar.id)
         with self._lock:
             known = self._verdicts.get(state)
         if known is None:
-            known = self._looked_at(place, sidecar, path, status)
+            known = self._looked_at(place, sidecar, file, status)
             if time.time_ns() - status.st_ctime_ns > _SETTLED:
                 with self._lock:
                     self._verdicts[state] = known
@@ -95,9 +95,9 @@ class Integrity:
         if _digest(descriptor) != sidecar.digest:
             raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")
 
-    def _looked_at(self, place: Place, sidecar: Sidecar, path: str, status: os.stat_result) -> Verdict | str:
+    def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         """The verdict on a file, or as a text why it is damage."""
-        descriptor = files.open_to_read(path)
+        descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
         try:
             if _state(os.fstat(descriptor)) != _state(status):
                 raise StateChangedError

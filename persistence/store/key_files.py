@@ -31,7 +31,7 @@ class KeyFile(Generic[T]):
     def __init__(
         self, path: str, *, tree: str, what: str, decode: Callable[[bytes, os.stat_result], T], nothing: T
     ) -> None:
-        self._path = os.path.abspath(path)
+        self._path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         self._tree = os.path.abspath(tree)
         self._what = what
         self._decode = decode
@@ -85,7 +85,7 @@ class KeyFile(Generic[T]):
 
     def _load(self) -> T:
         try:
-            descriptor = files.open_to_read(self._path)
+            descriptor = files.open_linked(self._path)
         except FileNotFoundError:
             return self._nothing
         try:

@@ -31,6 +31,7 @@ A name from a request never starts with a dot, so none of these can be named fro
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -72,12 +73,18 @@ FOLDER_DEPTH = 4
 """Directories between the root and a content: application, form, collection, and document or version."""
 _DEFINITIONS = "form"
 _IN_HISTORY = f"/{HISTORY}"
+_WIDEST = 4
+"""Bytes of a letter at most."""
 _INSTANT = len("2025-03-04T05-06-07.089Z.")
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(?:\.+[A-Za-z0-9_-]+)*", re.ASCII)
 _REFUSED = re.compile(r"[/\\\x00-\x1f\x7f\ud800-\udfff]")
 _REVISION = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z)\.(.+)")
-_UNFINISHED = re.compile(r"\.(.+)\.(?:json|[0-9a-f]{40})")
+_SHORT = 28
+"""Digits of the id in the name of an older revision's next content, where all 40 would not leave room for the rest."""
+_PENDING = re.compile(rf"\.(.+)\.([0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
+_UNFINISHED = re.compile(rf"\.(.+)\.(?:json|[0-9a-f]{{40}}|[0-9a-f]{{{_SHORT}}})")
+_UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.[0-9]+")
 _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
@@ -176,6 +183,20 @@ def unfinished_of(name: str) -> str | None:
     return match[1] if match is not None else None
 
 
+def pending_of(name: str) -> tuple[str, str] | None:
+    """The name and the id of the content that a file holds between its arrival and its last rename.
+
+    The id is as much of it as ``Place.pending`` gives the file. ``None`` for any other file.
+    """
+    match = _PENDING.fullmatch(name)
+    return (match[1], match[2]) if match is not None else None
+
+
+def is_unfinished_layout(name: str) -> bool:
+    """Whether a file in a root is what ``layout.json`` was to become, when its writer was killed."""
+    return _UNFINISHED_LAYOUT.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where one resource lies: its directory, its file name, and the names around it."""
@@ -217,8 +238,14 @@ class Place:
         return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
 
     def pending(self, content_id: str) -> str:
-        """The content of a revision between its arrival and its last rename."""
-        return f"{self.directory}/.{self.name}.{content_id}"
+        """The content of a revision between its arrival and its last rename.
+
+        An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
+        """
+        name = f".{self.name}.{content_id}"
+        if len(name) * _WIDEST > LONGEST_DIRECTORY and len(os.fsencode(name)) > LONGEST_DIRECTORY:
+            name = f".{self.name}.{content_id[:_SHORT]}"
+        return f"{self.directory}/{name}"
 
     @property
     def history(self) -> str:
@@ -247,7 +274,13 @@ class Layout:
         return Place(self.document(address.form, address.collection, address.document), _file(address.name))
 
     def application(self, app: str) -> str:
-        """The directory of an application."""
+        """The directory of an application.
+
+        Raises:
+            BadAddressError: its name cannot be that of a directory, or is one of the file system's own.
+        """
+        if app in OTHERS:
+            raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
         return f"{self.root}/{_directory(app)}"
 
     def form(self, form: Form) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from persistence.errors import BusyError
+from persistence.store import files
 
 STRIPES = 256
 _FIRST_PAUSE = 0.0005
@@ -42,7 +43,7 @@ def share(path: str) -> int:
         BusyError: somebody has it alone.
         OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = files.open_file(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -77,7 +78,7 @@ def alone(
         BusyError: somebody uses it; its text is what to say ``otherwise``.
         OSError: the lock file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = files.open_file(path)
     try:
         if not wait_for(descriptor, time.monotonic() + timeout, is_ending):
             raise BusyError(otherwise)
@@ -99,7 +100,7 @@ class Locks:
         self._directory = directory
         self._timeout = timeout
         self._missing = missing
-        self._flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+        self._create = create
         self._threads = tuple(threading.Lock() for _ in range(STRIPES))
 
     @contextmanager
@@ -128,12 +129,14 @@ class Locks:
 
     def _opened(self, path: str) -> int:
         try:
-            return os.open(path, self._flags, 0o640)
+            return files.open_to_read(path)
         except FileNotFoundError:
-            if self._missing is None:
+            if not self._create:
                 raise
-        self._missing()
-        return os.open(path, self._flags, 0o640)
+            if self._missing is not None:
+                self._missing()
+        files.ensure_file(path)
+        return files.open_to_read(path)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

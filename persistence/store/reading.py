@@ -12,6 +12,7 @@ by, and the two belong together; the open sidecar keeps its inode number from be
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -75,7 +76,7 @@ def read_sidecar(place: Place) -> Sidecar | None:
         OSError: it cannot be read.
     """
     try:
-        descriptor = files.open_to_read(place.sidecar)
+        descriptor = _opened(place)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
@@ -88,7 +89,30 @@ def _decoded(descriptor: int, place: Place) -> Sidecar:
     try:
         return sidecars.decode(files.read_small(descriptor), place.sidecar, place.address)
     except IsADirectoryError as error:
-        raise DamagedError(f"the sidecar {sidecars.last_names(place.sidecar)} cannot be read: a directory") from error
+        raise _no_sidecar(place, "a directory") from error
+    except BlockingIOError as error:
+        raise _no_sidecar(place, "a pipe") from error
+
+
+def _opened(place: Place) -> int:
+    """The sidecar of a place, open.
+
+    Raises:
+        DamagedError: it is a symbolic link, or below one.
+        OSError: it cannot be opened.
+    """
+    try:
+        return files.open_to_read(place.sidecar)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_sidecar(place, "a symbolic link, or below one") from error
+        if error.errno == errno.ENXIO:
+            raise _no_sidecar(place, "a socket") from error
+        raise
+
+
+def _no_sidecar(place: Place, what: str) -> DamagedError:
+    return DamagedError(f"the sidecar {sidecars.last_names(place.sidecar)} cannot be read: {what}")
 
 
 def read_prepared(place: Place) -> Sidecar | None:
@@ -100,9 +124,13 @@ def read_prepared(place: Place) -> Sidecar | None:
         descriptor = files.open_to_read(place.prepared)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            return None
+        raise
     try:
         return sidecars.decode(files.read_small(descriptor), place.prepared, place.address)
-    except (DamagedError, IsADirectoryError):
+    except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
         os.close(descriptor)
@@ -158,7 +186,7 @@ def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
 def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
     for _ in range(_ATTEMPTS):
         try:
-            descriptor = files.open_to_read(place.sidecar)
+            descriptor = _opened(place)
         except (FileNotFoundError, NotADirectoryError):
             return None
         with FileIO(descriptor):
@@ -202,7 +230,7 @@ def mark(content: str) -> Mark:
 
 def _mark(path: str) -> tuple[int, int, int] | None:
     try:
-        status = os.stat(path)
+        status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
@@ -278,10 +306,15 @@ def _beside(place: Place, sidecar: Sidecar, *, content: bool) -> _Lying | None:
 
 
 def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
-    """The status of a file, and the file; anything else that lies there (a directory, a pipe) counts as missing."""
+    """The status of a file, and the file; anything else that lies there (a link, a directory) counts as missing."""
     if not content:
-        return _of_file(os.stat(path)), None
-    descriptor = files.open_to_read(path)
+        return _of_file(os.lstat(path)), None
+    try:
+        descriptor = files.open_to_read(path)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENXIO}:
+            raise FileNotFoundError from error
+        raise
     try:
         return _of_file(os.fstat(descriptor)), FileIO(descriptor)
     except OSError:
@@ -298,7 +331,7 @@ def _of_file(status: os.stat_result) -> os.stat_result:
 def _still_at(descriptor: int, path: str) -> bool:
     ours = os.fstat(descriptor)
     try:
-        theirs = os.stat(path)
+        theirs = os.lstat(path)
     except FileNotFoundError:
         return False
     return ours.st_ino == theirs.st_ino and ours.st_dev == theirs.st_dev

@@ -6,7 +6,8 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, FORM_XHTML
@@ -26,6 +27,7 @@ from persistence.store.layout import (
     SIDECAR_SUFFIX,
     SPOOL,
     TRASH,
+    is_unfinished_layout,
 )
 from persistence.store.locks import STRIPES, share, try_lock
 
@@ -71,10 +73,13 @@ def open_tree(root: str) -> None:
     """Make sure that there is a tree that can be served, and make own directories of it that are missing.
 
     Raises:
-        StartupError: there is no tree, it has another format, or it is not whole.
+        StartupError: there is no tree, it has another format, or it is not whole; or it is another user's, and this is
+            root.
         OSError: something cannot be made.
     """
     require(root)
+    if os.geteuid() == 0:
+        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
     make_own(root)
 
 
@@ -147,9 +152,7 @@ def _require_empty(root: str) -> None:
         raise missing(root)
     own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
     others = sorted(
-        name
-        for name in os.listdir(root)
-        if name not in own and name not in OTHERS and not name.startswith(f"{LAYOUT}.")
+        name for name in os.listdir(root) if name not in own and name not in OTHERS and not is_unfinished_layout(name)
     )
     if others:
         raise StartupError(f"{root} is not empty (it holds {others[0]!r}): a tree is made in an empty directory")
@@ -160,12 +163,43 @@ NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
 
 
 def make_own(root: str) -> None:
-    """Make the service's own directories and lock files where they are missing; raises ``OSError``."""
+    """Make the service's own directories and lock files where they are missing.
+
+    Raises:
+        StartupError: something else has one of their names: a link, a pipe.
+        OSError: one cannot be made.
+    """
     for name in _OWN:
-        files.make_directory(f"{root}/{name}")
-    files.ensure_file(f"{root}/{SERVICE}")
-    for number in range(STRIPES):
-        files.ensure_file(f"{root}/{LOCKS}/{number:02x}")
+        path = f"{root}/{name}"
+        with _in_the_way(path):
+            if not files.make_directory(path):
+                files.require_directory(path)
+    for path in own_files(root):
+        with _in_the_way(path):
+            files.ensure_file(path)
+
+
+def own_directories(root: str) -> Iterator[str]:
+    """The paths of the service's own directories in a root, outer ones first."""
+    return (f"{root}/{name}" for name in _OWN)
+
+
+def own_files(root: str) -> Iterator[str]:
+    """The paths of the service's lock files in a root."""
+    yield f"{root}/{SERVICE}"
+    yield from (f"{root}/{LOCKS}/{number:02x}" for number in range(STRIPES))
+
+
+@contextmanager
+def _in_the_way(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL}:
+            raise
+        raise StartupError(
+            f"{path} is a link, or something else than the service makes: 'persistence check --repair' moves it away"
+        ) from error
 
 
 def free_bytes(root: str) -> int:
@@ -197,7 +231,7 @@ def probe(root: str) -> str | None:
         StartupError: names the first thing that does not work, or the user to run as.
     """
     if os.geteuid() == 0:
-        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
+        owner.require(root)
     first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
         ("writing and fsync", lambda: _write(first)),

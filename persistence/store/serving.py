@@ -22,10 +22,13 @@ def link(root: str, file: BinaryIO, etag: str, *, now: float | None = None) -> s
     """Link an open content and return its path relative to the root; raises ``OSError`` where links are refused."""
     hour = int((time.time() if now is None else now) // _HOUR)
     directory = f"{root}/{SERVE}/{hour}"
-    files.ensure_directory(f"{root}/{SERVE}")
-    if files.make_directory(directory):
-        for old in outdated(f"{root}/{SERVE}", now=now):
-            files.remove_tree(old)
+    try:
+        files.require_directory(directory)
+    except FileNotFoundError:
+        files.ensure_directory(f"{root}/{SERVE}")
+        if files.make_directory(directory):
+            for old in outdated(f"{root}/{SERVE}", now=now):
+                files.remove_tree(old)
     path = f"{SERVE}/{hour}/{etag}"
     with suppress(FileExistsError):  # the same revision, served before within the hour
         files.link_descriptor(file.fileno(), f"{root}/{path}")

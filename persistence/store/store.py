@@ -46,7 +46,7 @@ class Store(View, Closable):
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be prepared.
         """
-        own = os.path.abspath(path)
+        own = os.path.realpath(path)
         with disk_errors(f"data directory {own}"):
             root.open_tree(own)
             with ExitStack() as opened:

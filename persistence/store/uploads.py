@@ -101,7 +101,7 @@ def abandoned(spool: str) -> Iterator[str]:
         if not entry.is_file(follow_symlinks=False):
             continue
         try:
-            descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             continue
         try:

@@ -41,7 +41,7 @@ class View:
             StartupError: there is none, the tree has another format, or it is not whole.
             DiskError: the root cannot be looked at.
         """
-        self.root = os.path.abspath(path)
+        self.root = os.path.realpath(path)
         with disk_errors(f"data directory {self.root}"):
             root.require(self.root)
         self._layout = Layout(self.root)

@@ -52,16 +52,20 @@ class Writer:
         if over is None:
             self._directories.make(place.directory)
         pending = place.pending(sidecar.id)
+        history = None
         try:
             if over is None or over.sidecar.deleted:
                 self._set_aside(place)
-            kept = address.keeps_history and over is not None and _keep(place, over)
+            if address.keeps_history and over is not None:
+                history = _keep(place, over)
             _prepare(place, sidecar, upload)
-            self._settle(place, kept=kept, known=over is not None)
+            self._settle(place, history, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
             self._discard(place)
             raise
+        finally:
+            _close(history)
         # Durable before the old content goes: in another order a power cut could leave the old sidecar with the new
         # content. What follows is not synced, because anyone can finish it.
         files.sync_directory(place.directory)
@@ -113,17 +117,21 @@ class Writer:
         self._tell(address)
         if over is None:
             self._directories.make(place.directory)
+        history = None
         try:
             if over is None:
                 self._set_aside(place)
-            kept = address.keeps_history and over is not None and _keep(place, over)
+            if address.keeps_history and over is not None:
+                history = _keep(place, over)
             with files.written(place.prepared, sidecars.encode(tombstone, place.address)) as prepared:
                 files.sync(prepared)
-            self._settle(place, kept=kept, known=over is not None)
+            self._settle(place, history, known=over is not None)
             files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
             self._discard(place)
             raise
+        finally:
+            _close(history)
         files.sync_directory(place.directory)  # before the content goes, as in ``commit``
         with suppress(OSError):
             files.remove(place.content)
@@ -148,9 +156,13 @@ class Writer:
         if not files.exists(draft):
             return
         self._change.begins(form, document)
-        files.ensure_directory(trash)
-        files.rename(draft, f"{trash}/{fresh_id()}")
-        files.sync_directory(self._layout.documents(form, Collection.DRAFT))
+        drafts = files.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
+        try:
+            files.ensure_directory(trash)
+            files.rename(draft, f"{trash}/{fresh_id()}")
+            files.sync(drafts)
+        finally:
+            os.close(drafts)
         files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
     def _tell(self, address: Address) -> None:
@@ -177,14 +189,14 @@ class Writer:
             if committed is not None and is_save and files.exists(place.pending(committed.id)):
                 self._set_aside(place)
 
-    def _settle(self, place: Place, *, kept: bool, known: bool) -> None:
-        """Make every name durable that the commit will rely on.
+    def _settle(self, place: Place, history: int | None, *, known: bool) -> None:
+        """Make every name durable that the commit will rely on; ``history`` is open where something was kept there.
 
         A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
         resource is ``known``, its first commit has made the directory itself durable.
         """
-        if kept:
-            files.sync_directory(place.history)
+        if history is not None:
+            files.sync(history)
         files.sync_directory(place.directory)
         if not known:
             self._directories.settle(place.directory)
@@ -226,18 +238,21 @@ def _prepare(place: Place, sidecar: Sidecar, upload: Upload) -> None:
         upload.sync()
 
 
-def _keep(place: Place, over: Found) -> bool:
-    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand."""
+def _keep(place: Place, over: Found) -> int:
+    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand.
+
+    Returns the directory of older revisions, open, to be made durable and closed.
+    """
     if over.is_edited:
         return _keep_edit(place, over)
     return keep(place, over.sidecar)
 
 
-def _keep_edit(place: Place, over: Found) -> bool:
+def _keep_edit(place: Place, over: Found) -> int:
     """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
 
     It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
-    may have done so.
+    may have done so. Returns what ``_keep`` does.
     """
     modified = over.sidecar.modified
     if files.exists(place.revision(modified).sidecar):
@@ -261,7 +276,7 @@ def _keep_edit(place: Place, over: Found) -> bool:
     with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:
         files.sync(prepared)
     files.rename(revision.prepared, revision.sidecar)
-    return True
+    return files.open_directory(place.history)
 
 
 def _forget_second_name(place: Place, committed: Sidecar) -> None:
@@ -281,17 +296,31 @@ def _forget_second_name(place: Place, committed: Sidecar) -> None:
         files.sync_directory(place.history)
 
 
-def keep(place: Place, sidecar: Sidecar) -> bool:
-    """Keep the revision that is about to be replaced; content and sidecar get a second name each."""
+def keep(place: Place, sidecar: Sidecar) -> int:
+    """Keep the revision that is about to be replaced; content and sidecar get a second name each.
+
+    Returns the directory of these names, open, to be made durable and closed. It is opened first, because a path to be
+    linked to may lead through a symbolic link, and an open directory does not.
+    """
     revision = place.revision(sidecar.modified)
     try:
-        files.keep_as(place.sidecar, revision.sidecar)
+        history = files.open_directory(place.history)
     except FileNotFoundError:
         files.make_directory(place.history)
+        history = files.open_directory(place.history)
+    try:
         files.keep_as(place.sidecar, revision.sidecar)
-    if not sidecar.deleted:
-        files.keep_as(place.content, revision.content)
-    return True
+        if not sidecar.deleted:
+            files.keep_as(place.content, revision.content)
+    except BaseException:
+        os.close(history)
+        raise
+    return history
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def recover(place: Place) -> Sidecar | None:

@@ -178,8 +178,11 @@ class Adoption:
 def _keep(place: Place, buried: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if buried is not None:
-        writing.keep(place, buried)
-        files.sync_directory(place.history)
+        history = writing.keep(place, buried)
+        try:
+            files.sync(history)
+        finally:
+            os.close(history)
 
 
 def read_through(address: Address, path: str) -> _Seen:
@@ -190,7 +193,7 @@ def read_through(address: Address, path: str) -> _Seen:
         OSError: it cannot be read.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(path, "rb") as file, check_for(address) as check:
+    with open(files.open_file(path), "rb") as file, check_for(address) as check:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             hashing.update(chunk)

@@ -6,7 +6,6 @@ Whether a record has its body is for the check of the tree that has the record (
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,15 +22,13 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, Sidecar
 from persistence.store import files, owner, reading
 from persistence.store.bodies import FileBodies
-from persistence.store.layout import HISTORY, Place, file_name, is_file_name, revision_of
+from persistence.store.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
 from persistence.upkeep import access, listing, own
 from persistence.upkeep.access import Access
 from persistence.upkeep.check import Tally
 from persistence.upkeep.findings import Finding, Kind, Outcome, Remedy, Report
 from persistence.upkeep.quarantine import Quarantine
 from persistence.upkeep.tree import Folder, Tree
-
-_PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
 
 RootOf = Callable[[Form], str | None]
 """Says which root has the records of a form's bodies; ``None`` where the properties lead to another directory."""
@@ -166,7 +163,7 @@ class AttachmentsCheck:
             for entry in entries:
                 is_empty = False
                 if entry.is_symlink():
-                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service follows it")
+                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service does not follow it")
                 elif not entry.is_dir() or not _is_version(entry.name):
                     yield Finding(Kind.FOREIGN, entry.path, "not the directory of a version")
                 else:
@@ -194,11 +191,11 @@ class AttachmentsCheck:
         self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool
     ) -> Iterator[Finding]:
         """What is to say of something in the directory of a version, or in the history there."""
-        pending = _PENDING.fullmatch(entry.name)
-        name = entry.name if pending is None else pending[1]
+        pending = pending_of(entry.name)
+        name = entry.name if pending is None else pending[0]
         is_name = is_file_name(name) if not is_older else revision_of(name) is not None
         if entry.is_symlink():
-            yield Finding(Kind.FOREIGN, entry.path, "a symbolic link; a body that it leads to is served as it is")
+            yield Finding(Kind.FOREIGN, entry.path, "a symbolic link; the service does not follow it")
         elif not entry.is_file(follow_symlinks=False) or not is_name:
             yield Finding(Kind.FOREIGN, entry.path, "a name that the service does not give")
         elif pending is not None:
@@ -209,12 +206,13 @@ class AttachmentsCheck:
                 yield Finding(Kind.STRAY_FILE, entry.path, "a body that no record names")
 
     def _of_pending(
-        self, path: str, pending: re.Match[str], version: int, records: _Records, *, is_older: bool
+        self, path: str, pending: tuple[str, str], version: int, records: _Records, *, is_older: bool
     ) -> Iterator[Finding]:
-        if pending[1] in records.doubtful:
+        name, content_id = pending
+        if name in records.doubtful:
             return
-        record = (records.older if is_older else records.current).get(pending[1])
-        if record is not None and (record.version, record.id) == (version, pending[2]):
+        record = (records.older if is_older else records.current).get(name)
+        if record is not None and record.version == version and record.id.startswith(content_id):
             yield Finding(Kind.UNFINISHED_COMMIT, path, "committed, but not yet under its name")
         else:
             yield Finding(Kind.UNFINISHED_WRITE, path, "interrupted before its commit")

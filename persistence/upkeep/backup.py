@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.model.instants import Instant, next_after
-from persistence.store import copying, files, formats, locks
+from persistence.store import copying, files, formats, locks, owner
 from persistence.store.integrity import Integrity
 from persistence.store.layout import LAYOUT, SERVICE, file_name
 from persistence.store.root import missing
@@ -82,15 +82,19 @@ class Backup:
         """Look at the destination.
 
         Raises:
-            StartupError: it is a backup itself, or it and a directory that is to be saved lie inside each other.
+            StartupError: it is a backup itself, or it and a directory that is to be saved lie inside each other; or
+                others may write to it, and this is root.
         """
         self.path = ""
         self.folders = 0
         self.count = Copied()
         self.missing: dict[str, str] = {}
-        self._destination = os.path.abspath(destination)
+        self._destination = os.path.realpath(destination)
         self._sources = sources
-        if os.path.exists(f"{self._destination}/{SUMS}"):
+        # Root reads a tree as its owner, and writes the backup as the destination's: neither leads it anywhere else.
+        self._keeper = owner.identity_of(self._destination, trusting=os.geteuid() != 0)
+        self._owners = {name: owner.identity_of(tree.root) for name, tree in sources.trees.items()}
+        if os.path.lexists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
         target = os.path.realpath(destination)
         for path in sources.paths:
@@ -108,6 +112,10 @@ class Backup:
                 document locked beyond the deadline.
             DiskFullError, DiskError: the destination refused; earlier backups are as they were.
         """
+        yield from owner.each_as(self._keeper, self._run())
+
+    def _run(self) -> Iterator[str | None]:
+        """As ``run``, by the user to whom the destination belongs."""
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(self._exclusively())
@@ -121,7 +129,8 @@ class Backup:
 
     def total(self) -> int:
         """How many files there are to verify; raises ``OSError``."""
-        return sums.count(self.path)
+        with owner.being(self._keeper):
+            return sums.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
         """Read the finished backup from the disk: ``None`` for a file that is done, a line for one that is wrong.
@@ -133,9 +142,10 @@ class Backup:
             DiskError: the disk refuses.
         """
         with disk_errors(f"verifying {self.path}"):
-            for problem in sums.compare(self.path):
+            for problem in owner.each_as(self._keeper, sums.compare(self.path)):
                 if problem is not None:
-                    files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
+                    with owner.being(self._keeper):
+                        files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[formats.LayoutFile, int]]:
@@ -147,7 +157,7 @@ class Backup:
         found, errors = dict[str, tuple[formats.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
             try:
-                with disk_errors(f"data directory {tree.root}"):
+                with owner.being(self._owners[name]), disk_errors(f"data directory {tree.root}"):
                     found[name] = _layout(tree, stack)
             except PersistenceError as error:
                 errors.append(error)
@@ -167,7 +177,7 @@ class Backup:
             last = None
             if newest is not None and known is not None:
                 last = Last(newest, known, stack.enter_context(Recorded(newest)))
-            backup = NewBackup(directory, last)
+            backup = NewBackup(directory, last, self._keeper)
             self.count = backup.count
             parts = self._parts()
             copies = {part.name: Copies(backup, part) for part in parts if not part.missing}
@@ -176,7 +186,7 @@ class Backup:
                 copies[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
                 sources = self._sources
                 saving = Saving(sources.trees[name], copies[name], sources.bodies_of, bodies, sources.integrity)
-                for problem in saving.run():
+                for problem in owner.each_as(self._owners[name], saving.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += saving.folders
             for path, data, mode in self._sources.own:
@@ -188,6 +198,9 @@ class Backup:
         """One tree lies in the backup itself; several, or one with directories of attachments, in directories."""
         sources = self._sources
         is_alone = len(sources.trees) == 1 and not sources.bases
+        if is_alone:
+            (tree,) = sources.trees.values()
+            is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
         return (
             *(
                 Part("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, self._why(name))
@@ -226,11 +239,11 @@ def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
     """The layout of a tree that can be saved, and its time; for the stack nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
-    if files.exists(tree.layout.own(SERVICE)):
+    if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error
         stack.callback(os.close, locks.share(tree.layout.own(SERVICE)))
     path = tree.layout.own(LAYOUT)
     layout = formats.read(path)
     if layout is None:
         raise missing(tree.root)
     formats.check(path, layout)
-    return layout, os.stat(path).st_mtime_ns
+    return layout, os.lstat(path).st_mtime_ns

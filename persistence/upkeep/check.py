@@ -129,11 +129,12 @@ class Check:
             if self._changes:
                 owner.require(self._tree.root)
             of_root = [*own.format_of(self._tree.root), *(() if only else own.missing(self._tree.root))]
+            yield from self._obstacles()
             if self._changes:
                 root.make_own(self._tree.root)  # a copy may have come without locks
                 stack.enter_context(lease.held(self._tree.root))
             self._file, self._is_part = self._file_of(only), bool(only)
-            if files.exists(self._tree.layout.own(SERVICE)):
+            if _is_file(self._tree.layout.own(SERVICE)):
                 stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
             for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
                 yield self._counted(self._of_root(finding))
@@ -149,6 +150,11 @@ class Check:
                 yield None
             for found, mend in () if slices is not None else self._indexes.of_forms(only):
                 yield self._counted(self._of_index(found, mend))
+
+    def _obstacles(self) -> Iterator[Report]:
+        """Take what is in the way of the service's own files out of it, before any of them is used."""
+        for finding in list(own.obstacles(self._tree.root)):
+            yield self._counted(self._of_root(finding))
 
     def _remedy_of(self, finding: Finding) -> Remedy:
         """What this check does about a finding in a folder."""
@@ -258,6 +264,15 @@ class Check:
             self._adoption.take_in(folder, finding, finding.place)
             return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else TAKEN_IN
         return self._repair.of_folder(folder, finding) or finding.kind.deed
+
+
+def _is_file(path: str) -> bool:
+    """Whether there is a file, itself and not a link to one; below a directory that is a link there is none."""
+    try:
+        os.close(files.open_file(path))
+    except OSError:
+        return False
+    return True
 
 
 def _cause(error: Exception) -> str:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from persistence.errors import DamagedError, StartupError
 from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.store import copying, digests, files
+from persistence.store.owner import Identity, being
 from persistence.upkeep import manifest
 from persistence.upkeep.manifest import FORMAT, WRONG, Manifest
 from persistence.upkeep.sums import Lines, Recorded
@@ -53,10 +54,11 @@ def linkable(path: str | None) -> Manifest | None:
 
 
 class NewBackup:
-    """A new directory, with the digest of every file in it. Methods raise ``OSError``."""
+    """A new directory, with the digest of every file in it; ``keeper`` is who writes it. Methods raise ``OSError``."""
 
-    def __init__(self, directory: str, last: Last | None) -> None:
+    def __init__(self, directory: str, last: Last | None, keeper: Identity) -> None:
         self.count = Copied()
+        self.keeper = keeper
         self.last = last
         self.directory = directory
         files.ensure_directory(directory)
@@ -109,16 +111,18 @@ class Copies:
 
     def has(self, path: str) -> bool:
         """Whether there is something at a path already."""
-        return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
+        with being(self._backup.keeper):
+            return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
 
     def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
         """A small file, by its content and modification time."""
-        hexadecimal = hashlib.sha256(data).hexdigest()
-        self._note(hexadecimal, path)
-        if self._link(path, len(data), nanoseconds, earlier, lambda there: _bytes_of(there.source) == data):
-            return
-        copying.write_new(self._target(path), [data], nanoseconds)
-        self._copied(len(data))
+        with being(self._backup.keeper):
+            hexadecimal = hashlib.sha256(data).hexdigest()
+            self._note(hexadecimal, path)
+            if self._link(path, len(data), nanoseconds, earlier, lambda there: _bytes_of(there.source) == data):
+                return
+            copying.write_new(self._target(path), [data], nanoseconds)
+            self._copied(len(data))
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """A content, with what its sidecar says about it.
@@ -127,6 +131,10 @@ class Copies:
             DamagedError: it cannot be read, or is not what the sidecar says although it looks so; it is copied all
                 the same, as far as it can be read.
         """
+        with being(self._backup.keeper):
+            self._add(path, source, sidecar, earlier)
+
+    def _add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, earlier: tuple[str, ...]) -> None:
         status = os.fstat(source.fileno())
         size, nanoseconds = status.st_size, status.st_mtime_ns
         said = None
@@ -164,6 +172,7 @@ class Copies:
             there = _Candidate(last, candidate)
             with suppress(OSError):  # a copy will do
                 status = os.lstat(there.source)
+                files.require_file(status, there.source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(there):
                     copying.link(there.source, self._target(path))
                     self._backup.count.linked += 1
@@ -179,7 +188,7 @@ class Copies:
 
 
 def _bytes_of(path: str) -> bytes:
-    with open(path, "rb") as file:
+    with open(files.open_file(path), "rb") as file:
         return file.read()
 
 

@@ -128,7 +128,7 @@ class Kind(Enum):
     INDEX_NOTES = ("index-notes", Severity.LEFTOVER, Remedy.REPAIR, "takes them in")
     INDEX_WRONG = ("index-wrong", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
     INDEX_DAMAGED = ("index-damaged", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
-    LINK = ("link", Severity.NOTICE, Remedy.NONE, "neither checked nor saved by a backup")
+    LINK = ("link", Severity.DAMAGE, Remedy.NONE, "mount the directory in its place, or remove the link")
     FOREIGN = ("foreign", Severity.NOTICE, Remedy.NONE, "left alone")
     BUSY = ("busy", Severity.NOTICE, Remedy.NONE, "check it again")
 

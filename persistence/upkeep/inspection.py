@@ -123,7 +123,7 @@ class Inspector:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
             yield from self._buried(folder, place, history, is_there=is_there)
-        elif sidecar.id not in found.pending.get(place.name, ()) and not _is_linked(place):
+        elif sidecar.id not in found.pending.get(place.name, ()):
             yield from self._compared(folder, place, sidecar, history)
 
     def _buried(self, folder: Folder, place: Place, history: History, *, is_there: bool) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ class Inspector:
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
                 return Finding(Kind.TORN_COPY, place.content, what, place)
         try:
-            verdict = self._integrity.judge(place, sidecar, place.content, os.stat(place.content))
+            verdict = self._integrity.judge(place, sidecar, place.content, os.lstat(place.content))
         except StateChangedError:
             return Finding(Kind.BUSY, place.content, "it is being changed")
         except DamagedError as error:
@@ -272,17 +272,10 @@ def _strange(folder: Folder, found: Listing, history: History) -> Iterator[Findi
 
 def _other(folder: Folder, place: Place, found: Listing) -> Iterator[Finding]:
     """What is to say of something that is no file and has a name that a content can have."""
-    if _is_linked(place):
-        yield Finding(Kind.FOREIGN, place.content, "a symbolic link; a content that it leads to is served as it is")
-    elif place.name == folder.main or place.name in found.sidecars:
+    if place.name == folder.main or place.name in found.sidecars:
         yield _not_a_file(place.content)
     else:
         yield Finding(Kind.FOREIGN, place.content, "neither a file nor the history")
-
-
-def _is_linked(place: Place) -> bool:
-    """Whether there is a symbolic link that leads to a file."""
-    return os.path.islink(place.content) and os.path.isfile(place.content)
 
 
 def _not_a_file(path: str) -> Finding:

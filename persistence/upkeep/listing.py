@@ -8,9 +8,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from persistence.model.instants import Instant
-from persistence.store.layout import HISTORY, SIDECAR_SUFFIX, Place, is_file_name, revision_of, unfinished_of
+from persistence.store.layout import (
+    HISTORY,
+    SIDECAR_SUFFIX,
+    Place,
+    is_file_name,
+    pending_of,
+    revision_of,
+    unfinished_of,
+)
 
-_PENDING = re.compile(r"\.(.+)\.([0-9a-f]{40})")
 _PREPARED = re.compile(r"\.(.+)\.json")
 
 
@@ -56,9 +63,9 @@ def _sort(entry: os.DirEntry[str], listing: Listing) -> None:
     is_file = entry.is_file(follow_symlinks=False)
     if name == HISTORY:
         _sort_history(entry, listing)
-    elif match := _PENDING.fullmatch(name):
+    elif pending := pending_of(name):
         if is_file:
-            listing.pending[match[1]].append(match[2])
+            listing.pending[pending[0]].append(pending[1])
         else:
             listing.obstacles.append(entry.path)
     elif match := _PREPARED.fullmatch(name):

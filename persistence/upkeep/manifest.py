@@ -115,7 +115,7 @@ def read(backup: str) -> Manifest:
     """
     path = f"{backup}/{MANIFEST}"
     try:
-        descriptor = files.open_to_read(path)
+        descriptor = files.open_file(path)
     except FileNotFoundError:
         return Manifest(1, (Part("tree", DATA, "", ""),))
     try:

@@ -74,7 +74,7 @@ def revision(place: Place, stack: ExitStack) -> tuple[tuple[bytes, int], BinaryI
         with opened(place.sidecar) as file:
             if file is None:
                 return None
-            said = file.read(), os.fstat(file.fileno()).st_mtime_ns
+            said = _said(file, place.sidecar)
             sidecar = decoded(said[0], place)
             content = None
             if sidecar is not None:
@@ -88,7 +88,7 @@ def revision(place: Place, stack: ExitStack) -> tuple[tuple[bytes, int], BinaryI
 def _is_at(path: str, file: BinaryIO) -> bool:
     """Whether a path still leads to an open file, or to nothing."""
     try:
-        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+        return os.path.samestat(os.lstat(path), os.fstat(file.fileno()))
     except FileNotFoundError:
         return True
 
@@ -98,6 +98,8 @@ def _noting(path: str, opened: Opened) -> Iterator[None]:
     """Note that a file cannot be opened, and go on with the others."""
     try:
         yield
+    except DamagedError as error:
+        opened.problems.append(str(error))
     except OSError as error:
         if error.errno in {errno.EMFILE, errno.ENFILE}:
             raise
@@ -123,7 +125,7 @@ def opened(path: str) -> Iterator[BinaryIO | None]:
 
 
 def _open(path: str) -> BinaryIO:
-    return FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+    return FileIO(files.open_file(path))
 
 
 def decoded(data: bytes, place: Place) -> Sidecar | None:
@@ -135,5 +137,18 @@ def decoded(data: bytes, place: Place) -> Sidecar | None:
 
 
 def _read(path: str) -> tuple[bytes, int]:
-    with FileIO(files.open_to_read(path)) as file:
-        return file.read(), os.fstat(file.fileno()).st_mtime_ns
+    with FileIO(files.open_file(path)) as file:
+        return _said(file, path)
+
+
+def _said(file: BinaryIO, path: str) -> tuple[bytes, int]:
+    """The bytes of an open sidecar and its modification time.
+
+    Raises:
+        DamagedError: it is larger than any sidecar.
+    """
+    status = os.fstat(file.fileno())
+    data = b"" if status.st_size > sidecars.LARGEST else file.read()
+    if len(data) < status.st_size:
+        raise DamagedError(f"{path}: {status.st_size} bytes are no sidecar; it is not saved")
+    return data, status.st_mtime_ns

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 from persistence.errors import DamagedError, StartupError
 from persistence.store import formats, reading, root, serving, uploads
-from persistence.store.layout import LAYOUT, LOCKS, SERVE, SPOOL, TRASH, Place
+from persistence.store.layout import (
+    CHECKED,
+    INDEX,
+    LAYOUT,
+    LEASE,
+    LOCKS,
+    SERVE,
+    SPOOL,
+    TRASH,
+    Place,
+    is_unfinished_layout,
+)
 from persistence.upkeep import listing
 from persistence.upkeep.findings import Finding, Kind
 from persistence.upkeep.tree import Folder, Tree
-
-_UNFINISHED_LAYOUT = re.compile(rf"{re.escape(LAYOUT)}\.\d+")
 
 
 def require_tree(tree: Tree) -> None:
@@ -67,6 +76,39 @@ def missing(path: str) -> Iterator[Finding]:
             yield Finding(Kind.OWN_MISSING, f"{path}/{name}", what)
 
 
+def obstacles(path: str) -> Iterator[Finding]:
+    """What has the name of one of the service's own files or directories, and is none: a link, a pipe, a device.
+
+    What is in a directory that is none is not looked at. Raises ``OSError``.
+    """
+    wrong = list[str]()
+    directories = ((each, stat.S_ISDIR) for each in root.own_directories(path))
+    own = (*root.own_files(path), f"{path}/{LEASE}", f"{path}/{CHECKED}")
+    for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
+        if any(each.startswith(f"{above}/") for above in wrong):
+            continue
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not is_right(os.lstat(each).st_mode):
+                wrong.append(each)
+                yield _obstacle(each)
+    if f"{path}/{INDEX}" not in wrong:
+        yield from map(_obstacle, _no_files(f"{path}/{INDEX}"))
+
+
+def _obstacle(path: str) -> Finding:
+    return Finding(Kind.NOT_A_FILE, path, "a link, a pipe or a device, where the service has a file or a directory")
+
+
+def _no_files(path: str) -> Iterator[str]:
+    """What is neither a file nor a directory, wherever it is below one."""
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _no_files(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                yield entry.path
+
+
 def strays(path: str) -> Iterator[Finding]:
     """What killed workers have left of the service's own; raises ``OSError``."""
     for stray in _strays(path):
@@ -75,13 +117,25 @@ def strays(path: str) -> Iterator[Finding]:
 
 def _strays(path: str) -> Iterator[str]:
     with os.scandir(path) as entries:
-        yield from (entry.path for entry in entries if _UNFINISHED_LAYOUT.fullmatch(entry.name) and _is_old(entry))
+        yield from (entry.path for entry in entries if _is_unfinished(entry) and _is_old(entry))
     with suppress(FileNotFoundError):
-        yield from uploads.abandoned(f"{path}/{SPOOL}")
-    with suppress(FileNotFoundError), os.scandir(f"{path}/{TRASH}") as entries:
+        yield from uploads.abandoned(_own(path, SPOOL))
+    with suppress(FileNotFoundError), os.scandir(_own(path, TRASH)) as entries:
         yield from (entry.path for entry in entries if _is_old(entry))
     with suppress(FileNotFoundError):
-        yield from serving.outdated(f"{path}/{SERVE}")
+        yield from serving.outdated(_own(path, SERVE))
+
+
+def _own(path: str, name: str) -> str:
+    """One of the service's own directories; raises ``FileNotFoundError`` where it is none, but a link, say."""
+    directory = f"{path}/{name}"
+    if not stat.S_ISDIR(os.lstat(directory).st_mode):
+        raise FileNotFoundError(directory)
+    return directory
+
+
+def _is_unfinished(entry: os.DirEntry[str]) -> bool:
+    return is_unfinished_layout(entry.name) and entry.is_file(follow_symlinks=False)
 
 
 def _is_old(entry: os.DirEntry[str]) -> bool:

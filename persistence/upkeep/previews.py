@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from persistence.model.sidecar import Sidecar
-from persistence.store import reading
+from persistence.store import files, reading
 from persistence.store.layout import Place
 from persistence.store.sidecars import ChangedSidecarError
 from persistence.upkeep import listing
@@ -82,7 +82,7 @@ def _difference(place: Place, stored: Sidecar) -> Iterator[str]:
 
 def _lines(path: str) -> list[str] | None:
     """The lines of XML, with a break between tags; ``None`` where it is too large."""
-    with open(path, "rb") as file:
+    with open(files.open_file(path), "rb") as file:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
         return None

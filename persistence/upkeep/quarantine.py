@@ -37,7 +37,10 @@ class Quarantine:
         self._note(finding, target)
 
     def _inside(self, path: str) -> str:
-        return f"{self._directory}/{os.path.relpath(path, self._root)}"
+        inside = os.path.relpath(path, self._root)
+        if inside.split(os.sep)[0] == _REASONS:  # an application, which would take the name of the file below
+            inside = f"%{inside}"
+        return f"{self._directory}/{inside}"
 
     def _note(self, finding: Finding, target: str) -> None:
         note = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,7 +19,7 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
 from persistence.store import files, formats, mending, reading, root, sidecars, writing
 from persistence.store.formats import FORMAT, LayoutFile
-from persistence.store.layout import LAYOUT, Place
+from persistence.store.layout import LAYOUT, QUARANTINE, Place
 from persistence.upkeep import access, listing
 from persistence.upkeep.adoption import Adoption
 from persistence.upkeep.contents import bears, is_whole
@@ -70,10 +71,20 @@ class Repair:
         if finding.kind is Kind.OWN_MISSING:
             root.make_own(self._root)
             return
+        if finding.kind is Kind.NOT_A_FILE:
+            self._set_aside(finding)
+            return
         if os.path.lexists(finding.path):
             self._quarantine.move(finding.path, finding)
         formats.write(f"{self._root}/{LAYOUT}", LayoutFile(FORMAT))
         root.make_own(self._root)
+
+    def _set_aside(self, finding: Finding) -> None:
+        """Take something out of the way of the service's own; what is in the way of the quarantine stays beside it."""
+        if finding.path == f"{self._root}/{QUARANTINE}":
+            files.rename(finding.path, f"{finding.path}~{time.time_ns()}")
+        else:
+            self._quarantine.move(finding.path, finding)
 
     def of_folder(self, folder: Folder, finding: Finding) -> str | None:
         """Repair one thing in a folder; returns what was done, where there is a choice."""
@@ -249,7 +260,11 @@ class Repair:
         if sidecar is not None:
             if not files.exists(place.pending(sidecar.id)):
                 files.separate(place.content, place.pending(sidecar.id))
-            files.stamp(place.content, stamp(sidecar))
+            descriptor = files.open_file(place.content)
+            try:
+                files.stamp(descriptor, stamp(sidecar))
+            finally:
+                os.close(descriptor)
 
     def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: Place) -> None:
         """Moved under its pending name: without its sidecar it is then a stray, and nothing put there by hand."""

@@ -164,7 +164,7 @@ class Saving:
         if sidecar is None or sidecar.deleted:
             return
         if status.st_size != sidecar.size or not shows_stamp(status.st_mtime_ns, sidecar):
-            self._integrity.judge(place, sidecar, f"/proc/self/fd/{file.fileno()}", status)
+            self._integrity.judge(place, sidecar, file.fileno(), status)
 
     def _opened(
         self, folder: Folder, revision: Revision, stack: ExitStack

@@ -65,11 +65,10 @@ def _sealed(directory: str, name: str) -> bytes | None:
     """The sealed sidecar; ``None`` where the file is none of the schema before."""
     path = f"{directory}/{name}"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        files.require_file(os.lstat(path), path)
     except OSError:
-        if os.path.islink(path):
-            return None
-        raise
+        return None
+    descriptor = files.open_file(path)
     try:
         sidecar = sidecars.decode_before(files.read_small(descriptor), path)
     except (DamagedError, IsADirectoryError):

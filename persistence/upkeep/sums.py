@@ -11,6 +11,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from io import FileIO
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -25,6 +26,8 @@ _PATH = _DIGEST + len(_SEPARATOR)
 _AT_ONCE = 1 << 16
 """Lines that are sorted in memory; more of them wait in sorted runs on the disk."""
 _WRITTEN_AT_ONCE = 1 << 16
+_LONGEST_LINE = 1 << 14
+"""Bytes of a line: a path that the kernel takes has 4096, and the list of a backup may come from anywhere."""
 
 
 def line(hexadecimal: str, path: str) -> bytes:
@@ -38,10 +41,10 @@ def read(file: BinaryIO) -> Iterator[tuple[str, str]]:
     Raises:
         DamagedError: a line is none, or its path leads out of the directory.
     """
-    for number, text in enumerate(file, 1):
+    for number, text in enumerate(iter(partial(file.readline, _LONGEST_LINE), b""), 1):
         path = os.fsdecode(text[_PATH:].removesuffix(b"\n"))
         parts = path.split("/")
-        is_line = text.endswith(b"\n") and text[_DIGEST:_PATH] == _SEPARATOR
+        is_line = text.endswith(b"\n") and text[_DIGEST:_PATH] == _SEPARATOR and b"\0" not in text
         if not is_line or not all(parts) or os.pardir in parts or os.curdir in parts:
             raise DamagedError(f"{SUMS}, line {number}, cannot be read")
         yield text[:_DIGEST].decode("ascii", "replace"), path
@@ -49,8 +52,13 @@ def read(file: BinaryIO) -> Iterator[tuple[str, str]]:
 
 def count(directory: str) -> int:
     """How many files a backup has; raises ``OSError``."""
-    with open(f"{directory}/{SUMS}", "rb") as listed:
-        return sum(1 for _ in listed)
+    with opened(directory) as listed:
+        return sum(1 for _ in iter(partial(listed.readline, _LONGEST_LINE), b""))
+
+
+def opened(directory: str) -> BinaryIO:
+    """The list of a backup, open; raises ``OSError``."""
+    return open(files.open_file(f"{directory}/{SUMS}"), "rb")
 
 
 def compare(directory: str) -> Iterator[str | None]:
@@ -60,10 +68,10 @@ def compare(directory: str) -> Iterator[str | None]:
         DamagedError: the list cannot be read.
         OSError: the list cannot be opened.
     """
-    with open(f"{directory}/{SUMS}", "rb") as listed:
+    with opened(directory) as listed:
         for digest, path in read(listed):
             try:
-                with FileIO(files.open_to_read(f"{directory}/{path}")) as file:
+                with FileIO(files.open_file(f"{directory}/{path}")) as file:
                     files.begin_writeback(file.fileno())  # drops what is in memory: the disk is asked, not the cache
                     found = digests.of_open(file)
             except OSError as error:
@@ -105,7 +113,7 @@ class Lines:
             files.remove(path)
 
     def _spill(self) -> None:
-        path = f"{self._directory}/{SUMS}.{len(self._runs)}"
+        path = f"{self._directory}/.{SUMS}.{len(self._runs)}"  # no application begins with a dot
         self._write(path, iter(sorted(self._lines, key=_path_of)))
         self._runs.append(path)
         self._lines.clear()
@@ -130,7 +138,7 @@ class Recorded:
     """The digests in a sorted list, looked up one by one. Use it in a ``with`` block; opening it raises ``OSError``."""
 
     def __init__(self, directory: str) -> None:
-        with FileIO(files.open_to_read(f"{directory}/{SUMS}")) as file:
+        with FileIO(files.open_file(f"{directory}/{SUMS}")) as file:
             size = os.fstat(file.fileno()).st_size
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else None
 

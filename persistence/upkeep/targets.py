@@ -59,7 +59,7 @@ def target(part: Part, path: str, backup: str) -> Target:
 class _Directory:
     def __init__(self, part: Part, path: str, backup: str) -> None:
         self.part = part
-        self.root = os.path.abspath(path)
+        self.root = os.path.realpath(path)
         self.quarantine = f"{self.root}/{QUARANTINE}/{file_name(next_after(None))}"
         self._backup = backup
 

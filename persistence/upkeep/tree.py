@@ -18,7 +18,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.sidecar import LARGEST_VERSION
-from persistence.store import owner
+from persistence.store import files, owner
 from persistence.store.layout import (
     CHECKED,
     CREATIONS,
@@ -35,6 +35,7 @@ from persistence.store.layout import (
     Layout,
     Place,
     is_escaped,
+    is_unfinished_layout,
     unescape,
 )
 from persistence.store.locks import Locks, stripe
@@ -44,6 +45,8 @@ from persistence.upkeep.findings import Finding, Kind
 OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """What a root has of the service's own."""
 
+_OF_GIT = ".git"
+"""Begins the names of what versions forms with git; none of an application begins with a dot."""
 _DEFINITIONS = "form"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
@@ -86,7 +89,7 @@ class Tree:
     """
 
     def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
-        self.root = os.path.abspath(root)
+        self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
         self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
@@ -112,7 +115,8 @@ class Tree:
     @contextmanager
     def _locked(self, folder: Folder) -> Iterator[None]:
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
-        if not os.path.exists(lock):
+        has_locks = files.exists(lock) and not os.path.islink(lock)
+        if not has_locks:
             yield
             return
         with self._locks.holding(folder.scope):
@@ -168,7 +172,7 @@ class Tree:
             collection = _COLLECTIONS.get(group.name)
             for entry in self._directories(group.path, only[1:2]):
                 if isinstance(entry, Finding):
-                    yield entry
+                    yield _foreign(entry.path, entry.what) if _is_no_version(entry, collection) else entry
                 elif collection is None and not _is_version(entry.name):
                     yield _foreign(entry.path, "not the number of a version")
                 else:
@@ -189,10 +193,10 @@ class Tree:
             for entry in entries:
                 if only and entry.name != only[0]:
                     continue
-                if path == self.root and (entry.name in OWN or entry.name.startswith((*OTHERS, f"{LAYOUT}."))):
+                if path == self.root and _is_own(entry):
                     continue
                 if entry.is_symlink():
-                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service follows it")
+                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service does not follow it")
                 elif not entry.is_dir(follow_symlinks=False):
                     yield _foreign(entry.path, "a file where only directories are")
                 elif not is_escaped(entry.name):
@@ -201,9 +205,22 @@ class Tree:
                     yield entry
 
 
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    """Whether something in a root is the service's own, or the file system's; an application is always a directory."""
+    if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
+        return True
+    return is_unfinished_layout(entry.name) and not entry.is_dir(follow_symlinks=False)
+
+
 def _is_reachable(path: str, relative: str) -> bool:
     """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
     return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
+
+
+def _is_no_version(finding: Finding, collection: Collection | None) -> bool:
+    """Whether a link lies among the versions of a definition, and is none by its name."""
+    is_link = finding.kind is Kind.LINK and collection is None
+    return is_link and not _is_version(os.path.basename(finding.path))
 
 
 def _is_version(name: str) -> bool:

@@ -117,7 +117,7 @@ def _count_calls(reached: Path, at: int, strike: Strike) -> None:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """A copy of a tree, times and hard links too; many lock files are not copied, but shared."""
+    """A copy of a tree, times and hard links too; many lock files are shared."""
     shutil.rmtree(target, ignore_errors=True)
     firsts: dict[int, str] = {}
 
@@ -136,5 +136,5 @@ def copied(source: Path, target: Path) -> Path:
     shutil.copytree(source, target, symlinks=True, copy_function=copy, ignore=shared)
     for locks in source.rglob(".locks"):
         if not (copy_of := target / locks.relative_to(source)).exists():
-            copy_of.symlink_to(locks.resolve())
+            shutil.copytree(locks, copy_of, copy_function=os.link)
     return target

@@ -154,7 +154,7 @@ def test_what_is_not_saved_is_said(workshop: Workshop, tmp_path: Path) -> None:
     assert done.exit_code == 4
     assert sorted(done.stdout.splitlines()) == [
         f"{DATA}: its content is missing, or no file",
-        "app/linked: a symbolic link; the service follows it; it is not saved",
+        "app/linked: a symbolic link; the service does not follow it; it is not saved",
     ]
 
 

@@ -555,7 +555,7 @@ def test_other_files_are_told_of_and_left_alone(workshop: Workshop) -> None:
     workshop.file(f"{HISTORY}/notes.txt").write_text("notes")
     before = workshop.state()
     checked = workshop.check("--repair", "--adopt", "--all", "--deep")
-    assert {kind for kind, _ in checked.kinds} == {"foreign", "link"}
+    assert {kind for kind, _ in checked.kinds} == {"foreign"}
     assert {path for _, path in checked.kinds} == {
         *("README.md", "app/form/data/notes.txt", "app/form/form/latest", "app/form/form/01", "app/form/other"),
         *(f"{DOCUMENT}/sub", f"{DOCUMENT}/.hidden", f"{DOCUMENT}/data.xml~", f"{HISTORY}/notes.txt"),

@@ -52,6 +52,7 @@ class FlatFile:
             UnusableError: it is damaged, or of another version of the service.
             sqlite3.Error: it cannot be opened now.
         """
+        connections.require_own(self.path)
         connection = connections.opened_to_write(self.path)
         try:
             _check(connection)
@@ -98,7 +99,7 @@ class FlatFile:
 
     @property
     def _directory(self) -> str:
-        return Layout(os.path.abspath(self.root)).own(FLAT)
+        return Layout(os.path.realpath(self.root)).own(FLAT)
 
     @property
     def _lock(self) -> str:

@@ -63,7 +63,7 @@ class FlatViews(Closable):
         naming_of: Callable[[Form], Naming],
         elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
-        self._root = os.path.abspath(root)
+        self._root = os.path.realpath(root)
         self._integrity = Integrity(elsewhere.hand_edits)
         self._elsewhere = elsewhere
         self._naming = naming_of
