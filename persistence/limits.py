@@ -91,11 +91,8 @@ MOST_CATALOG = 32 << 20
 PERMISSION_COSTS = 250
 """Bytes that a tag of permissions takes when they are read: each element becomes an object or two."""
 
-CATALOG_VERSIONS = 1 << 15
+VERSIONS_KEPT = 1 << 15
 """Published versions that a worker keeps."""
-
-PERMISSIONS_KEPT = 32
-"""Different permissions that are kept as they were read, for other versions that have the same."""
 
 MOST_WRITTEN_LIST = 16 << 20
 """Bytes of entries of the list of forms that are kept as they were written."""

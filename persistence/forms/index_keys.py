@@ -173,7 +173,8 @@ class _Namespaces:
 
 
 _NAME = r"[^\s/:@*=$'\"()\[\]]++"
-_STEP = re.compile(rf"(?:(?:({_NAME}):)?({_NAME})|\*)(?:\s*\[\s*@id\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*\])?/")
+_STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?+|\*)(?:\s*+\[\s*+@id\s*+=\s*+(?:'([^']*+)'|\"([^\"]*+)\")\s*+\])?+/")
+"""A step of a path: a prefix and a name, or a name, or any element; then perhaps an id. One way to read each text."""
 
 
 def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
@@ -183,7 +184,8 @@ def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
         steps, at = f"{text}/", 0
         while at < len(steps):
             match = _STEP.match(steps, at)
-            prefix, name, single, double = (None,) * 4 if match is None else match.groups()
+            first, second, single, double = (None,) * 4 if match is None else match.groups()
+            prefix, name = (None, first) if second is None else (first, second)
             if match is None or (name and not is_element_name(name)) or (prefix and prefix not in namespaces):
                 return ()
             namespace = namespaces[prefix] if prefix else ""

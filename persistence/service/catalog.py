@@ -19,7 +19,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.metadata import MetadataReader
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
-from persistence.limits import CATALOG_VERSIONS, MOST_CATALOG, PERMISSION_COSTS, PERMISSIONS_KEPT
+from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
@@ -122,7 +122,7 @@ class Catalog:
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
-        if self._entries > CATALOG_VERSIONS or self._weight > MOST_CATALOG:
+        if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
             self._known = {}
             self._weighed = set()
             self._entries = self._weight = 0
@@ -253,5 +253,5 @@ def _read_permissions(metadata: FormMetadata) -> Permissions | None:
     return None if metadata.permissions is None else _from_xml(metadata.permissions)
 
 
-_from_xml = lru_cache(PERMISSIONS_KEPT)(permissions.from_xml)
+_from_xml = lru_cache(maxsize=256)(permissions.from_xml)
 """Many versions have the permissions of another: they share one value."""
