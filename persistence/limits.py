@@ -40,6 +40,9 @@ Real documents have up to 250.
 MOST_NAME_BYTES = 16 << 20
 """Bytes in memory of all these names together, with their namespaces."""
 
+MOST_SEALED = 20_000
+"""Values of a document that are encrypted when it is received: each costs some 20 microseconds."""
+
 MOST_EDITED = 40 << 20
 """Bytes of an element that are held until it is known whether it is to be encrypted: comments count, too.
 
@@ -205,7 +208,7 @@ MOST_CATALOG = 32 << 20
 PERMISSION_COSTS = 250
 """Bytes that a tag of permissions takes when they are read: each element becomes an object or two."""
 
-CATALOG_VERSIONS = 1 << 15
+VERSIONS_KEPT = 1 << 15
 """Published versions that a worker keeps."""
 
 MOST_WRITTEN_LIST = 16 << 20

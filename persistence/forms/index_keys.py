@@ -172,8 +172,9 @@ class _Namespaces:
                 yield element, {prefix: scope[prefix][-1] for prefix in prefixes if scope.get(prefix)}
 
 
-_NAME = r"[^\s/:@*=$'\"()\[\]]+"
-_STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?|\*)(?:\s*\[\s*@id\s*=\s*(?:'([^']*)'|\"([^\"]*)\")\s*\])?/")
+_NAME = r"[^\s/:@*=$'\"()\[\]]++"
+_STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?+|\*)(?:\s*+\[\s*+@id\s*+=\s*+(?:'([^']*+)'|\"([^\"]*+)\")\s*+\])?+/")
+"""A step of a path: a prefix and a name, or a name, or any element; then perhaps an id. One way to read each text."""
 
 
 def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
@@ -184,7 +185,7 @@ def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
         while at < len(steps):
             match = _STEP.match(steps, at)
             first, second, single, double = (None,) * 4 if match is None else match.groups()
-            prefix, name = (first, second) if second else (None, first)
+            prefix, name = (None, first) if second is None else (first, second)
             if match is None or (name and not is_element_name(name)) or (prefix and prefix not in namespaces):
                 return ()
             namespace = namespaces[prefix] if prefix else ""

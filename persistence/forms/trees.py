@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -32,13 +33,16 @@ _LONGEST_WAIT = 30.0
 _turns = threading.BoundedSemaphore(2)
 """How many trees a process has at a time."""
 
+_LARGER_BLOCK = 100_000
+"""Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)."""
+
 T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     """What ``work`` makes of the tree of a document; its exceptions pass through.
 
-    ``work`` runs in another thread, and neither its result nor its exceptions may hold elements.
+    ``work`` runs in another thread, and its result may hold no elements, nor may what its exceptions tell.
 
     Raises:
         BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``.
@@ -106,9 +110,28 @@ def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
         raise BusyError("other definitions are being taken apart")
     try:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tree") as thread:
-            return thread.submit(lambda: work(_parse(data))).result()
+            return thread.submit(_work, data, work).result()
     finally:
         _turns.release()
+
+
+def _work(data: bytes, work: Callable[[Tree], T]) -> T:
+    """Work on a tree, which is gone at the end, whatever happens."""
+    try:
+        return work(_parse(data))
+    except Exception as error:
+        _let_go(error)
+        raise
+    finally:
+        # glibc keeps small blocks that a thread has freed; the memory goes back when a larger one is freed after them.
+        bytearray(_LARGER_BLOCK)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Let an exception, with those that have led to it, keep nothing of a tree: it tells where, and not of what."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _parse(data: bytes) -> Tree:

@@ -21,12 +21,12 @@ from persistence.forms.metadata import MetadataReader
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
 from persistence.keeping import Kept
 from persistence.limits import (
-    CATALOG_VERSIONS,
     MOST_CATALOG,
     PERMISSION_COSTS,
     PERMISSIONS_KEPT,
     PERMISSIONS_KEPT_BYTES,
     SALVAGED_KEPT,
+    VERSIONS_KEPT,
 )
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
@@ -131,7 +131,7 @@ class Catalog:
     def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
-        if self._entries > CATALOG_VERSIONS or self._weight > MOST_CATALOG:
+        if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
             self._known = {}
             self._weighed = set()
             self._entries = self._weight = 0

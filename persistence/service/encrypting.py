@@ -25,6 +25,7 @@ from persistence.encryption.values import ValueCipher
 from persistence.errors import (
     BadAddressError,
     BadRequestError,
+    BodyTooLargeError,
     BusyError,
     ConfigurationError,
     DamagedError,
@@ -35,7 +36,7 @@ from persistence.errors import (
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
 from persistence.forms.mentions import may_mention
-from persistence.limits import MOST_HOLDERS
+from persistence.limits import MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
 from persistence.model.sidecar import ClientHash, Sidecar
@@ -286,12 +287,16 @@ class _Seal:
     def __init__(self, vault: Encrypting, address: DocumentAddress) -> None:
         self._vault = vault
         self._address = address
+        self._count = 0
 
     @cached_property
     def _cipher(self) -> ValueCipher:
         return self._vault.cipher(self._address)
 
     def __call__(self, text: str, place: tuple[str, ...]) -> str:
+        self._count += 1
+        if self._count > MOST_SEALED:
+            raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
         return self._cipher.seal(text, place)
 
 

@@ -243,7 +243,7 @@ class Place:
         An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
         """
         name = f".{self.name}.{content_id}"
-        if len(name) * _WIDEST > LONGEST_DIRECTORY and len(os.fsencode(name)) > LONGEST_DIRECTORY:
+        if len(name) * _WIDEST > LONGEST_NAME and len(os.fsencode(name)) > LONGEST_NAME:
             name = f".{self.name}.{content_id[:_SHORT]}"
         return f"{self.directory}/{name}"
 

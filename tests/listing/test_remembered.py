@@ -177,7 +177,7 @@ def test_it_is_written_when_more_than_a_few_are_not_in_it(tmp_path: Path) -> Non
 
 
 def test_more_than_is_kept_in_memory_is_not_written(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "CATALOG_VERSIONS", 3)
+    monkeypatch.setattr(catalog, "VERSIONS_KEPT", 3)
     assert len(listed(data, memory(data))) == 4
     assert memory(data).recall() == []
 
