@@ -101,9 +101,8 @@ class Searching:
             notice = self._notices.of(
                 Asked(form, version, looked_at.definition, asked, user), sight, found=hits.total > 0
             )
-        return Answered(
-            search_answer.documents(hits, paths, lambda hit: permissions.on_data(defined, user, hit.owner)), notice
-        )
+        operations_of = permissions.on_data_of(defined, user)
+        return Answered(search_answer.documents(hits, paths, lambda hit: operations_of(hit.owner)), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """The different values that the documents have which the user may see; drafts count for known users only.

@@ -17,6 +17,7 @@ from persistence.model.permissions import (
     from_json,
     on_creation,
     on_data,
+    on_data_of,
     sight,
     without_data,
 )
@@ -321,3 +322,12 @@ def test_who_may_read_update_or_delete_finds(
     """The reverse does not hold: a row may be found with operations that do not meet what was asked for."""
     if on_data(permissions, user, owner).allows(*asked):
         assert sees(permissions, user, owner, asked)
+
+
+@given(_permissions, _users, _owners)
+def test_for_many_owners_the_same_is_said_as_for_each(permissions: Permissions, user: User, owner: User) -> None:
+    assert on_data_of(permissions, user)(owner) == on_data(permissions, user, owner)
+
+
+def test_for_many_owners_undefined_is_everything() -> None:
+    assert on_data_of(None, ANONYMOUS)(User("ann")) == on_data(None, ANONYMOUS, User("ann"))
