@@ -5,13 +5,15 @@ from __future__ import annotations
 import http.client
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.cost.genes import Genes
 from tests.cost.kinds import Sent
 from tests.cost.measured import MIB, Process
 from tests.service import Service
+
+Make = Callable[[Genes], Sent]
 
 SECONDS = 1.0
 """Of processor time for each megabyte of a body: what is promised."""
@@ -54,7 +56,7 @@ class Climb:
     """The search within one kind: what was tried, and the best of it, the costliest first."""
 
     kind: str
-    make: object
+    make: Make
     tried: int = 0
     best: list[tuple[float, Genes]] = field(default_factory=list)
 
@@ -129,14 +131,14 @@ class Trial:
             return Cost(_PATIENCE, 0, sent.megabytes, f"{status}, worker gone")
 
 
-def climb(trial: Trial, kinds: Mapping[str, object], seconds: float, seed: int = 0) -> dict[str, Climb]:
+def climb(trial: Trial, kinds: Mapping[str, Make], seconds: float, seed: int = 0) -> dict[str, Climb]:
     """Search in all kinds by turns for so long."""
     chance = random.Random(seed)
     climbs = {kind: Climb(kind, make) for kind, make in kinds.items()}
     end = time.monotonic() + seconds
     for each in _turns(climbs, end):
         genes = each.next(chance)
-        each.note(genes, trial.quick(each.make(genes)).share)  # type: ignore[operator]
+        each.note(genes, trial.quick(each.make(genes)).share)
     return climbs
 
 
