@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -55,6 +55,75 @@ def on_data(permissions: Permissions | None, user: User, owner: User) -> Operati
     if permissions is None:
         return UNRESTRICTED
     return in_order(_with_create(permissions, user, _granted(permissions, user, owner)))
+
+
+def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], Operations]:
+    """What a user may do with data, by its owner: the same as ``on_data``, for the many documents of a list.
+
+    What does not depend on the owner is decided once: a user may have hundreds of roles, a form as many permissions.
+    """
+    if permissions is None:
+        return lambda _: UNRESTRICTED
+    names: dict[str, set[str | None]] = {}
+    for role in user.roles:
+        names.setdefault(role.name, set()).add(role.organization)
+    creating = tuple(each for each in permissions if CREATE in each.operations)
+    always = frozenset({CREATE}) if _granted(creating, user, user) else frozenset[str]()
+    depending: dict[tuple[frozenset[str], _OfOwner], None] = {}
+    for permission in permissions:
+        conditions = _OfOwner.of(permission.conditions, user, names)
+        if conditions == _OfOwner():
+            always |= permission.operations
+        elif conditions is not None:
+            depending[permission.operations, conditions] = None
+
+    def judged(owner: User) -> Operations:
+        granted = always
+        for operations, conditions in depending:
+            if not operations <= granted and conditions.hold(user, owner):
+                granted |= operations
+        return in_order(granted)
+
+    return judged
+
+
+@dataclass(frozen=True, slots=True)
+class _OfOwner:
+    """The conditions of a permission that depend on the owner: to be the owner, or in the group or organizations."""
+
+    owner: bool = False
+    group: bool = False
+    organizations: frozenset[frozenset[str]] = frozenset()
+
+    @classmethod
+    def of(
+        cls, conditions: Iterable[Condition | UserRole], user: User, names: Mapping[str, set[str | None]]
+    ) -> _OfOwner | None:
+        """Those of some conditions; ``None`` where another does not hold. ``names`` are those of the user's roles."""
+        owner = group = False
+        organizations = set()
+        for condition in conditions:
+            if isinstance(condition, UserRole):
+                found = {each for name in names.keys() & condition.any_of for each in names[name]}
+                if not found:
+                    return None
+                if None not in found:
+                    organizations.add(frozenset(each for each in found if each is not None))
+            elif condition is Condition.OWNER and user.name is not None:
+                owner = True
+            elif condition is Condition.GROUP_MEMBER and user.group is not None:
+                group = True
+            elif condition is not Condition.AUTHENTICATED or user.name is None:
+                return None
+        return cls(owner, group, frozenset(organizations))
+
+    def hold(self, user: User, owner: User) -> bool:
+        """Whether they hold for the data of an owner."""
+        return (
+            (not self.owner or user.name == owner.name)
+            and (not self.group or user.group == owner.group)
+            and all(not each.isdisjoint(owner.organization) for each in self.organizations)
+        )
 
 
 def without_data(permissions: Permissions | None, user: User) -> Operations:

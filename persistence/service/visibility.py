@@ -48,12 +48,13 @@ class Visibility:
 
     def operations(self, form: Form, hits: Iterable[Hit], user: User, definition: int) -> Callable[[Hit], Operations]:
         """What a user may do with each of the documents that were found."""
-        of_data, on_data = self.rights.of_data, permissions.on_data
+        of_data, on_data_of = self.rights.of_data, permissions.on_data_of
         if not self.properties.of(form).restricts_searches:
-            defined = of_data(form, definition)
-            return lambda hit: on_data(defined, user, hit.owner)
-        by_version = {number: of_data(form, number or definition) for number in {hit.version for hit in hits}}
-        return lambda hit: on_data(by_version[hit.version], user, hit.saved_owner or hit.owner)
+            by_owner = on_data_of(of_data(form, definition), user)
+            return lambda hit: by_owner(hit.owner)
+        versions = {hit.version for hit in hits}
+        by_version = {number: on_data_of(of_data(form, number or definition), user) for number in versions}
+        return lambda hit: by_version[hit.version](hit.saved_owner or hit.owner)
 
     def _seen(self, form: Form, definition: int, user: User, any_of: tuple[str, ...]) -> Seen:
         defined = self.rights.of_data(form, definition)

@@ -18,6 +18,7 @@ from persistence.model.permissions import (
     having,
     on_creation,
     on_data,
+    on_data_of,
     readable,
     sight,
     without_data,
@@ -336,3 +337,12 @@ def test_documents_are_seen_exactly_where_they_may_be_read(
     assert having(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
     seen = all(each.includes(owner) for each in readable(permissions, user, asked))
     assert seen is (allowed.allows("read") and (permissions is None or allowed.allows(*asked)))
+
+
+@given(_permissions, _users, _owners)
+def test_for_many_owners_the_same_is_said_as_for_each(permissions: Permissions, user: User, owner: User) -> None:
+    assert on_data_of(permissions, user)(owner) == on_data(permissions, user, owner)
+
+
+def test_for_many_owners_undefined_is_everything() -> None:
+    assert on_data_of(None, ANONYMOUS)(User("ann")) == on_data(None, ANONYMOUS, User("ann"))

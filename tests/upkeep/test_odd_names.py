@@ -1,4 +1,4 @@
-"""Every name that a PUT acknowledges is checked, saved, restored and served, whatever name of the service it is like."""
+"""Every name that a PUT acknowledges is checked, saved, restored and served, also one that looks like the service's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""What an index holds of one document, and what one request may ask of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BadRequestError
+from persistence.forms.values import Extracted
+from persistence.index import budget as module
+from persistence.index.budget import Budget
+from persistence.index.handing import Handed
+from persistence.index.records import Edition, Record, decode, prepared
+from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED
+from persistence.model.instants import Instant
+from persistence.model.search import ControlFilter, Hit, Match, Query, Scope
+from tests.index.memory import FORM, Content, Memory, index_of
+
+_DAY = Instant("2024-05-01T10:00:00.000Z")
+
+
+def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
+    values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
+    record = Record("d", is_draft=False, version=1, mark="m", created=_DAY, modified=_DAY, values=values)
+    made = prepared(record, Edition(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    found = decode(made.card).values
+    assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
+    assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
+
+
+def test_an_interrupted_statement_says_that_the_search_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEARCH_SECONDS", 0.05)
+    connection = sqlite3.connect(":memory:")
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+    began = time.thread_time()
+    with pytest.raises(BadRequestError, match=r"0\.05 s of processor time"), Budget().on(connection):
+        connection.execute(endless).fetchone()
+    assert time.thread_time() - began < 0.5
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_the_time_grows_with_the_documents_and_is_one_for_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "thread_time", lambda: now[0])
+    connection = sqlite3.connect(":memory:")
+    budget = Budget()
+    budget.allow_for(1_000_000)
+    for _ in range(2):
+        with budget.on(connection):
+            now[0] += 5.2
+            budget.check()
+    with budget.on(connection):
+        now[0] += 0.5
+        with pytest.raises(BadRequestError):
+            budget.check()
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(sqlite3.OperationalError), Budget().on(connection):
+        connection.execute("SELECT nothing")
+
+
+def test_an_answer_counts_paths_and_values_as_often_as_they_are_asked_for() -> None:
+    hit = Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": ("x" * 1_000_000,)})
+    Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_001_000))
+    with pytest.raises(BadRequestError, match="32 MiB"):
+        Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_000_000 + 1))
+    with pytest.raises(BadRequestError, match="32 MiB"):
+        Budget().hold(hit, ["p" * 1_000_000] * (LARGEST_FOUND // 1_000_000 + 1))
+
+
+def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory()
+    memory.publish(1, ("name",))
+    for number in range(6):
+        memory.put(f"d{number}", Content(1, _DAY, _DAY, values={"name": ("ab" * 200_000,)}))
+    index, _ = index_of(tmp_path, memory)
+    assert index.search(FORM, Scope(), Query(), Budget()).total == 6
+    heavy = Query(controls=(ControlFilter("name", Match.SUBSTRING, "ab" * 60 + "c"),))
+    monkeypatch.setattr(module, "SEARCH_SECONDS", 1e-6)
+    monkeypatch.setattr(module, "SEARCH_SECONDS_PER_DOCUMENT", 0)
+    with pytest.raises(BadRequestError, match="processor time"):
+        index.search(FORM, Scope(), heavy, Budget())
+    assert index.search(FORM, Scope(), heavy).total == 0
+
+
+def test_what_waits_for_the_index_is_bounded() -> None:
+    handed = Handed()
+    for number in range(MOST_HANDED + 10):
+        handed.give(str(number), "", Extracted({}, "x"))
+    assert handed.take("0", "") is None
+    assert handed.take(str(MOST_HANDED), "") is not None
+    for number in range(100):
+        handed.give(f"large {number}", "", Extracted({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
+    assert sum(handed.take(f"large {number}", "") is not None for number in range(100)) == 9
