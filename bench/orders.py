@@ -106,12 +106,12 @@ def plant(root: Path, orders: Orders) -> None:
     init(str(root))
     Store(str(root), lock_timeout=1).close()
     at = Instant("2019-12-31T00:00:00.000Z")
-    _lay(root / APP / FORM / "form" / "1", "form.xhtml", definition(), Sidecar(**_common(definition(), at)))
+    lay(root, "form/1/form.xhtml", definition(), Sidecar(**_common(definition(), at)))
     for order in orders:
         body = order.xml()
         facts = {"creator": order.creator, "modifier": order.creator, "group": "sales", "stage": order.stage}
         sidecar = Sidecar(**_common(body, order.saved), **facts, valid=True)
-        _lay(root / APP / FORM / "data" / order.id, "data.xml", body, sidecar)
+        lay(root, f"data/{order.id}/data.xml", body, sidecar)
 
 
 def definition(permissions: str = "") -> bytes:
@@ -142,11 +142,13 @@ def _common(body: bytes, at: Instant) -> dict[str, Any]:
     }
 
 
-def _lay(folder: Path, name: str, body: bytes, sidecar: Sidecar) -> None:
-    folder.mkdir(parents=True, mode=0o750)
-    for file, data in ((folder / name, body), (folder / f"{name}.json", sidecars.encode(sidecar))):
-        file.write_bytes(data)
-    os.utime(folder / name, ns=(stamp(sidecar),) * 2)
+def lay(root: Path, path: str, body: bytes, sidecar: Sidecar) -> None:
+    """Lay down one content of the form at a path below it."""
+    file = root / APP / FORM / path
+    file.parent.mkdir(parents=True, mode=0o750)
+    file.with_name(f"{file.name}.json").write_bytes(sidecars.encode(sidecar, f"{APP}/{FORM}/{path}"))
+    file.write_bytes(body)
+    os.utime(file, ns=(stamp(sidecar),) * 2)
 
 
 def _word(chance: random.Random) -> str:

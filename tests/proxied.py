@@ -25,6 +25,8 @@ _NOTE = "no answer tells of it: a provider keeps the contract's facts only"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
 
 NOT_OF_A_PAIR = {
+    "test_browsers.py": "who may call is decided in front, whatever is behind",
+    "test_search_restricted.py": "what a service behind would show too much of is 501: test_pair.py",
     "test_callers.py": "who may call is decided in front, whatever is behind",
     "test_datasources.py": "several trees",
     "test_flat_views.py": "flat views are made behind, and looked at in the tree",
@@ -68,6 +70,7 @@ DIFFERENT = {
     "test_properties.py::test_the_file_decides_over_the_format": "both services must be told the format of data",
     "test_published_only.py::test_what_was_begun_with_a_version_that_is_deleted": "its permissions are not told",
     "test_publish.py::test_publishing_again_changes_nothing": f"a content is stored again: {_NOTE}",
+    "test_search.py::test_t11_permissions[svc]": "drafts of whoever sees their own documents only are not asked for",
     "test_search_freshness.py::test_a_definition_that_goes": "without a definition nobody is let in at all",
 }
 """What a pair does otherwise on purpose, and why: the test must fail."""

@@ -110,3 +110,36 @@ def test_attachments_and_their_ranges_pass_through(front: Service) -> None:
 def test_reindexing_is_handed_on(front: Service) -> None:
     assert front.raw("POST", f"{PUBLIC}/reindex", _XML, b"").status == 200
     assert front.raw("GET", f"{PUBLIC}/reindex/status").body == b'<status state="stopped"/>'
+
+
+def test_searches_show_no_more_than_gets_though_the_service_behind_would(front: Service) -> None:
+    """It goes by spec search 1.8: in front, it is asked only for what it cannot show too much of."""
+    form, lea, bob = "acme/tight", {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
+    everything = '<search><operations any-of="create list"/></search>'
+    values = '<distinct-values><query metadata="created-by"/></distinct-values>'
+
+    def publish(*permissions: tuple[str, str], version: int = 1) -> None:
+        each = "".join(
+            f'<permission operations="{names}">{conditions}</permission>' for names, conditions in permissions
+        )
+        body = orders.definition(f"<permissions>{each}</permissions>")
+        assert front.put(f"{form}/form/form.xhtml", body, Form_Definition_Version=version).status < 300
+
+    def status(body: str, path: str = "search", **own: str) -> int:
+        headers = {f"Svc-{name.replace('_', '-')}": value for name, value in own.items()}
+        return front.raw("POST", f"{PUBLIC}/{path}/{form}", {**_XML, **headers}, body.encode()).status
+
+    publish(("create -list", ""), ("read", "<owner/>"))
+    for name, user in (("A", lea), ("B", bob)):
+        assert front.put(f"{form}/data/{name}/data.xml", b"<form/>", Form_Definition_Version=1, **user).status == 201
+    assert search(front, form, everything) == []
+    assert search(front, form, everything, **lea) == ["A"]
+    assert status(values, "distinct-values", **lea) == 501
+    publish(("create", ""), ("read", '<group-member/><user-role any-of="clerk"/>'))
+    assert search(front, form, everything, **bob) == []
+    assert status(everything, **bob, Roles="clerk") == 501
+    publish(("create read", ""))
+    assert sorted(search(front, form, everything)) == ["A", "B"]
+    publish(("create", ""), version=2)
+    assert status(everything, Form_Definition_Version="all") == 501
+    assert status(everything, Form_Definition_Version="1") == 200
