@@ -16,6 +16,11 @@ HOSTS_KEPT = 256
 
 # Search, distinct values and flat views.
 
+SEARCHED_OWNERS = 64
+"""Conditions on owners in one search, such as that it is the user, or of one of the user's organizations. Permissions
+have one or two of them; roles that are bound to organizations, several in one permission, can make hundreds, each of
+which is looked for at every document. SQLite takes 500 parts in one statement."""
+
 # Lists: forms, attachments.
 
 # A worker.

@@ -295,7 +295,7 @@ def test_versions_and_whose_permissions_count(
 
 
 def test_a_version_whose_permissions_cannot_be_read_shows_nothing(versions: Bench) -> None:
-    """A GET of its documents is 500, and of those of a version that was never published, as nobody knows which was last."""
+    """A GET of its documents is 500; so is one of a version that was never published: which was last is not known."""
     for name in ("form.xhtml", "form.xhtml.json"):
         (versions.data / "acme/order/form/1" / name).write_bytes(b"<")
     assert found(versions.search(user=KIM, version=ALL)) == ["v-2"]
