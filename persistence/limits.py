@@ -185,6 +185,11 @@ SQLITE_KEPT = 24 << 20
 QUERIES_KEPT = 4
 """Parts of queries that are kept as they were taken apart: each is asked of many documents in turn."""
 
+SEARCHED_OWNERS = 64
+"""Conditions on owners in one search, such as that it is the user, or of one of the user's organizations. Permissions
+have one or two of them; roles that are bound to organizations, several in one permission, can make hundreds, each of
+which is looked for at every document. SQLite takes 500 parts in one statement."""
+
 # Lists: forms, attachments.
 
 MOST_FILTERS = 100

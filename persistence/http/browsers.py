@@ -31,7 +31,7 @@ class Names:
 
     def __init__(self, bind: str, hosts: Iterable[str], origins: Iterable[str]) -> None:
         """``bind`` is the address that is served on; ``hosts`` and ``origins`` are those of the settings."""
-        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, host_of(bind)))
+        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, host_of(bind)) if host)
         self._is_everywhere = binds_everywhere(bind)
         self._origins = frozenset(origin.lower() for origin in origins)
         self._is_own = lru_cache(HOSTS_KEPT)(self._look_up)

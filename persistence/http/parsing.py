@@ -111,11 +111,13 @@ class RequestParser:
     def user(self, request: Request) -> User:
         """Who is calling, as the caller says (spec crud 6.1)."""
         environ = request.environ
-        credentials = self._own(environ, "CREDENTIALS")
+        credentials = self._own(environ, "CREDENTIALS", is_exact=True)
         if credentials and credentials.strip():
             return users.parse_credentials(credentials)
         return users.from_headers(
-            self._own(environ, "USERNAME"), self._own(environ, "GROUP"), self._own(environ, "ROLES")
+            self._own(environ, "USERNAME", is_exact=True),
+            self._own(environ, "GROUP", is_exact=True),
+            self._own(environ, "ROLES", is_exact=True),
         )
 
     def datasource(self, request: Request) -> str:
@@ -126,8 +128,12 @@ class RequestParser:
         """Whether flat views are asked for (spec search 7.1)."""
         return (request.environ.get(self._prefix + "CREATE_FLAT_VIEW") or "").strip().lower() == "true"
 
-    def _own(self, environ: WSGIEnvironment, name: str) -> str | None:
-        return _text(environ.get(self._prefix + name), name)
+    def _own(self, environ: WSGIEnvironment, name: str, *, is_exact: bool = False) -> str | None:
+        """The text of a header; where ``is_exact``, bytes that are not UTF-8 are refused."""
+        try:
+            return _text(environ.get(self._prefix + name), is_exact=is_exact)
+        except UnicodeError:
+            raise BadRequestError(f"the header that ends in {name.title().replace('_', '-')} is not UTF-8") from None
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:
@@ -135,18 +141,20 @@ class RequestParser:
             raise BadRequestError("purging (force-delete) is not enabled on this service")
 
 
-def _text(value: str | None, name: str) -> str | None:
-    """A header's text from its bytes, which PEP 3333 hands on as Latin-1.
+def _text(value: str | None, *, is_exact: bool) -> str | None:
+    """The text of a header: UTF-8 where its bytes are, Latin-1 otherwise (PEP 3333 hands on Latin-1).
 
     Raises:
-        BadRequestError: they are not UTF-8: guessed at, they could be the name of another user.
+        UnicodeError: they are not UTF-8, and ``is_exact``: guessed at, they could be the name of another user.
     """
     if value is None or value.isascii():
         return value
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
-        raise BadRequestError(f"the header that ends in {name.title().replace('_', '-')} is not UTF-8") from None
+        if is_exact:
+            raise
+        return value
 
 
 def _flag(value: str | None, name: str) -> bool | None:

@@ -60,10 +60,11 @@ def _check_query(query: str) -> None:
     Raises:
         ValueError: it is not UTF-8.
     """
-    try:
-        unquote_to_bytes(query.encode("latin-1")).decode()
-    except UnicodeError:
-        raise ValueError("the query of the address is not UTF-8") from None
+    for part in query.split("&") if "%" in query or not query.isascii() else ():
+        try:
+            unquote_to_bytes(part.encode("latin-1")).decode()
+        except UnicodeError:
+            raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
 
 
 class CleanPaths:

@@ -52,8 +52,8 @@ class ProxiedParser(RequestParser):
         created = instant_of(self._own(environ, "CREATED_EXISTING"), "the creation that exists")
         if created is None:
             return Origin(None, user)
-        name = short(self._own(environ, "USERNAME_EXISTING"), "owner's name") or user.name
-        group = short(self._own(environ, "GROUP_EXISTING"), "owner's group") or user.group
+        name = short(self._own(environ, "USERNAME_EXISTING", is_exact=True), "owner's name") or user.name
+        group = short(self._own(environ, "GROUP_EXISTING", is_exact=True), "owner's group") or user.group
         return Origin(created, User(name=name, group=group, organization=_organization(name, user)))
 
 

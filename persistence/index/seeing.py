@@ -1,4 +1,4 @@
-"""Whose documents a search finds, in SQL: by the owners that the index has entered under facts.
+"""SQL for whose documents a search finds: by the owners that the index has entered under facts.
 
 The owner of a draft of a saved document is, where ``is_by_saved`` says so, that of the saved document. The index has
 entered it under facts of drafts, so that a search looks at one document only.
@@ -11,13 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from persistence.errors import BadRequestError
 from persistence.index.records import OF_DRAFTS, Fact, key_of
 from persistence.index.shelves import Shelf
 from persistence.index.sql import Arms, Sql, parameters_of
+from persistence.limits import SEARCHED_OWNERS
 from persistence.model.search import Holder, Sight, Sights
 
-_MOST_HOLDERS = 100
-"""Holders of a sight that lead to documents each by itself; of more, every document is looked at."""
+_FEW = 8
+"""Organizations for each of which an entry is looked for; of more, the card is read."""
 
 _OWN = (Fact.CREATED_BY, Fact.GROUP, Fact.ORGANIZATION)
 _Facts = tuple[Fact, Fact, Fact]
@@ -25,7 +27,7 @@ _Facts = tuple[Fact, Fact, Fact]
 
 @dataclass(frozen=True, slots=True)
 class Seeing:
-    """What leads to the documents that are seen, and tells of one whether it is: as in a condition of a search."""
+    """The SQL that leads to the documents that are seen, and tells of one whether it is, as in a condition."""
 
     leads: Sql | Arms
     tells: Sql
@@ -34,13 +36,22 @@ class Seeing:
 
 
 def seen(searched: Sequence[Shelf], *, is_by_saved: bool) -> Seeing | None:
-    """What leads to the documents that are seen on some shelves; ``None`` where all are."""
+    """The SQL for the documents that are seen on some shelves; ``None`` where all are.
+
+    Raises:
+        BadRequestError: the permissions ask for too much of an owner.
+    """
     if not any(shelf.sights for shelf in searched):
         return None
     shelves: dict[tuple[Sights, _Facts], list[int]] = {}
     for shelf in searched:
         facts = OF_DRAFTS if is_by_saved and shelf.is_draft else _OWN
         shelves.setdefault((shelf.sights, facts), []).append(shelf.number)
+    if sum(_size(sights) for sights, _ in shelves) > SEARCHED_OWNERS:
+        raise BadRequestError(
+            f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
+            " this user: search one version at a time"
+        )
     each = [(numbers, _of_sights(sights, facts)) for (sights, facts), numbers in shelves.items()]
     if len(each) == 1:
         return Seeing(*each[0][1])
@@ -61,8 +72,13 @@ class _One(NamedTuple):
     is_ordered: bool
 
 
+def _size(sights: Sights) -> int:
+    """The conditions on owners in sights."""
+    return sum(max(1, len(holder.organizations)) for sight in sights for holder in sight.holders)
+
+
 def keyed(number: int, text: str) -> tuple[Sql, Sql]:
-    """What leads to the documents that have exactly this value under a number, and tells of one whether it does."""
+    """The SQL that leads to the documents which have exactly this value under a number, and tells of one."""
     key = key_of(text)
     return (
         Sql(
@@ -75,19 +91,28 @@ def keyed(number: int, text: str) -> tuple[Sql, Sql]:
 
 _ON_SHELVES = "shelf IN {shelves}"
 _AN_ENTRY = "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.shelf = c.shelf"
+_ON_CARD = (
+    "EXISTS (SELECT 1 FROM json_each((SELECT card FROM documents d WHERE d.row = c.row), ?) o"
+    " WHERE o.value IN (SELECT value FROM json_each(?)))"
+)
+"""The places are those of the fields of ``Card``, and of its ``reader``."""
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 
 
-def _keyed_of(number: int, texts: Iterable[str]) -> tuple[Sql, Sql]:
-    """The same of documents that have one of several values."""
-    keys = json.dumps([key_of(text) for text in sorted(texts)])
+def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
+    """The same of documents whose owner belongs to one of some organizations."""
+    keys = json.dumps([key_of(name) for name in sorted(names)])
+    told = Sql(f"{_AN_ENTRY} AND (e.fold, e.value) IN {_ONE_OF} AND e.row = c.row)", (number, keys))
+    if len(names) > _FEW:
+        place = "$[5]" if number == Fact.ORGANIZATION else "$[9][2]"
+        told = Sql(_ON_CARD, (place, json.dumps(sorted(names))))
     return (
         Sql(
             f"SELECT DISTINCT row, shelf FROM entries c WHERE number = ? AND {_ON_SHELVES}"
             f" AND (fold, value) IN {_ONE_OF}",
             (number, keys),
         ),
-        Sql(f"{_AN_ENTRY} AND (e.fold, e.value) IN {_ONE_OF} AND e.row = c.row)", (number, keys)),
+        told,
     )
 
 
@@ -99,9 +124,6 @@ def _of_sights(sights: Sights, facts: _Facts) -> _One:
     leading, *others = sorted(sights, key=lambda sight: len(sight.holders))
     tests = [_told(sight, facts) for sight in others]
     tells = _all([_told(leading, facts), *tests])
-    if len(leading.holders) > _MOST_HOLDERS:
-        scan = Sql(f"SELECT row, shelf FROM documents c WHERE {_ON_SHELVES} AND {tells.text}", tells.parameters)
-        return _One(scan, tells, is_scan=True, is_ordered=True)
     led = [_led(holder, facts, tests) for holder in leading.holders]
     leads = Sql(" UNION ".join(one.text for one in led), parameters_of(led))
     is_by_one_value = len(led) == 1 and all((holder.creator or holder.group) for holder in leading.holders)
@@ -109,7 +131,7 @@ def _of_sights(sights: Sights, facts: _Facts) -> _One:
 
 
 def _led(holder: Holder, facts: _Facts, tests: Iterable[Sql]) -> Sql:
-    """What leads to the documents of a holder that pass further tests."""
+    """The SQL that leads to the documents of a holder that pass further tests."""
     (leads, _), *others = _conditions(holder, facts)
     told = [tells for _, tells in others]
     return Sql(" AND ".join(one.text for one in (leads, *told, *tests)), parameters_of((leads, *told, *tests)))
@@ -122,12 +144,12 @@ def _told(sight: Sight, facts: _Facts) -> Sql:
 
 
 def _conditions(holder: Holder, facts: _Facts) -> list[tuple[Sql, Sql]]:
-    """What a holder asks of a document, the rarest first; there is at least one thing."""
+    """The conditions of a holder, at least one, the rarest first."""
     by, group, organization = facts
     return [
         *([keyed(by, holder.creator)] if holder.creator is not None else ()),
         *([keyed(group, holder.group)] if holder.group is not None else ()),
-        *(_keyed_of(organization, each) for each in holder.organizations),
+        *(_in_organization(organization, each) for each in holder.organizations),
     ]
 
 

@@ -151,8 +151,8 @@ class Source:
     ) -> Record | None:
         """A document by the definition of its version, with the mark that was taken before; ``None`` if there is none.
 
-        One that is damaged counts as none: searches go on, and ``check`` tells of it. So does a draft of a saved
-        document that is damaged, or of another version than the draft: nothing tells in one way who may read it.
+        One that is damaged counts as none: searches go on, and ``check`` tells of it. So does a draft whose saved
+        document is damaged. A draft of a saved document is one of the version of that, which decides who may read it.
         """
         if not mark:
             return None
@@ -165,14 +165,11 @@ class Source:
             return None
         sidecar = found.sidecar
         decides = sidecar if saved is None or saved.deleted else saved
-        if decides.version != sidecar.version:
-            found.file.close()
-            return None
-        extracted = self._extracted(found, sidecar.version, definitions(sidecar.version))
+        extracted = self._extracted(found, decides.version, definitions(decides.version))
         return Record(
             document=document,
             is_draft=is_draft,
-            version=sidecar.version,
+            version=decides.version,
             mark=mark,
             created=sidecar.created,
             modified=sidecar.modified,

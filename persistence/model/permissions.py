@@ -147,7 +147,7 @@ def on_creation(permissions: Permissions | None, user: User) -> Operations:
 
 
 def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> Sights:
-    """Whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
+    """Owners whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
     asked = frozenset(any_of)
     sights = {having(permissions, user, (READ,))}
     if READ not in asked:
@@ -156,7 +156,7 @@ def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] 
 
 
 def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight:
-    """On whose documents a user has one of the operations, as ``on_data`` says."""
+    """Owners on whose documents a user has one of the operations, as ``on_data`` says."""
     asked = frozenset(any_of)
     if permissions is None or (CREATE in asked and CREATE in _with_create(permissions, user, frozenset())):
         return EVERYBODY

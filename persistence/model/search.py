@@ -117,12 +117,12 @@ NOTHING = Sight()
 """Nobody's documents are seen."""
 
 Sights = frozenset[Sight]
-"""Whose documents of one version are seen: an owner is included in every sight; without one, it is everybody's."""
+"""Owners whose documents of one version are seen: those that every sight includes; without one, everybody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Whose documents are seen, by their version.
+    """Owners whose documents are seen, by their version.
 
     With ``is_by_saved`` the owner of a draft of a saved document is that of the saved document, otherwise its own.
     """

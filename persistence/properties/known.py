@@ -190,7 +190,7 @@ SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
     dialect.property_prefix: {"persistence.*.search.restrict-to-readable": dialect.restricts_searches}
     for dialect in DIALECTS.values()
 }
-"""Those that differ in the dialects."""
+"""More such entries, which differ in the dialects."""
 
 
 def known(name: Name) -> Known | None:

@@ -115,7 +115,7 @@ class RemoteIndex:
         return definition.paths if definition.state is State.PUBLISHED else None
 
     def _sights(self, form: Form, scope: Scope) -> Sights:
-        """Whose documents may be seen, as far as the provider cannot be left to judge.
+        """Owners whose documents may be seen, as far as the provider cannot be left to judge.
 
         Raises:
             NotSupportedError: others' in one version than in another.

@@ -254,13 +254,8 @@ class Documents:
         self.require_published(address, version)
         document = own if address.is_main else seen.main
         if document is not None:
-            allowed = self.access.to_update(address, document.sidecar, put.user)
-        else:
-            allowed = self.access.to_create(address, version, put.user)
-        saved = self.access.saved_beside(address)
-        if saved is not None:
-            versions.must_equal(version, saved.version, address.main.moved(Collection.DATA))
-        return version, allowed
+            return version, self.access.to_update(address, document.sidecar, put.user)
+        return version, self.access.to_create(address, version, put.user)
 
     def require_published(self, address: DocumentAddress, version: int) -> None:
         """Refuse data of a version that was never published, where the property says so.

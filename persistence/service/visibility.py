@@ -24,7 +24,7 @@ _NOBODYS = Seen(lambda _: frozenset({NOTHING}))
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What searches may show. Methods raise ``DamagedError`` where the definition that counts cannot be read."""
+    """Decides what searches show. Methods raise ``DamagedError`` where the definition that counts cannot be read."""
 
     rights: Rights
     properties: Properties
@@ -41,13 +41,13 @@ class Visibility:
         return Scope(searched.versions, drafts, seen, any_of)
 
     def of_singleton(self, form: Form, version: int, user: User) -> Sight:
-        """Whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
+        """Owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
         defined = self.rights.of_data(form, version)
         is_exact = self.properties.of(form).restricts_searches
         return (permissions.having if is_exact else permissions.sight)(defined, user, FINDING)
 
     def operations(self, form: Form, hits: Iterable[Hit], user: User, definition: int) -> Callable[[Hit], Operations]:
-        """What a user may do with each of the documents that were found."""
+        """The operations of a user on each of the documents that were found."""
         of_data, on_data_of = self.rights.of_data, permissions.on_data_of
         if not self.properties.of(form).restricts_searches:
             by_owner = on_data_of(of_data(form, definition), user)

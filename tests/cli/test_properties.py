@@ -43,6 +43,7 @@ def test_config_prints_settings_then_the_files_properties_then_the_defaults(fold
         '"svc.persistence.*.permissions"',
         '"svc.persistence.*.versioning"',
         '"svc.persistence.*.data-format-version"',
+        '"svc.persistence.*.search.restrict-to-readable"',
     ]
     assert f'"svc.persistence.*.autosave" = false  # {OWN}: drafts can be stored; in effect' in lines
     assert '"svc.persistence.*.versioning" = true  # default: definitions have versions; in effect' in lines

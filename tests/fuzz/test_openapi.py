@@ -41,6 +41,9 @@ def documented() -> Iterator[tuple[str, str]]:
         yield operation.method, operation.face + path
 
 
+_OF_BROWSERS = {"host", "origin", "sec-fetch-site"}
+
+
 def asked_for() -> set[str]:
     """The request headers that the code looks at, in small letters, the service's own without their prefix."""
     names: set[str] = set()
@@ -82,9 +85,17 @@ def test_every_documented_status_occurs_and_the_reverse() -> None:
 
 
 def test_every_header_of_requests_is_documented() -> None:
-    """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so."""
+    """The transfer coding is that of the body, not a parameter, and authorization is a scheme; OpenAPI has it so.
+
+    What browsers send by themselves is no parameter either: the text about callers says what it does.
+    """
     said = {name.lower() for one in interface.read().operations for where, name in one.parameters if where == "header"}
-    assert {name.removeprefix("svc-") for name in said} == asked_for() - {"transfer-encoding", "authorization"}
+    assert {name.removeprefix("svc-") for name in said} == asked_for() - {
+        "transfer-encoding",
+        "authorization",
+    } - _OF_BROWSERS
+    callers_are = interface.read().document["info"]["description"].partition("**Callers.**")[2].partition("\n\n")[0]
+    assert {name for name in _OF_BROWSERS if name in callers_are.lower()} == _OF_BROWSERS
 
 
 def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:

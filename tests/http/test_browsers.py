@@ -31,7 +31,12 @@ V1 = {"Form_Definition_Version": 1}
         ("0.0.0.0:8080", (), ("10.1.2.3:8080", "[fe80::1]", "localhost"), ("forms-data", "evil.example")),
         ("[::]:8080", ("forms-data",), ("forms-data:80", "[::1]:80", "10.1.2.3"), ("evil.example",)),
         ("[::1]:8080", (), ("[::1]:8080", "localhost"), ("[fe80::1]", "evil.example")),
-        ("unix:/run/a:b", ("a.example", "fe80::1"), ("A.example.", "localhost", "[fe80::1]:1"), ("b.example", "b")),
+        (
+            "unix:/run/a:b",
+            ("a.example", "fe80::1"),
+            ("A.example.", "localhost", "[fe80::1]:1"),
+            ("b.example", "b", ":80", "unix:/x"),
+        ),
         ("127.0.0.1:8080", ("*",), ("evil.example", "a b"), ()),
     ],
 )

@@ -223,12 +223,6 @@ def test_the_draft_of_a_document_that_was_never_saved_is_its_owners(service: Ser
     assert service.delete(path, **LEA).status == 204
 
 
-def test_a_draft_has_the_version_of_the_saved_document(service: Service, form: str) -> None:
-    service.put(f"{form}/data/A/data.xml", **V1)
-    refused = service.put(f"{form}/draft/A/data.xml", Form_Definition_Version=2)
-    assert (refused.status, refused.cause) == (400, f"{form}/data/A/data.xml has form definition version 1, not 2")
-
-
 def test_all_data_means_what_one_may_delete(service: Service, form: str) -> None:
     """4.13: the others' stays, and the answer says how many that were; 403 where nothing may be deleted."""
     publish(service, form, OWNERS + '<permission operations="read"/>')
@@ -294,7 +288,7 @@ def test_two_users_never_become_one(service: Service, form: str) -> None:
         assert (refused.status, "is not UTF-8" in refused.cause) == (400, True)
     for member in ('"groups":["%e9"]', '"roles":[{"name":"%e9"}]', '"organizations":[["%e9"]]'):
         assert service.put(path, **V1, Credentials=f'{{"username":"a",{member}}}').status == 400
-    for name in ("Username", "Group", "Roles", "Credentials", "Workflow_Stage"):
+    for name in ("Username", "Group", "Roles", "Credentials"):
         sent = {"Username": "a", name: '{"username":"\xe9"}' if name == "Credentials" else "Ren\xe9"}
         assert service.put(path, **V1, **sent).status == 400, name
     assert service.put(f"{path}?document=Ren%e9", **V1, **LEA).status == 400

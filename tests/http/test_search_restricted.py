@@ -80,6 +80,19 @@ def test_the_permissions_of_its_own_version_count_for_each_document(restricted: 
     assert sees(restricted, form, 1, **BOB) == set()
 
 
+def test_a_draft_is_one_of_the_version_of_the_saved_document(restricted: Service, form: str) -> None:
+    """It would otherwise be shown by the permissions of another version than a GET goes by."""
+    publish(restricted, form, permission("create -list"), permission("read update", "<owner/>"))
+    publish(restricted, form, version=2)
+    restricted.put(f"{form}/data/A/data.xml", DATA, Form_Definition_Version=1, **LEA)
+    draft = f"{form}/draft/A/data.xml"
+    assert restricted.put(draft, DATA, Form_Definition_Version=2, **BOB).status == 403
+    assert restricted.put(draft, DATA, Form_Definition_Version=2, **LEA).status == 201
+    assert [restricted.get(draft, **user).status for user in (BOB, LEA)] == [403, 200]
+    assert sees(restricted, form, 2, **BOB) == sees(restricted, form, "all", **BOB) == set()
+    assert sees(restricted, form, "all", **LEA) == {"A", "A°"}
+
+
 def test_a_draft_is_seen_by_those_who_see_what_is_saved(restricted: Service, form: str) -> None:
     publish(restricted, form)
     for path, user in (("data/A", LEA), ("draft/A", BOB), ("draft/N", BOB)):

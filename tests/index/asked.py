@@ -125,7 +125,9 @@ _drafts = st.one_of(
     st.just(WhichDrafts(Drafts.ONLY, never_saved=True)),
     st.sampled_from(DOCUMENTS).map(lambda document: WhichDrafts(Drafts.ONLY, for_document=document)),
 )
-_bound = st.lists(st.sampled_from((frozenset({"acme"}), frozenset({"acme", "paris"}))), max_size=2).map(tuple)
+_bound = st.lists(
+    st.sampled_from((frozenset({"acme"}), frozenset({"west", "paris"}), frozenset({"acme", *"abcdefghij"}))), max_size=2
+).map(tuple)
 _holders = st.builds(Holder, creator=_names, group=_groups, organizations=_bound).filter(Holder().__ne__)
 _sights = st.frozensets(st.builds(Sight, st.frozensets(_holders, max_size=3)), max_size=2)
 

@@ -8,11 +8,14 @@ from contextlib import closing
 
 import pytest
 
+from persistence.errors import BadRequestError
 from persistence.index import conditions, parts
 from persistence.index.records import Card, encode
-from persistence.index.shelves import Controls
+from persistence.index.seeing import seen
+from persistence.index.shelves import Controls, Shelf
+from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
-from persistence.model.search import ControlFilter, Match, Query, Scope
+from persistence.model.search import ControlFilter, Holder, Match, Query, Scope, Sight
 
 _CONTROLS = Controls({"name": 1, "topics": 2}, frozenset({2}))
 _DAY = Instant("2024-05-01T10:00:00.000Z")
@@ -66,3 +69,17 @@ def test_a_card_is_asked_once_for_hundreds_of_parts() -> None:
 def test_what_is_asked_twice_is_one_condition() -> None:
     twice = (ControlFilter("name", Match.EXACT, "Ada"),) * 2
     assert _tested(*twice) == _tested(twice[0])
+
+
+def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_are_refused() -> None:
+    """A user has hundreds of roles at most; SQLite takes 500 parts in one statement."""
+
+    def shelf(number: int, holders: int, organizations: int) -> Shelf:
+        names = (frozenset({f"{number}-{at}" for at in range(organizations)}),)
+        sight = Sight(frozenset(Holder(f"ann{at}", organizations=names) for at in range(holders)))
+        return Shelf(number, 1, frozenset(), sights=frozenset({sight}))
+
+    assert seen([shelf(number, 1, 500) for number in range(SEARCHED_OWNERS)], is_by_saved=True) is not None
+    for searched in ([shelf(1, SEARCHED_OWNERS + 1, 1)], [shelf(at, 1, 1) for at in range(SEARCHED_OWNERS + 1)]):
+        with pytest.raises(BadRequestError, match="search one version at a time"):
+            seen(searched, is_by_saved=True)

@@ -295,6 +295,13 @@ def test_versions_and_whose_permissions_count(
     assert found(versions.search(user=user, version=version)) == documents
 
 
+def test_a_version_whose_permissions_cannot_be_read_shows_nothing(versions: Bench) -> None:
+    """A GET of its documents is 500; so is one of a version that was never published: which was last is not known."""
+    for name in ("form.xhtml", "form.xhtml.json"):
+        (versions.data / "acme/order/form/1" / name).write_bytes(b"<")
+    assert found(versions.search(user=KIM, version=ALL)) == ["v-2"]
+
+
 def test_as_specified_the_permissions_of_the_latest_version_count_for_all(versions: Bench) -> None:
     versions.properties = AS_SPECIFIED
     assert found(versions.search(version=ALL)) == []
