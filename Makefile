@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 2 \* $$(nproc))
 # Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test-linear: install ## judge 45,000 concurrent operations while workers are kil
 test-fuzz: install ## send 32,000 odd requests and documents, judged by docs/openapi.yaml (6 min)
 	$(BIN)/python -m tests.fuzz
 
+test-cost: install ## search for the request that takes most time and memory (COST_SECONDS, 25 min)
+	$(BIN)/python -m tests.cost
+
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
 	$(BIN)/python -m tests.connections
 
@@ -83,11 +86,11 @@ test-index: install ## search while others write, reindex and publish, and with 
 test-model: install ## compare everything with a plain model under kills, clock jumps, whole seconds (6 min)
 	$(BIN)/python -m tests.modelled
 
-check: install ## lint (ruff), types (mypy strict) and layering
+check: install ## lint (ruff), types (mypy strict), layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_layering.py
+	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py
 
 bench: install ## print the speed of the service beside the least a server could do, and encrypted beside plain
 	$(BIN)/python bench/bench.py

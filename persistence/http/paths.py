@@ -6,13 +6,14 @@ slashes are collapsed (the runtime builds such paths); what could lead elsewhere
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from persistence.errors import BadRequestError
 from persistence.http.responses import refusal
 from persistence.limits import LONGEST_NAME
+from persistence.model.texts import require_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _SENT = ("RAW_URI", "REQUEST_URI")
-_REFUSED = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
-"""Separators and control characters, those of C1 too: a terminal may obey them where a log or a list shows a name."""
 
 
 def clean(path: str) -> str:
@@ -31,7 +30,7 @@ def clean(path: str) -> str:
     client sends that has lost the document's id.
 
     Raises:
-        ValueError: says which segment is refused and why.
+        ValueError, BadRequestError: says which segment is refused and why.
     """
     segments = [_segment(part) for part in path.split("/") if part]
     if segments and path.endswith("//"):
@@ -47,8 +46,9 @@ def _segment(part: str) -> str:
         raise ValueError(f"a name in the path is not UTF-8: {part!r}") from None
     if text in (".", ".."):
         raise ValueError(f"the path must not contain {text!r}")
-    if _REFUSED.search(text):
+    if "/" in text or "\\" in text:
         raise ValueError(f"a name in the path holds a character that is not allowed: {text!r}")
+    require_plain(text)
     if len(text.encode()) > LONGEST_NAME:  # below, names are keys of caches
         raise ValueError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
     return text
@@ -78,7 +78,7 @@ class CleanPaths:
         try:
             environ["PATH_INFO"] = clean(sent_path(environ)).encode().decode("latin-1")
             _check_query(environ.get("QUERY_STRING", ""))
-        except ValueError as error:
+        except (ValueError, BadRequestError) as error:
             return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
         return self._app(environ, start_response)
 

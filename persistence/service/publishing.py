@@ -23,6 +23,7 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.holders import Held
+from persistence.model.texts import require_plain
 from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.service.content_types import XHTML
@@ -93,6 +94,8 @@ class Publishing:
             self._turn.release()
 
     def _publish_prepared(self, prepared: Prepared, publication: Publication) -> bytes:
+        for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
+            require_plain(name)
         if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
             raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
         with ExitStack() as stack:

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadAddressError
+from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.store.layout import INDEX, PENDING, Layout, Place, escape, unescape
+from persistence.store import layout
+from persistence.store.layout import INDEX, PENDING, Layout, Place, escape, is_escaped, is_file_name, unescape
 
 LAYOUT = Layout("/root")
 FORM = Form("hr", "leave")
@@ -102,3 +104,17 @@ def test_what_is_indexed_of_a_form_lies_where_no_application_can() -> None:
     for name in (INDEX, PENDING.removeprefix(f"{INDEX}/")):
         with pytest.raises(BadAddressError):
             LAYOUT.application(name)
+
+
+@pytest.mark.parametrize("name", ["a\x85b", "a\x9bb"])
+def test_names_of_earlier_versions_with_control_characters_of_c1_are_those_of_resources(name: str) -> None:
+    """Requests cannot name them any more (tests/http/test_bounds.py); commands go on to see what is stored."""
+    assert (escape(name), is_escaped(name), is_file_name(name)) == (name, True, True)
+
+
+def test_names_that_are_too_long_are_refused_before_they_are_kept() -> None:
+    before = layout._escaped.cache_info().currsize  # noqa: SLF001 - what it has kept
+    for number in range(50):
+        with pytest.raises(BadAddressError, match="too long"):
+            escape(f"{number}{':' * LONGEST_NAME}")
+    assert layout._escaped.cache_info().currsize == before  # noqa: SLF001
