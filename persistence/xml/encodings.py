@@ -6,6 +6,8 @@ expat asks Python for what it does not know itself, and Python knows codecs that
 
 from __future__ import annotations
 
+import codecs
+
 from persistence.errors import MalformedXmlError, one_line
 
 _UNICODE = ("utf-8", "utf-16", "utf-16be", "utf-16le")
@@ -20,10 +22,6 @@ _SINGLE_BYTES = (
 ENCODINGS = frozenset((*_UNICODE, *_SINGLE_BYTES))
 """Names and aliases of the IANA registry, in small letters; outside of UTF-16, bytes below 128 are ASCII in all."""
 
-_UTF_8_MARK = b"\xef\xbb\xbf"
-_LITTLE_ENDIAN = (b"\xff\xfe", b"<\0")
-_BIG_ENDIAN = (b"\xfe\xff", b"\0<")
-
 
 def check_declared(encoding: str, begin: bytes) -> None:
     """Refuse what an XML declaration says of the encoding, by the first three bytes of the document.
@@ -35,18 +33,19 @@ def check_declared(encoding: str, begin: bytes) -> None:
     name = encoding.lower()
     if name not in ENCODINGS:
         raise MalformedXmlError(one_line(f"the XML is in the encoding {encoding!r}, which is not known: use UTF-8"))
-    if begin.startswith(_UTF_8_MARK) and name != "utf-8":
+    if begin.startswith(codecs.BOM_UTF8) and name != "utf-8":
         raise MalformedXmlError(f"the XML begins with the mark of UTF-8, and says that it is in {encoding}")
 
 
 def codec_of(begin: bytes, declared: str | None) -> str:
     """The name of Python's codec for a document; UTF-16 says in its first bytes which of the two it is.
 
-    ``begin`` are the first two bytes, and ``declared`` is what the XML declaration says (XML 1.0, appendix F).
+    ``begin`` are the first bytes: a mark, or a character of ASCII with a zero (XML 1.0, appendix F). ``declared`` is
+    what the XML declaration says.
     """
-    if begin.startswith(_BIG_ENDIAN):
+    if begin.startswith(codecs.BOM_UTF16_BE) or begin[:1] == b"\0":
         return "utf-16-be"
-    if begin.startswith(_LITTLE_ENDIAN):
+    if begin.startswith(codecs.BOM_UTF16_LE) or begin[1:2] == b"\0":
         return "utf-16-le"
     return declared or "utf-8"
 

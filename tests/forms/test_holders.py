@@ -2,7 +2,9 @@
 
 import pytest
 
+from persistence.errors import BadRequestError
 from persistence.forms.holders import HolderReader
+from persistence.limits import LARGEST_ATTACHMENT_LIST, LONGEST_PATH
 from persistence.model import holders
 from persistence.model.addresses import Collection, Form
 from persistence.model.holders import Held
@@ -73,3 +75,17 @@ HOLDERS = [
 def test_holders(document: str, expected: list[tuple[str, str, bool]]) -> None:
     """An element without elements in it, whose text is a path below the document's own."""
     assert found(document) == expected
+
+
+def test_what_a_list_of_attachments_takes_is_bounded() -> None:
+    """An attack: holders with attributes of 3 MB, of which a document of 180 MB has 60, took 600 MB."""
+    holder = f"<c a='{'y' * 900_000}\U0001f600'>{path('a')}</c>".encode()
+    with HolderReader(lambda _: True) as reader:
+        assert len(reader.read([b"<form>", *[holder] * 9, b"</form>"]).holders) == 9
+    with HolderReader(lambda _: True) as reader, pytest.raises(BadRequestError, match=str(LARGEST_ATTACHMENT_LIST)):
+        reader.read([b"<form>", *[holder] * 30, b"</form>"])
+
+
+def test_a_text_longer_than_any_path_is_not_taken_apart() -> None:
+    assert holders.parse(path("a") + "/" * LONGEST_PATH) is None
+    assert holders.parse(f"{' ' * LONGEST_PATH}{path('a')}") is not None

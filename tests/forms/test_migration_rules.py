@@ -513,3 +513,32 @@ def test_templates_times_sections_do_not_multiply_without_bound() -> None:
     with pytest.raises(BadRequestError, match="multiply"):
         migrated(form, "2019.1.0")
     assert migrated(replace(form, meta=META_2019), "4.0.0").data == form.data
+
+
+def test_steps_to_the_elements_around_do_not_multiply_without_bound() -> None:
+    """An attack: each of many grids looks for the path of a bind that lies deep in others."""
+    deep = '<xf:bind id="b-bind" ref="b" name="b">' * 200 + "</xf:bind>" * 200
+    grids = "".join(f'<fr:grid id="g{each}-grid" bind="b-bind" repeat="content"/>' for each in range(30_000))
+    nested = '<fr:section id="s-section">' * 180 + grids + "</fr:section>" * 180
+    with pytest.raises(BadRequestError, match="nested"):
+        migrate(Form("<form/>", deep, nested).document().encode(), "4.0.0", is_unpublished=False)
+
+
+def test_a_binding_inside_another_is_no_section_template() -> None:
+    """Each element is in one template at most: 120 bindings around each other took 2.5 GB."""
+    inner = V8.xbl.partition("<xbl:binding")[1] + V8.xbl.partition("<xbl:binding")[2].rpartition("</xbl:binding>")[0]
+    outer = "<xbl:binding class='fr-section-component' element='o|uter' xmlns:o='urn:o'><xbl:template>"
+    form = replace(V8, xbl=f"<xbl:xbl>{outer}{inner}</xbl:binding></xbl:template></xbl:binding></xbl:xbl>")
+
+    def templates(tree: Tree) -> list[str]:
+        definition = Definition.read(tree)
+        assert definition is not None
+        return list(definition.templates)
+
+    assert on_tree(V8.document().encode(), templates) == [f"{{{COMPONENT}}}contact"]
+    assert on_tree(form.document().encode(), templates) == ["{urn:o}uter"]
+
+
+def test_the_text_of_a_release_is_not_split_further_than_it_is_read() -> None:
+    form = Form("<form/>", meta=f"<created-with-version>4.8.{'.' * 3_000_000}</created-with-version>")
+    assert on_tree(form.document().encode(), lambda tree: source_format(Definition.read(tree))) == "4.8.0"  # type: ignore[arg-type]

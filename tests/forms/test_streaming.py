@@ -6,9 +6,19 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import MalformedXmlError
-from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_TOKEN, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_NAMESPACE,
+    LONGEST_TOKEN,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_NAMES,
+    MOST_NAMESPACES,
+    XML_STEP,
+)
 from persistence.xml.streaming import Streaming
 
+LONG = b"u" * (LONGEST_NAMESPACE - 1)
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
 
@@ -32,6 +42,11 @@ def check(*chunks: bytes) -> None:
         b"<r x='" + b"y" * 1_000_000 + b"'/>",
         b"<r>" + b"y" * 9_000_000 + b"</r>",
         b"<r>&lt;&#233;</r>",
+        b"<r %s/>" % b" ".join(b"x%d='='" % each for each in range(MOST_ATTRIBUTES)),
+        b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(MOST_NAMESPACES)),
+        b"<r>%s</r>" % (b"<a xmlns:x='u'/>" * (MOST_NAMESPACES + 1)),
+        b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(MOST_NAMES - 1)),
+        b"<r x='%s'/>" % (b"=" * (LONGEST_TOKEN // 2)),
     ],
 )
 def test_well_formed_documents_pass(document: bytes) -> None:
@@ -58,6 +73,13 @@ HOSTILE = {
     "huge name": b"<" + b"n" * 1_000_000 + b"/>",
     "huge attribute": b"<r x='" + b"y" * 20_000_000 + b"'/>",
     "huge namespace": b"<r xmlns:n='" + b"u" * 1_000_000 + b"'>" + b"<a n:x=''/>" * 20_000 + b"</r>",
+    "long attributes": b"<r xmlns:a='%s' %s/>" % (LONG, b" ".join(b"a:x%d=''" % each for each in range(100_000))),
+    "many attributes": b"<r %s/>" % b" ".join(b"x%d=''" % each for each in range(MOST_ATTRIBUTES + 1)),
+    "many namespaces at a time": b"<r><a %s>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(900)) * 2,
+    "many names": b"<r>%s</r>" % b"".join(b"<x%d/>" % each for each in range(MOST_NAMES + 1)),
+    "long names": b"<r xmlns='%s'>%s</r>" % (LONG, b"".join(b"<x%d/>" % each for each in range(17_000))),
+    "many prefixes": b"<r>%s</r>" % b"".join(b"<x xmlns:x%d='u'/>" % each for each in range(MOST_NAMES)),
+    "wide namespace": "<r xmlns='{}'/>".format("\U0001f600" + "u" * (LONGEST_NAMESPACE // 4)).encode(),
     "NUL": b"<r>a\0b</r>",
     "bad UTF-8": b"<r>\xff\xfe\x80</r>",
     "Latin-1 without saying so": "<r>é</r>".encode("latin-1"),
@@ -70,6 +92,8 @@ HOSTILE = {
     "undefined entity": b"<r>&nope;</r>",
     "undeclared prefix": b"<x:r/>",
     "unknown encoding": b"<?xml version='1.0' encoding='klingon'?><r/>",
+    "no encoding of XML": b"<?xml version='1.0' encoding='unicode_escape'?><r a='\\u0041'/>",
+    "another encoding than its mark": b"\xef\xbb\xbf<?xml version='1.0' encoding='ISO-8859-1'?><r>\xc3\xa9</r>",
     "version 2.0": b"<?xml version='2.0'?><r/>",
     "version 1": b"<?xml version='1'?><r/>",
     "no version": b"<?xml version=''?><r/>",
@@ -114,3 +138,30 @@ def test_tokens_up_to_the_limit_are_quick_and_longer_ones_refused() -> None:
         with pytest.raises(MalformedXmlError, match=f"more than {LONGEST_TOKEN} bytes"):
             check(b"<r>" + begin + b"y" * (LONGEST_TOKEN + (64 << 10)) + end + b"</r>")
     assert time.monotonic() - began < 10
+
+
+def is_taken(document: bytes, piece: int) -> bool:
+    try:
+        check(*(document[at : at + piece] for at in range(0, len(document), piece)))
+    except MalformedXmlError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("beside", range(-1, 2))
+def test_what_is_taken_does_not_depend_on_the_pieces(beside: int) -> None:
+    """What was stored can be read again, in whatever pieces it comes then."""
+    length = LONGEST_TOKEN + beside * XML_STEP // 2
+    for token in (b"<!--%s-->", b"<a x='%s'/>", b"<a%s/>"):
+        document = b"<r> " + token % (b" " * (length - len(token) + 2)) + b"</r>"
+        assert len({is_taken(document, piece) for piece in (len(document), 100_003, 4_099)}) == 1
+
+
+def test_a_long_tag_is_refused_before_it_is_taken_apart() -> None:
+    """In UTF-16 as well, where the parser would see it only as a whole, with every name written out."""
+    declared = "".join(f" xmlns:n{number}='{'u' * 240}'" for number in range(900))
+    attributes = " ".join(f"n{number % 900}:x{number}=''" for number in range(20_000))
+    tag = f"<r{declared} {attributes}/>"
+    for codec in ("utf-8", "utf-16"):
+        with pytest.raises(MalformedXmlError, match=f"more than {MOST_ATTRIBUTES} attributes"):
+            check(tag.encode(codec)[: len(tag.encode(codec)) // 2])

@@ -8,7 +8,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, Tree, on_stored_tree, on_tree, serialized
-from persistence.limits import DEEPEST
+from persistence.limits import DEEPEST, MOST_TREE_NODES
 
 REFUSED = {
     "malformed": b"<r><a></r>",
@@ -116,3 +116,41 @@ def test_what_cannot_have_been_stored_is_damage() -> None:
         on_tree(b"<d>", name_of)
     with pytest.raises(DamagedError):
         on_stored_tree(b"<d>", name_of)
+
+
+def test_elements_and_attributes_of_a_tree_are_bounded() -> None:
+    """Each takes some hundreds of bytes there, however short it is."""
+    most = b"<a>" + b"<a b=''/>" * ((MOST_TREE_NODES - 1) // 2) + b"%s</a>"
+    assert on_tree(most % b"", name_of) == "a"
+    with pytest.raises(BadRequestError, match=str(MOST_TREE_NODES)):
+        on_tree(most % b"<a/><a/>", name_of)
+
+
+REFUSED_TREE = """
+from persistence.errors import BadRequestError
+from persistence.forms.trees import on_tree
+
+def resident():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+
+def refuse(tree):
+    for element in list(tree.iter()):
+        raise BadRequestError("it is refused")
+
+on_tree(b"<r/>", str)
+before = resident()
+try:
+    on_tree(b"<r>" + b"<a>x</a>" * 150_000 + b"</r>", refuse)
+except BadRequestError:
+    pass
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from /proc")
+def test_a_tree_is_gone_when_it_is_refused() -> None:
+    """The exception would keep it, and glibc the memory: 50 MB of this one."""
+    grown = subprocess.run([sys.executable, "-c", REFUSED_TREE], check=True, capture_output=True, timeout=60).stdout
+    assert int(grown) < 15 << 20

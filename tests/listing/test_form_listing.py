@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from persistence.errors import BadRequestError
+from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import Form
 from persistence.model.admins import Admin, entries_of, is_admin
 from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort, Wanted
@@ -235,3 +237,20 @@ def test_administrators_are_told_by_role_application_and_form(entry: Admin, user
     """Spec search 4.4; a form belongs to no organization, so that a role bound to one does not count."""
     assert is_admin(entries_of([entry], user), Form("Acme", "order")) is is_one
     assert not is_admin((), Form("Acme", "order"))
+
+
+def test_a_list_is_refused_that_would_take_too_much_memory() -> None:
+    """An attack: 1,000 titles of 65,000 characters. What a query does not find, or the rights hide, does not count."""
+    large = changed(weight=LARGEST_LIST // 3)
+    assert select([large] * 3, ALL)[0] == 3
+    with pytest.raises(BadRequestError, match=str(LARGEST_LIST)):
+        select([large] * 4, ALL)
+    hidden = changed(weight=LARGEST_LIST, metadata=FormMetadata(available=False))
+    assert select([large, hidden, large], FormQuery())[0] == 2
+
+
+def test_what_metadata_weighs_is_what_its_texts_take_in_memory() -> None:
+    small, large = (FormMetadata(titles={"en": letter * 1_000}) for letter in ("x", "\U0001f600"))
+    assert 1_000 < small.weight < 1_500
+    assert 4_000 < large.weight < 4_500
+    assert FormMetadata(permissions="x" * 1_000).weight > 1_000

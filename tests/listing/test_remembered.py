@@ -176,8 +176,11 @@ def test_it_is_written_when_more_than_a_few_are_not_in_it(tmp_path: Path) -> Non
         assert ((tmp_path / ".index/.forms").stat().st_ino == written) is (publications < 3)
 
 
-def test_more_than_is_kept_in_memory_is_not_written(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "VERSIONS_KEPT", 3)
+@pytest.mark.parametrize(("limit", "most"), [("VERSIONS_KEPT", 3), ("MOST_CATALOG", 1_000)])
+def test_more_than_is_kept_in_memory_is_not_written(
+    data: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    monkeypatch.setattr(catalog, limit, most)
     assert len(listed(data, memory(data))) == 4
     assert memory(data).recall() == []
 

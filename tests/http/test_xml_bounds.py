@@ -1,0 +1,215 @@
+"""What XML may cost a worker: reproductions of what an attack got through, with processor time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from persistence.encryption.keys import EncryptionKeys
+from persistence.limits import LONGEST_TITLE, MOST_SEALED
+from tests.cost.measured import MIB, Process
+from tests.forms.vectors import Form, bind, section
+from tests.sealed import DEFINITION
+from tests.service import PUBLIC, Answer, Service, alone
+
+LONG = "u" * 999
+QUOTED = "''"
+SECONDS = 2.0
+"""Processor time that nothing here may take; what it took was 7 to 60 s."""
+
+GROWN = 40 * MIB
+"""Memory that nothing here may take at any time, unless it says so; what it took was 270 to 2,750 MB."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One worker, with a key for what is to be encrypted."""
+    directory = tmp_path_factory.mktemp("xml")
+    EncryptionKeys(str(directory / "var/keys.json"), trees=[str(directory / "data")]).new()
+    (directory / "settings.toml").write_text('encryption_keys = "var/keys.json"\n')
+    with alone(directory, options=("--config", str(directory / "settings.toml"))) as running:
+        assert running.put("hr/warm/form/form.xhtml", DEFINITION).status == 201
+        for _ in range(4):
+            running.put("hr/warm/data/d/data.xml", b"<form/>", Form_Definition_Version=1)
+        migrated(running, "hr/warm")
+        yield running
+
+
+@dataclass
+class Cost:
+    """What a request took: seconds of processor time, and bytes above what there were before, at most and now."""
+
+    seconds: float
+    highest: int
+    kept: int
+
+
+class Meter:
+    """Measures the one worker of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._process = Process(service.workers()[0])
+        self._process.rest()
+        self._process.forget_highest()
+        self._seconds, self._resident = self._process.seconds, self._process.resident
+
+    def read(self) -> Cost:
+        """What was taken so far, by threads behind requests as well."""
+        self._process.rest()
+        return Cost(
+            self._process.seconds - self._seconds,
+            self._process.highest - self._resident,
+            self._process.resident - self._resident,
+        )
+
+
+def migrated(service: Service, form: str) -> Answer:
+    return service.get(f"{form}/form/form.xhtml?form-definition-format-version=4.0.0")
+
+
+def asked(service: Service, what: str, body: str) -> Answer:
+    return service.raw("POST", f"{PUBLIC}/{what}", {"Content-Type": "application/xml"}, body.encode())
+
+
+def attributes(number: int) -> str:
+    written = " ".join(f"a:x{each}=''" for each in range(number))
+    return f"<search xmlns:a='{LONG}' {written}/>"
+
+
+def inside(pieces: Iterable[str], more: str = "") -> str:
+    return f"<f{more}>{''.join(pieces)}</f>"
+
+
+NAMES = {
+    "attributes": attributes(300_000),
+    "elements": inside((f"<b{each}/>" for each in range(400_000)), f" xmlns='{LONG}'"),
+    "attributes by hundreds": inside(
+        (f"<b {' '.join(f'a:x{each}-{one}={QUOTED}' for one in range(100))}/>" for each in range(3_000)),
+        f" xmlns:a='{LONG}'",
+    ),
+    "prefixes": inside(f"<b xmlns:p{each}='{LONG}'/>" for each in range(3_000)),
+    "attributes of 1 MB": inside(["<b x='%s\U0001f600'/>" % ("y" * (MIB - 100))] * 6),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_not_multiplied_by_their_namespaces(service: Service, name: str) -> None:
+    """Finding 3: 687 and 937 MB, which stayed."""
+    meter = Meter(service)
+    answer = service.put("hr/x/data/d/data.xml", NAMES[name].encode(), Form_Definition_Version=1)
+    assert answer.status in ((201, 204) if name in {"prefixes", "attributes of 1 MB"} else (400,))
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+    assert cost.kept < 30 * MIB
+
+
+@pytest.mark.parametrize("what", ["search/hr/warm", "form"])
+def test_a_query_is_bounded_as_well(service: Service, what: str) -> None:
+    """Finding 3: 670 MB for 986 KB."""
+    meter = Meter(service)
+    for body in (attributes(70_000), f"<search>{'<x/>' * 200_000}</search>"):
+        assert len(body) < MIB
+        assert asked(service, what, body).status == 400
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+
+
+def test_blanks_in_a_tag_do_not_stop_a_worker(service: Service) -> None:
+    """Finding 1: two workers gave no answer for 50 s, and were killed."""
+    document = f'<a encrypted="true"{" " * 150_000}>x</a>'.encode()
+    meter = Meter(service)
+    assert service.raw("PUT", "/crud/x/y/data/d/data.xml", {"Svc-Form-Definition-Version": "1"}, document).status == 201
+    for _ in range(4):
+        assert service.get("x/y/data/d/data.xml").status in (200, 500)
+    assert service.put("x/y/data/e/data.xml", document, Form_Definition_Version=1).status == 201
+    assert meter.read().seconds < SECONDS
+
+
+def test_prefixes_do_not_make_encryption_slow(service: Service) -> None:
+    """Finding 7: 18,000 declarations and as many values took 40 s."""
+    declared = "".join(f' xmlns:fr{number or ""}="u"' for number in range(990))
+    data = f"<form{declared}><person>{'<ssn>1</ssn>' * 10_000}</person></form>"
+    meter = Meter(service)
+    assert service.put("hr/warm/data/p/data.xml", data.encode(), Form_Definition_Version=1).status == 201
+    assert meter.read().seconds < SECONDS
+    more = f"<form><person>{'<ssn>1</ssn>' * (MOST_SEALED + 1)}</person></form>"
+    answer = service.put("hr/warm/data/p/data.xml", more.encode(), Form_Definition_Version=1)
+    assert (answer.status, str(MOST_SEALED) in answer.cause) == (413, True)
+
+
+def test_comments_in_a_value_are_not_collected(service: Service) -> None:
+    """A value is held until it ends; what is in it besides text counts, too."""
+    comments = f"<!--{'y' * 900_000}-->" * 7
+    data = f"<form><person><ssn>1{comments}</ssn></person></form>"
+    meter = Meter(service)
+    assert service.put("hr/warm/data/c/data.xml", data.encode(), Form_Definition_Version=1).status == 201
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < GROWN
+
+
+BINDING = '<xbl:binding class="fr-section-component" element="xbl|a"><xbl:template>'
+BOUND = "</xbl:template></xbl:binding>"
+MIGRATED = {
+    "nested bindings": Form(
+        "<form/>",
+        "",
+        "",
+        xbl=BINDING * 60
+        + "".join(f'<a id="{each}"/>' for each in range(60_000))
+        + "</xbl:template></xbl:binding>" * 60,
+    ),
+    "deep binds": Form(
+        "<form/>",
+        bind("b"),
+        section("s", "".join(f'<fr:grid id="g{each}-grid" bind="b-bind" repeat="content"/>' for each in range(20_000))),
+    ),
+    "cells of grids in grids": Form(
+        "<form/>",
+        "",
+        "".join(f'<fr:grid id="g{each}-grid">' for each in range(200)) + "<fr:c/>" * 40_000 + "</fr:grid>" * 200,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MIGRATED)
+def test_a_definition_is_taken_apart_once(service: Service, name: str) -> None:
+    """Finding 8: 1,273 MB and 9.5 s, for each migration."""
+    form = f"hr/{name.split(maxsplit=1)[0]}"
+    assert service.put(f"{form}/form/form.xhtml", MIGRATED[name].document().encode()).status == 201
+    meter = Meter(service)
+    assert migrated(service, form).status == (400 if name.startswith("cells") else 200)
+    cost = meter.read()
+    assert cost.seconds < SECONDS
+    assert cost.highest < 100 * MIB
+    assert cost.kept < 30 * MIB
+
+
+def test_titles_are_bounded(service: Service) -> None:
+    """Finding 10: 1,000 titles of 65,000 characters made a list of 1 GB."""
+    titled = DEFINITION.decode().replace("</metadata>", "<title>{}</title></metadata>").format
+    answer = service.put("hr/titled/form/form.xhtml", titled("\U0001f600" * (LONGEST_TITLE + 1)).encode())
+    assert (answer.status, "title" in answer.cause) == (400, True)
+    assert service.put("hr/titled/form/form.xhtml", titled("\U0001f600" * LONGEST_TITLE).encode()).status == 201
+
+
+@pytest.mark.parametrize("encoding", ["unicode_escape", "raw_unicode_escape", "utf-7", "klingon"])
+def test_codecs_that_are_no_encodings_are_refused(service: Service, encoding: str) -> None:
+    """Finding 17: what was stored was not what was acknowledged."""
+    document = f"<?xml version='1.0' encoding='{encoding}'?><city encrypted='true' a='\\u0041'>Paris</city>"
+    for path in ("hr/x/data/e/data.xml", "hr/warm/data/e/data.xml", "hr/e/form/form.xhtml"):
+        answer = service.put(path, document.encode(), Form_Definition_Version=1)
+        assert (answer.status, encoding in answer.cause) == (400, True)
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-15", "windows-1251", "koi8-r", "utf-16"])
+def test_data_in_another_encoding_comes_back_as_it_was_sent(service: Service, encoding: str) -> None:
+    letter = {"iso-8859-15": "€", "windows-1251": "Ж", "koi8-r": "Ж", "utf-16": "\U0001f600"}[encoding]
+    document = f"<?xml version='1.0' encoding='{encoding}'?><form a='{letter}'><x b='{letter}'>{letter}</x></form>"
+    data = document.encode(encoding)
+    assert service.put(f"hr/warm/data/{encoding}/data.xml", data, Form_Definition_Version=1).status == 201
+    assert service.get(f"hr/warm/data/{encoding}/data.xml").body == data
