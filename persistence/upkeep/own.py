@@ -16,6 +16,7 @@ from persistence.store.layout import (
     LAYOUT,
     LEASE,
     LOCKS,
+    QUARANTINE,
     SERVE,
     SPOOL,
     TRASH,
@@ -82,7 +83,9 @@ def obstacles(path: str) -> Iterator[Finding]:
     What is in a directory that is none is not looked at. Raises ``OSError``.
     """
     wrong = list[str]()
-    directories = ((each, stat.S_ISDIR) for each in root.own_directories(path))
+    quarantine = f"{path}/{QUARANTINE}"  # first: the others are moved there
+    others = (each for each in root.own_directories(path) if each != quarantine)
+    directories = ((each, stat.S_ISDIR) for each in (quarantine, *others))
     own = (*root.own_files(path), f"{path}/{LEASE}", f"{path}/{CHECKED}")
     for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
         if any(each.startswith(f"{above}/") for above in wrong):

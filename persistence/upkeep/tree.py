@@ -195,7 +195,7 @@ class Tree:
                     continue
                 if path == self.root and _is_own(entry):
                     continue
-                if entry.is_symlink():
+                if entry.is_symlink() and is_escaped(entry.name):
                     yield Finding(Kind.LINK, entry.path, "a symbolic link; the service does not follow it")
                 elif not entry.is_dir(follow_symlinks=False):
                     yield _foreign(entry.path, "a file where only directories are")

@@ -30,7 +30,7 @@ from tests.crash.operations import (
 from tests.service import Service
 
 _CALLS = strace.calls(
-    *("openat", "close", "write", "utimensat", "fsync", "mkdir", "mkdirat", "link", "linkat"),
+    *("openat", "openat2", "close", "write", "utimensat", "fsync", "mkdir", "mkdirat", "link", "linkat"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "sendto"),
     # Not expected, and not modelled: a service that takes to them must fail the tests, not escape them.
     *("pwrite64", "writev", "fdatasync", "ftruncate", "fallocate", "copy_file_range", "sync_file_range"),
@@ -102,6 +102,7 @@ class _Interpreter:
         self._open: dict[int, tuple[int, str | None]] = {}
         self._readers: dict[str, Callable[[str, int], Operation | None]] = {
             "openat": self._opened,
+            "openat2": self._opened,
             "close": self._closed,
             "write": self._written,
             "utimensat": self._stamped,

@@ -17,7 +17,7 @@ from tests.crash import strace
 from tests.service import Answer, Service
 
 WRITING = (
-    *("openat", "write", "fsync", "flock", "utimensat", "mkdir", "mkdirat", "link", "linkat"),
+    *("openat", "openat2", "write", "fsync", "flock", "utimensat", "mkdir", "mkdirat", "link", "linkat"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
 )
 """The calls by which a change reaches the disk; a file is also opened by one of them."""
@@ -25,7 +25,7 @@ WRITING = (
 LOOKING = ("read", "newfstatat", "getdents64")
 """The calls by which a change looks at what is there."""
 
-READING = ("openat", *LOOKING, "sendfile")
+READING = ("openat", "openat2", *LOOKING, "sendfile")
 """The calls by which content, sidecars and lists of names come from the disk."""
 
 FULL = ("ENOSPC", "EDQUOT")

@@ -100,7 +100,7 @@ def _held(service: Service, worker: int) -> Counter[str]:
 
 
 def _errors_of(point: Point) -> tuple[str, ...]:
-    if point.call == "openat":
+    if point.call in {"openat", "openat2"}:
         return "EIO", "EMFILE"
     if point.call in {"read", "sendfile"}:
         return "EIO", ENDS_EARLY

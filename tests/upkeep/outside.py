@@ -6,6 +6,7 @@ Beside the tree lies a canary: a directory of which nothing may change, whatever
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import socket
@@ -15,6 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from persistence.cli import commands
 from persistence.store.locks import stripe
 from tests.upkeep.workshop import furnished
 
@@ -133,6 +137,15 @@ PLANTS = tuple((plant, name) for plant in IN_DIRECTORIES for name in DIRECTORIES
     (plant, name) for plant in IN_FILES for name in FILES
 )
 """All that is planted, and where."""
+
+
+def load_commands() -> None:
+    """Load what Python otherwise loads when it is asked for: it may be closed to the user as whom root works."""
+    for module in ("popen_fork", "popen_spawn_posix", "synchronize", "queues", "pool"):
+        importlib.import_module(f"multiprocessing.{module}")
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        commands.get_command(context, name)
 
 
 def template(directory: Path) -> Path:

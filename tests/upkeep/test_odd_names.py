@@ -1,4 +1,4 @@
-"""Every name that a PUT acknowledges is checked, saved, restored and served, also one that looks like the service's."""
+"""Every name that a PUT acknowledges is checked, saved, restored and served, however odd it is."""
 
 from __future__ import annotations
 
