@@ -9,6 +9,9 @@ together, and `make test-cost` searches for requests that break the promise.
 XML_STEP = 16 << 10
 """Bytes that the XML parser is given at a time. Between two steps it is checked how much the parser has kept."""
 
+XML_LONG_STEP = 64 << 10
+"""The same within a token that has not ended after as many: the parser begins each step with the token's first byte."""
+
 LONGEST_TOKEN = 1 << 20
 """Bytes in one tag or comment. The parser holds it as a whole, and scans it again with every step that it lasts.
 

@@ -28,7 +28,7 @@ MOST_COLUMNS = 2000
 MOST_CHARACTERS = 4 << 20
 """Characters in the names on the paths of all views and columns, and tags of elements on the way."""
 
-MOST_CELLS = 10_000_000
+MOST_CELLS = 1_000_000
 """Values in all rows of a document, empty ones included."""
 
 

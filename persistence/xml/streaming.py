@@ -32,6 +32,7 @@ from persistence.limits import (
     MOST_NAME_BYTES,
     MOST_NAMES,
     MOST_NAMESPACES,
+    XML_LONG_STEP,
     XML_STEP,
 )
 from persistence.xml import encodings, tags
@@ -62,6 +63,7 @@ class Streaming:
         self._begin = b""
         self._fed = 0
         self._token = bytearray()
+        self._next = XML_STEP
         self._declared = 0
         self.depth = 0
         self._elements = 0
@@ -86,14 +88,15 @@ class Streaming:
 
     def feed(self, piece: bytes) -> None:
         """Parse the next piece, as far as it makes up whole steps."""
-        at = XML_STEP - len(self._waiting)
+        at = self._next - len(self._waiting)
         if len(piece) < at:
             self._waiting += piece
             return
         self._step(bytes(self._waiting + piece[:at]))
-        while at + XML_STEP <= len(piece):
-            self._step(piece[at : at + XML_STEP])
-            at += XML_STEP
+        while at + self._next <= len(piece):
+            end = at + self._next
+            self._step(piece[at:end])
+            at = end
         self._waiting = bytearray(piece[at:])
 
     def finish(self) -> None:
@@ -175,8 +178,10 @@ class Streaming:
         """Refuse a token that has not ended after a step, if it is too long, or has too many attributes already."""
         if unfinished <= len(piece):
             self._token = bytearray(piece[len(piece) - unfinished :])
+            self._next = XML_STEP
             return
         self._token += piece
+        self._next = XML_STEP if unfinished < XML_LONG_STEP else XML_LONG_STEP
         if unfinished > LONGEST_TOKEN:
             raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
         most = MOST_ATTRIBUTES + MOST_NAMESPACES
