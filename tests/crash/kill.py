@@ -20,7 +20,20 @@ from tests.crash.views import Comparison, Kept, Views
 from tests.service import Answer, Service
 
 _CALLS = strace.calls(
-    *("openat", "openat2", "close", "read", "write", "newfstatat", "fstat", "lseek", "flock", "utimensat", "fadvise64", "fsync"),
+    *(
+        "openat",
+        "openat2",
+        "close",
+        "read",
+        "write",
+        "newfstatat",
+        "fstat",
+        "lseek",
+        "flock",
+        "utimensat",
+        "fadvise64",
+        "fsync",
+    ),
     *("mkdir", "mkdirat", "link", "linkat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
     *("recvfrom", "sendto", "sendfile", "getdents64", "copy_file_range", "ftruncate", "pwrite64"),
 )
