@@ -22,7 +22,7 @@ MEMORY = 100 * MIB
 """Above the idle worker, for each megabyte of a body."""
 
 LEFT = 30 * MIB
-"""Above the idle worker, some seconds afterwards."""
+"""Above what the worker had before a request, some seconds afterwards; and above the idle one after all of them."""
 
 _BEST = 4
 _FRESH = 0.3
@@ -31,7 +31,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Cost:
-    """What a request took; ``left`` is what the worker has more than when it was idle, in bytes."""
+    """What a request took; ``left`` is what the worker has more than before it, in bytes."""
 
     seconds: float
     memory: int
@@ -116,7 +116,7 @@ class Trial:
         self.process.rest()
         cost = self._cost(sent, began, before, status)
         time.sleep(1.5)  # the worker looks at its memory once a second
-        return Cost(cost.seconds, cost.memory, cost.megabytes, cost.status, self.process.resident - self.idle)
+        return Cost(cost.seconds, cost.memory, cost.megabytes, cost.status, self.process.resident - before)
 
     def _go(self, sent: Sent) -> str:
         try:
@@ -131,12 +131,16 @@ class Trial:
             return Cost(_PATIENCE, 0, sent.megabytes, f"{status}, worker gone")
 
 
-def climb(trial: Trial, kinds: Mapping[str, Make], seconds: float, seed: int = 0) -> dict[str, Climb]:
-    """Search in all kinds by turns for so long."""
+def climb(
+    trial: Trial, kinds: Mapping[str, Make], seconds: float, *, enough: float = float("inf"), seed: int = 0
+) -> dict[str, Climb]:
+    """Search in all kinds by turns for so long, or until each has a request that takes ``enough`` of the promise."""
     chance = random.Random(seed)
     climbs = {kind: Climb(kind, make) for kind, make in kinds.items()}
     end = time.monotonic() + seconds
     for each in _turns(climbs, end):
+        if all(known.best and known.best[0][0] > enough for known in climbs.values()):
+            break
         genes = each.next(chance)
         each.note(genes, trial.quick(each.make(genes)).share)
     return climbs

@@ -1,4 +1,4 @@
-"""The service with defects that it once had, to show that the search finds such.
+"""The service with defects such as it once had, to show that the search finds them.
 
 ``python -m tests.cost.planted serve …`` takes what ``persistence`` takes.
 """
@@ -6,25 +6,33 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from persistence.cli import main
 from persistence.http import paths
-from persistence.model import users
-from persistence.model.users import User
-from persistence.store import layout
 
 _SEPARATOR = re.compile(r"\s*[,|]\s*")
-_from_headers = users.from_headers
+"""As roles were taken apart: at each of many blanks it begins, and goes on to the last."""
+
+_sent_path = paths.sent_path
+_clean = paths.clean
 
 
-def _with_quadratic_roles(name: str | None, group: str | None, roles: str | None) -> User:
-    """As roles were taken apart: at each of many blanks the expression begins, and goes on to the last."""
-    _SEPARATOR.split((roles or "").strip())
-    return _from_headers(name, group, roles)
+def _with_quadratic_headers(environ: dict[str, Any]) -> str:
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            _SEPARATOR.split(value)
+    return _sent_path(environ)
 
 
-users.from_headers = _with_quadratic_roles
-paths.LONGEST_NAME = layout.LONGEST_NAME = 1 << 20  # type: ignore[attr-defined]  # names were kept however long
+def _with_much_memory(path: str) -> str:
+    """A copy for each of many steps, as where all are taken before any is used."""
+    copies = [list(path) for _ in range(6_000)]
+    return _clean(path) if copies else path
+
+
+paths.sent_path = _with_quadratic_headers
+paths.clean = _with_much_memory
 
 if __name__ == "__main__":
     main()

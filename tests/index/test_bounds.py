@@ -67,9 +67,9 @@ def test_other_errors_stay_what_they_are() -> None:
 def test_an_answer_counts_paths_and_values_as_often_as_they_are_asked_for() -> None:
     hit = Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": ("x" * 1_000_000,)})
     Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_001_000))
-    with pytest.raises(BadRequestError, match="16 MiB"):
+    with pytest.raises(BadRequestError, match="32 MiB"):
         Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_000_000 + 1))
-    with pytest.raises(BadRequestError, match="16 MiB"):
+    with pytest.raises(BadRequestError, match="32 MiB"):
         Budget().hold(hit, ["p" * 1_000_000] * (LARGEST_FOUND // 1_000_000 + 1))
 
 
