@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from persistence.store import root
@@ -9,5 +10,5 @@ from persistence.store import root
 
 def initialised(path: Path | str) -> str:
     """The path of a directory, as text, in which there is a tree from now on."""
-    root.init(str(path))
+    root.init(os.path.realpath(path))
     return str(path)
