@@ -6,7 +6,6 @@ goes on reading it, until it is not the one in use any more.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
 from persistence.store import files, locks
 from persistence.store.layout import Layout
+from persistence.store.no_links import NotOpenedError
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
@@ -37,12 +37,8 @@ class Generations:
         """The path of the file in use; ``None`` where there is none, as far as is said."""
         try:
             descriptor = files.open_to_read(self._pointer)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
             return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:  # a link: it is replaced by that of the next index
-                return None
-            raise
         try:
             name = files.read_small(descriptor).decode(errors="replace")
         finally:

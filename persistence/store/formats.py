@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from persistence.errors import StartupError
 from persistence.model.instants import Instant
 from persistence.store import files
+from persistence.store.no_links import NotOpenedError
 
 FORMAT = 3
 """The format of the tree that this version reads and writes.
@@ -44,10 +44,8 @@ def read(path: str) -> LayoutFile | None:
         descriptor = files.open_to_read(path)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
-        raise
+    except NotOpenedError as error:
+        raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
     try:
         return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
     except (IsADirectoryError, BlockingIOError) as error:

@@ -32,15 +32,24 @@ _syscall.restype = ctypes.c_long
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
+class NotOpenedError(OSError):
+    """A link, or a socket, is where a file was to be opened, or a link on the way to it."""
+
+
 def opened(path: str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of what is at an absolute path; nobody waits, neither for a pipe nor for a device.
 
     Raises:
-        OSError: with ``ELOOP`` where a name on the way is a link (``ENOTDIR`` for a directory that is asked for).
+        NotOpenedError: with ``ELOOP`` where a name is a link (``ENOTDIR`` for a directory that is asked for), with
+            ``ENXIO`` where the last one is a socket.
+        OSError: it cannot be opened.
     """
     flags |= os.O_CLOEXEC if flags & os.O_PATH else _ALWAYS
     if not _has_openat2():
-        return os.open(path, flags | os.O_NOFOLLOW)
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW)
+        except OSError as refused:
+            raise _kind(refused.errno)(*refused.args, path) from refused
     encoded = os.fsencode(path)
     if 0 in encoded:  # C would take what is before it for the path
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
@@ -50,7 +59,12 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
             return descriptor
         error = ctypes.get_errno()
         if error not in {errno.EINTR, errno.EAGAIN}:
-            raise OSError(error, os.strerror(error), path)
+            raise _kind(error)(error, os.strerror(error), path)
+
+
+def _kind(error: int | None) -> type[OSError]:
+    """The kind of error; Python finds the usual ones by their number where it is that of all."""
+    return NotOpenedError if error in {errno.ELOOP, errno.ENXIO} else OSError
 
 
 @cache

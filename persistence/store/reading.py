@@ -27,6 +27,7 @@ from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.store import files, sidecars
 from persistence.store.integrity import Integrity, StateChangedError, Verdict
 from persistence.store.layout import SIDECAR_SUFFIX, Place
+from persistence.store.no_links import NotOpenedError
 
 _ATTEMPTS = 200
 
@@ -103,12 +104,10 @@ def _opened(place: Place) -> int:
     """
     try:
         return files.open_to_read(place.sidecar)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _no_sidecar(place, "a symbolic link, or below one") from error
-        if error.errno == errno.ENXIO:
-            raise _no_sidecar(place, "a socket") from error
-        raise
+    except NotOpenedError as error:
+        raise _no_sidecar(
+            place, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
+        ) from error
 
 
 def _no_sidecar(place: Place, what: str) -> DamagedError:
@@ -122,12 +121,8 @@ def read_prepared(place: Place) -> Sidecar | None:
     """
     try:
         descriptor = files.open_to_read(place.prepared)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotOpenedError):
         return None
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            return None
-        raise
     try:
         return sidecars.decode(files.read_small(descriptor), place.prepared, place.address)
     except (DamagedError, IsADirectoryError, BlockingIOError):
@@ -311,10 +306,8 @@ def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
         return _of_file(os.lstat(path)), None
     try:
         descriptor = files.open_to_read(path)
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise FileNotFoundError from error
-        raise
+    except NotOpenedError as error:
+        raise FileNotFoundError from error
     try:
         return _of_file(os.fstat(descriptor)), FileIO(descriptor)
     except OSError:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, NotFoundError
+from persistence.errors import BusyError, NotFoundError, disk_errors
 from persistence.index.index import Index
 from persistence.index.making import State
 from persistence.index.work import Aim, Work
@@ -59,8 +59,9 @@ class Search:
     def needed(self) -> Work | None:
         """The making of an index, where there is none that can be used and there are documents."""
         maker = self._index.maker(self._form)
-        if maker.state() is State.READY or next(maker.source.documents(), None) is None:
-            return None
+        with disk_errors("looking at the index of", self._form):
+            if maker.state() is State.READY or next(maker.source.documents(), None) is None:
+                return None
         return indexes.work_on(self._sight.store, self._index, Aim.READY, self._form)
 
     def run(self, query: Query, drafts: WhichDrafts) -> Hits:
