@@ -23,7 +23,7 @@ from persistence.store.locks import stripe
 from tests.upkeep.workshop import furnished
 
 NOBODY = 65534
-_SPARSE = 5 << 30
+_SPARSE = 1 << 30  # more than the memory that commands have here
 _DOCUMENT = "app/form/data/document"
 
 OWN_DIRECTORIES = (
