@@ -103,12 +103,16 @@ def _check_classes(attributes: Mapping[str, str]) -> None:
 
 def _is_like(name: str) -> bool:
     """Whether a name says something of encryption, or is such a word misspelt in the form runner's namespace."""
-    return _PART in _local(name) or (name.startswith(f"{FR}{SEPARATOR}") and _is_misspelt(_local(name)))
+    local = _local(name)
+    if _PART in local:
+        return True
+    # The length first: a cache keeps its keys.
+    return name.startswith(f"{FR}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
 
 
 @lru_cache(1024)
 def _is_misspelt(local: str) -> bool:
-    return len(local) <= _LONGEST_MISSPELT and bool(difflib.get_close_matches(local, (_MEANT,), cutoff=0.8))
+    return bool(difflib.get_close_matches(local, (_MEANT,), cutoff=0.8))
 
 
 def _unknown(what: str) -> BadRequestError:
