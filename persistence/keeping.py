@@ -16,7 +16,7 @@ _ENTRY = 200
 """Bytes that an entry takes beside its key and answer."""
 
 _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
-"""What is there anyway."""
+"""Types of values that exist whether they are kept or not."""
 
 
 class Kept(Generic[R]):

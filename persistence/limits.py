@@ -153,7 +153,7 @@ The promise is one second for each MB of body: the rest is for parsing and writi
 """
 
 SEARCH_SECONDS_PER_DOCUMENT = 10e-6
-"""What is added for each document of the form: free text that no index helps with reads all of them."""
+"""Processor time that is added for each document of the form: free text that no index helps with reads all of them."""
 
 LARGEST_FOUND = 32 << 20
 """Bytes of the answer of a search, or of distinct values: all of what was found is in memory while it is sent."""

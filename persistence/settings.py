@@ -34,6 +34,13 @@ _PATHS = frozenset({"data", "gunicorn", "keys", "encryption_keys"})
 _SILENTLY_EMPTY = ("keys", "encryption_keys")
 _FILE_ONLY = ("admin", "datasource")
 _ENVIRONMENT_ONLY = ("encryption_key",)
+_ACCEPTABLE = {
+    "bind": "HOST:PORT, or unix: and an absolute path",
+    "hosts": "a list of names and addresses, without port and brackets, or of *",
+    "origins": "a list of origins such as https://forms.example.org, without a path",
+}
+"""Words for values of a certain form, said instead of the pattern."""
+
 SECRET = frozenset({"encryption_key"})
 """Settings whose values are not shown."""
 
@@ -251,8 +258,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         if name == "trusted":
             peers.parse(converted)
     except (msgspec.ValidationError, StartupError) as error:
-        if name == "bind":
-            raise StartupError(f"{origin}: bind = {value!r} is not HOST:PORT, or unix: and an absolute path") from error
+        if name in _ACCEPTABLE:
+            raise StartupError(f"{origin}: {name} = {value!r} is not {_ACCEPTABLE[name]}") from error
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
     return converted
 

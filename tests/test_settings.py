@@ -109,6 +109,24 @@ def test_values_that_are_not_acceptable_are_refused_in_one_line(file: Path, line
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('hosts = ["forms-data:8080"]', "hosts = ['forms-data:8080'] is not a list of names"),
+        ('hosts = ["[::1]"]', "without port and brackets"),
+        ('hosts = "forms-data"', "is not a list of names"),
+        ('origins = ["https://forms.example.org/"]', "such as https://forms.example.org, without a path"),
+        ('origins = ["forms.example.org"]', "is not a list of origins"),
+    ],
+)
+def test_names_and_origins_of_another_form_are_refused_in_words(file: Path, line: str, said: str) -> None:
+    file.write_text(line)
+    with pytest.raises(StartupError) as refusal:
+        load(str(file), environment={})
+    assert said in str(refusal.value)
+    assert "regex" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "0.0.0.0:65535", "[::1]:8080", "localhost:80", "unix:/run/p.sock"])
 def test_addresses_to_serve_on(bind: str) -> None:
     assert load(flags={"bind": bind}, environment={}).settings.bind == bind

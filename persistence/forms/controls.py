@@ -110,7 +110,7 @@ class _Found:
 
     @classmethod
     def of(cls, element: Element, name: str, steps: tuple[Step, ...]) -> _Found:
-        """What an element says, looked at once however many sections show the part."""
+        """Read an element, once however many sections show the part."""
         marks = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
         has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None

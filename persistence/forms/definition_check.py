@@ -104,9 +104,10 @@ def _check_classes(attributes: Mapping[str, str]) -> None:
 def _is_like(name: str) -> bool:
     """Whether a name says something of encryption, or is such a word misspelt in the form runner's namespace."""
     local = _local(name)
-    if _PART in local or not name.startswith(f"{FR}{SEPARATOR}"):
-        return _PART in local
-    return len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)  # the cache keeps what it is asked for
+    if _PART in local:
+        return True
+    # The length first: a cache keeps its keys.
+    return name.startswith(f"{FR}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
 
 
 @lru_cache(1024)

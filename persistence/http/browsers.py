@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ANY = "*"
 _READS = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({"same-origin", "none"})
-"""What a browser says of requests by the service's own pages, and by its user."""
+"""Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 
 
 class Names:
@@ -46,7 +46,9 @@ class Names:
         """
         host = environ.get("HTTP_HOST")
         if host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
-            raise MisdirectedError(f"this is no name of the service, see its setting hosts: {host!r}")
+            raise MisdirectedError(
+                f"this is no name of the service, whose setting hosts has them without port: {host!r}"
+            )
 
     def require_own_page(self, environ: WSGIEnvironment) -> None:
         """Look whose page has made a browser send a request that may change something.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Handed(NamedTuple):
-    """What was extracted, the mark of the definition by which, and what it counts for, in characters."""
+    """The extracted entries, the mark of the definition that was used, and the size they count for, in characters."""
 
     definition: str
     extracted: Extracted
@@ -30,7 +30,7 @@ class _Handed(NamedTuple):
 
 
 class Handed:
-    """What this process has read, by the id of the content, and of the definitions of all forms. For all threads."""
+    """Documents that this process has read, by the ids of their contents, and definitions. For all threads."""
 
     def __init__(self) -> None:
         self.definitions: Kept[Definition] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
@@ -57,7 +57,7 @@ class Handed:
 
 
 def _size(extracted: Extracted) -> int:
-    """What it counts for: a value takes some memory besides its characters."""
+    """The size that it counts for: a value takes some memory besides its characters."""
     return len(extracted.rest) + sum(
         VALUE_COSTS + len(value) for values in extracted.values.values() for value in values
     )

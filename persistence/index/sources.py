@@ -131,7 +131,7 @@ class Source:
         return Handing(self._reader(version, last), mark, self._handed)
 
     def mark(self, document: str, *, is_draft: bool) -> str:
-        """What tells the state of a document; empty where nothing was ever stored.
+        """The mark of the state of a document; empty where nothing was ever stored.
 
         That of a draft tells the state of the saved document too, which decides who may read the draft.
         """

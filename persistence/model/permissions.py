@@ -58,7 +58,7 @@ def on_data(permissions: Permissions | None, user: User, owner: User) -> Operati
 
 
 def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], Operations]:
-    """What a user may do with data, by its owner: the same as ``on_data``, for the many documents of a list.
+    """The operations of a user on data, by its owner: the same as ``on_data``, for the many documents of a list.
 
     What does not depend on the owner is decided once: a user may have hundreds of roles, a form as many permissions.
     """
@@ -99,7 +99,7 @@ class _OfOwner:
     def of(
         cls, conditions: Iterable[Condition | UserRole], user: User, names: Mapping[str, set[str | None]]
     ) -> _OfOwner | None:
-        """Those of some conditions; ``None`` where another does not hold. ``names`` are those of the user's roles."""
+        """Keep those of some conditions, by the names of the user's roles; ``None`` where another one does not hold."""
         owner = group = False
         organizations = set()
         for condition in conditions:

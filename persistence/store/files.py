@@ -106,7 +106,7 @@ def require_file(status: os.stat_result, path: str) -> None:
 
 
 def open_to_read(path: str) -> int:
-    """What is to be read at an absolute path without links, a pipe or a device too: nobody waits for it."""
+    """Open whatever is at an absolute path without links to be read, a pipe or a device too: nobody waits for it."""
     return opened(path)
 
 
@@ -192,9 +192,9 @@ def overwrite(path: str, data: bytes) -> None:
     try:
         status = os.fstat(descriptor)
         if status.st_nlink > 1:
-            os.close(descriptor)
             os.unlink(path)
-            descriptor = os.open(path, flags | os.O_EXCL, FILE_MODE)
+            shared, descriptor = descriptor, os.open(path, flags | os.O_EXCL, FILE_MODE)
+            os.close(shared)
             status = os.fstat(descriptor)
         require_file(status, path)
         os.pwrite(descriptor, data, 0)

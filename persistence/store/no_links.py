@@ -58,7 +58,7 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
         if descriptor >= 0:
             return descriptor
         error = ctypes.get_errno()
-        if error not in {errno.EINTR, errno.EAGAIN}:
+        if error != errno.EINTR:
             raise _kind(error)(error, os.strerror(error), path)
 
 
@@ -69,7 +69,7 @@ def _kind(error: int | None) -> type[OSError]:
 
 @cache
 def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
-    """Where the kernel finds how to open, and how long that is; made once for each set of flags, and never changed."""
+    """The address and the size of ``struct open_how``; made once for each set of flags, and never changed."""
     how = _How(flags | os.O_NOFOLLOW, 0, _RESOLVE_NO_SYMLINKS)
     _kept.append(how)
     return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)

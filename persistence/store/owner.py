@@ -74,7 +74,7 @@ class Identity:
 
     @classmethod
     def current(cls) -> Identity:
-        """That of this process now."""
+        """The identity of this process now."""
         return cls(os.geteuid(), os.getegid(), tuple(sorted(os.getgroups())))
 
 
@@ -246,14 +246,16 @@ def each_as(identity: Identity, items: Iterable[T]) -> Iterator[T]:
 def become(paths: Iterable[str]) -> None:
     """Take on, for good, the identity of the user to whom directories belong; nothing where that is this user.
 
+    Where the user is known by number only, and the directories have several groups, that of the first counts.
+
     Raises:
         StartupError: they belong to several users, or are open to others.
         DiskError: one cannot be looked at.
     """
-    identities = {identity_of(path): path for path in paths}
-    if len({identity.user for identity in identities}) > 1:
-        whose = ", ".join(f"{path} to {name(identity.user)}" for identity, path in identities.items())
+    identities = {path: identity_of(path) for path in paths}
+    if len({identity.user for identity in identities.values()}) > 1:
+        whose = ", ".join(f"{path} to {name(identity.user)}" for path, identity in identities.items())
         raise StartupError(f"one service works as one user, and {whose}")
-    for identity in identities:
-        if identity != Identity.current():
-            _take_on(identity, saved=identity.user)
+    first = next(iter(identities.values()), None)
+    if first is not None and first != Identity.current():
+        _take_on(first, saved=first.user)

@@ -78,7 +78,7 @@ def missing(path: str) -> Iterator[Finding]:
 
 
 def obstacles(path: str) -> Iterator[Finding]:
-    """What has the name of one of the service's own files or directories, and is none: a link, a pipe, a device.
+    """Find what has the name of one of the service's own files or directories, and is none: a link, a pipe.
 
     What is in a directory that is none is not looked at. Raises ``OSError``.
     """
@@ -103,7 +103,7 @@ def _obstacle(path: str) -> Finding:
 
 
 def _no_files(path: str) -> Iterator[str]:
-    """What is neither a file nor a directory, wherever it is below one."""
+    """Find what is neither a file nor a directory, wherever it is below one."""
     with suppress(FileNotFoundError), os.scandir(path) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

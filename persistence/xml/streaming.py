@@ -68,7 +68,7 @@ class Streaming:
         self.depth = 0
         self._elements = 0
         self.encoding: str | None = None
-        """What the XML declaration says."""
+        """The encoding of the XML declaration."""
         parser = expat.ParserCreate(namespace_separator=SEPARATOR, intern=self._names)
         parser.buffer_text = False
         parser.StartElementHandler = self.start

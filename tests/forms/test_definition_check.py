@@ -1,5 +1,8 @@
 """What a definition must not say when it is published: unknown marks of permissions and of encryption."""
 
+import gc
+import tracemalloc
+
 import pytest
 
 from persistence.errors import BadRequestError
@@ -117,3 +120,17 @@ def test_marks_that_are_known_and_names_of_others_are_not(parts: dict[str, str])
 def test_what_is_behind_an_instance_is_looked_at_again() -> None:
     with pytest.raises(BadRequestError, match="encrypted"):
         check(data="<a><b/></a>", bind="<fr:encrypted/>")
+
+
+def test_names_that_are_too_long_to_be_misspelt_are_not_kept() -> None:
+    """A cache of a thousand of 10,000 characters would be 20 MB in each worker, for good."""
+    check(body="<fr:explanation/>")
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            check(body=f"<fr:x{number}{'y' * 9_000}/>")
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()

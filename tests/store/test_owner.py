@@ -193,6 +193,16 @@ def test_a_service_that_root_starts_is_the_owners(place: Path) -> None:
         owner.become([str(root), str(other)])
 
 
+def test_a_service_whose_trees_have_several_groups_works_as_their_user(place: Path) -> None:
+    """As in a container, where the user has no name and no group of its own."""
+    one, other = directory(place, "one", OTHER), directory(place, "other", OTHER)
+    os.chown(other, OTHER, NOBODY)
+    said = "import os, sys; from persistence.store import owner; owner.become(sys.argv[1:]); print(os.getresuid())"
+    asked = [sys.executable, "-c", said, str(one), str(other)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{(OTHER,) * 3}\n", done.stderr
+
+
 def test_a_store_that_root_opens_for_another_user_touches_nothing(place: Path) -> None:
     """As under gunicorn's own command, where nobody takes on the owner's identity."""
     furnished(place / "data").close()
