@@ -41,6 +41,9 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("limit_request_line", 8190)
         self.cfg.set("limit_request_field_size", 16380)
         self.cfg.set("forwarder_headers", "")
+        # gunicorn takes them down when it is imported: root then was not yet the user to whom the data belongs.
+        self.cfg.set("user", os.geteuid())
+        self.cfg.set("group", os.getegid())
         if os.path.exists(settings.gunicorn):
             self.load_config_from_file(settings.gunicorn)
         # Slow clients block sync workers, which are then killed in the middle of a transfer.

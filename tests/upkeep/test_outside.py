@@ -16,7 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from persistence.cli import commands
+from persistence.cli.serve import Server
 from persistence.errors import PersistenceError, StartupError
+from persistence.http.callers import Opens, Policy
+from persistence.model.peers import Trusted
+from persistence.properties.properties import Properties
+from persistence.settings import Settings
+from persistence.starting import Served
 from persistence.store import owner
 from persistence.store.integrity import Integrity
 from persistence.store.owner import Identity
@@ -281,3 +287,12 @@ def test_a_backup_copies_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
         workshop.file(path).symlink_to(tmp_path / "secret")
     assert run(tmp_path / "data", "backup", str(tmp_path / "backups")) == 4
     assert not any(path.read_bytes() == SECRET for path in (tmp_path / "backups").rglob("*") if path.is_file())
+
+
+def test_gunicorn_has_the_user_whom_root_has_become(tmp_path: Path) -> None:
+    """It gives its workers' files to the user of the time when it was imported: only root can give to root."""
+    settings = Settings(data=str(tmp_path))
+    served = Served(settings, Properties.load({}, "svc."), Policy(Opens.ALWAYS, Trusted()))
+    with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
+        server = Server(served, lambda: served)
+    assert (server.cfg.uid, server.cfg.gid) == (NOBODY, NOBODY)
