@@ -204,7 +204,7 @@ MOST_PUBLISHED_ATTACHMENTS = 500
 LONGEST_TITLE = 2_000
 """Characters of the title of a form in one language. Real ones have up to 64."""
 
-MOST_METADATA = 16 << 10
+MOST_METADATA = 64 << 10
 """Characters of titles, their languages and permissions together, which are kept beside every published version."""
 
 LARGEST_LIST = 32 << 20
