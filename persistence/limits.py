@@ -264,6 +264,9 @@ LARGEST_ANSWER = 64 << 20
 WORKER_MEMORY = 1 << 30
 """Bytes in memory with which a worker is replaced, by default: the last line of defence, far above what it needs."""
 
+LEAST_WORKER_MEMORY = 128 << 20
+"""Bytes that the setting may be at least, but for 0: an idle worker has 45 to 70 MB, and one request adds to them."""
+
 LONGEST_GROWN = 10.0
 """Seconds for which a worker may have more, while it answers: then it is replaced after the requests it has."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
-from persistence.limits import WORKER_MEMORY
+from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers
 from persistence.model.admins import Admin
 from persistence.model.roots import Roots
@@ -38,6 +38,7 @@ _ACCEPTABLE = {
     "bind": "HOST:PORT, or unix: and an absolute path",
     "hosts": "a list of names and addresses, without port and brackets, or of *",
     "origins": "a list of origins such as https://forms.example.org, without a path",
+    "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }
 """Words for values of a certain form, said instead of the pattern."""
 
@@ -257,6 +258,8 @@ def _converted(name: str, value: object, origin: str) -> object:
         converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
         if name == "trusted":
             peers.parse(converted)
+        if name == "worker_memory" and 0 < converted < LEAST_WORKER_MEMORY:
+            raise StartupError("too little")
     except (msgspec.ValidationError, StartupError) as error:
         if name in _ACCEPTABLE:
             raise StartupError(f"{origin}: {name} = {value!r} is not {_ACCEPTABLE[name]}") from error

@@ -81,6 +81,7 @@ def test_the_dialect_in_force_decides_how_properties_begin(
     [
         'dialect = "klingon"',
         "workers = 0",
+        "worker_memory = 1024",
         'bind = "8080"',
         'bind = "127.0.0.1:65536"',
         'bind = "127.0.0.1:"',

@@ -71,6 +71,8 @@ class Streaming:
         """The encoding of the XML declaration."""
         parser = expat.ParserCreate(namespace_separator=SEPARATOR, intern=self._names)
         parser.buffer_text = False
+        if hasattr(parser, "SetReparseDeferralEnabled"):  # from expat 2.6 on it would hold back what is to be counted
+            parser.SetReparseDeferralEnabled(False)  # noqa: FBT003 - pyexpat's signature
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
         parser.StartDoctypeDeclHandler = _refuse_doctype
