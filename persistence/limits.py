@@ -73,6 +73,66 @@ MOST_QUERY_ELEMENTS = 10_000
 MOST_QUERY_NAMES = 1_000
 """Different names in a query."""
 
+# Definitions and data: what is read of them and made of them.
+
+MOST_DECLARATIONS = 50_000
+"""Declarations of namespaces in a document that is made a tree; lxml takes time that grows with their square."""
+
+LARGEST_TREE = 16 << 20
+"""Bytes in a document that is made a tree, which takes ten times as much memory, and at worst forty times."""
+
+MOST_NESTED_CELLS = 200_000
+"""Cells that the grids of a form may hold, counted once for each grid around them."""
+
+MOST_REST = 1 << 20
+"""Characters of text that belongs to no key; what follows is left out."""
+
+MOST_HELD = 8 << 20
+"""Bytes of a document in which an element of a key may end; one that is longer has no value."""
+
+MOST_VALUES = 8 << 20
+"""Characters in all values; those that would be more are left out."""
+
+MOST_NESTED_TEXT = 64 << 20
+"""Characters in the values of elements with elements inside, after which such elements have no value any more.
+
+They may lie inside each other, so that the text of a document multiplies.
+"""
+
+MOST_STEPS = 400_000
+"""Names in the paths of all controls.
+
+A section template of many controls that many sections show would multiply without a bound.
+"""
+
+LONGEST_ENCRYPTED = 4 << 20
+"""Characters in a value that is encrypted: it is in memory as a whole."""
+
+MOST_VIEWS = 1000
+"""Views of a form."""
+
+MOST_COLUMNS = 2000
+"""Columns of a view: a table of SQLite can have no more."""
+
+MOST_VIEW_CHARACTERS = 4 << 20
+"""Characters in the names on the paths of all views and columns, and tags of elements on the way."""
+
+MOST_CELLS = 1_000_000
+"""Values in all rows of a document, empty ones included."""
+
+MOST_KEY_CHARACTERS = 4 << 20
+"""Characters in the paths of all keys."""
+
+MOST_PATTERNS = 20
+"""Keys that have values though not all their steps are plain names: one element may match all of them."""
+
+MOST_MIGRATED = 32 << 20
+"""Characters that one migration may add to a definition.
+
+Without a bound, a section template of many grids that many sections show, or initial iterations inside one another,
+would multiply.
+"""
+
 # Names, headers and identity.
 
 HOST_LENGTH = 300
@@ -125,6 +185,12 @@ LARGEST_QUERY = 1 << 20
 
 MOST_DRAINED = 1 << 28
 """Bytes of a refused body that are read and thrown away, so that the client reads the answer and not a reset."""
+
+LARGEST_SMALL_FILE = 1 << 20
+"""Bytes of a sidecar, or of another file that is read as a whole: who owns a tree may plant a larger one.
+
+A sidecar with the permissions of a form may have some 65,000 characters.
+"""
 
 # Search, distinct values and flat views.
 

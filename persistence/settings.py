@@ -258,13 +258,18 @@ def _converted(name: str, value: object, origin: str) -> object:
         converted = msgspec.convert(value, _FIELDS[name], strict=origin != "environment")
         if name == "trusted":
             peers.parse(converted)
-        if name == "worker_memory" and 0 < converted < LEAST_WORKER_MEMORY:
-            raise StartupError("too little")
+        if name == "worker_memory":
+            _require_enough(converted)
     except (msgspec.ValidationError, StartupError) as error:
         if name in _ACCEPTABLE:
             raise StartupError(f"{origin}: {name} = {value!r} is not {_ACCEPTABLE[name]}") from error
         raise StartupError(f"{origin}: {name} = {value!r} is not acceptable: {error}") from error
     return converted
+
+
+def _require_enough(memory: int) -> None:
+    if 0 < memory < LEAST_WORKER_MEMORY:
+        raise StartupError("it is too little")
 
 
 def _default_paths(file: str) -> dict[str, object]:

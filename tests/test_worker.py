@@ -94,7 +94,7 @@ def test_every_worker_is_replaced_while_clients_go_on(tmp_path: Path) -> None:
 
 def replaced(directory: Path, number: int) -> None:
     """Replace so many workers of a service, and see that its clients do not notice."""
-    little = {"PERSISTENCE_WORKER_MEMORY": "1"}
+    little = {"PERSISTENCE_WORKER_MEMORY": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     with alone(directory, workers=2, env=little, module="tests.often_replaced") as service:
         version = {f"{service.prefix}Form-Definition-Version": "1"}
         assert service.put("hr/leave/data/d/data.xml", b"<d/>", version).status == http.client.CREATED

@@ -11,9 +11,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.names import GRID, SECTION, XXF, control_name
 from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_repeated
 from persistence.forms.trees import Element
-
-MOST_NESTED = 200_000
-"""Cells that the grids of a form may hold, counted once for each grid around them."""
+from persistence.limits import MOST_NESTED_CELLS
 
 _DIALOG = f"{XXF}dialog"
 
@@ -73,8 +71,10 @@ class NestedControls:
         found = []
         for cell in grid.iterdescendants("{*}c", "{*}td"):
             self._seen += 1
-            if self._seen > MOST_NESTED:
-                raise BadRequestError(f"the grids of the form, as they are nested, hold more than {MOST_NESTED} cells")
+            if self._seen > MOST_NESTED_CELLS:
+                raise BadRequestError(
+                    f"the grids of the form, as they are nested, hold more than {MOST_NESTED_CELLS} cells"
+                )
             name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
             if name:
                 found.append(name)

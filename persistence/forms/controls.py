@@ -12,13 +12,8 @@ from persistence.forms.containers import containers, default_iteration, template
 from persistence.forms.names import BIND, FR, GRID, REPEAT, SECTION, classes, control_name, is_element_name
 from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, step_of
 from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.limits import MOST_STEPS
 from persistence.model.data_formats import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
-
-MOST_STEPS = 400_000
-"""Names in the paths of all controls.
-
-A section template of many controls that many sections show would multiply without a bound.
-"""
 
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})

@@ -18,14 +18,11 @@ from persistence.forms.markers import (
     VALUE_MARKER,
     is_value_marked,
 )
-from persistence.limits import LONGEST_PATH
+from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model import holders
 from persistence.model.holders import Held
 
-LONGEST_VALUE = 4 << 20
-"""Characters in a value that is encrypted: it is in memory as a whole."""
-
-_LONGEST_SEALED = 6 * LONGEST_VALUE
+_LONGEST_SEALED = 6 * LONGEST_ENCRYPTED
 
 IsEncrypted = Callable[[Held, bool], bool]
 """Whether an attachment is encrypted; the second argument is whether its holder says so."""
@@ -55,7 +52,7 @@ class Sealing(Leaves):
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         """Every element may be a holder."""
         del attributes
-        return LONGEST_VALUE if is_wanted else LONGEST_PATH
+        return LONGEST_ENCRYPTED if is_wanted else LONGEST_PATH
 
     def drops(self, attributes: Mapping[str, str]) -> bool:
         """Whatever says that something is encrypted."""
@@ -89,7 +86,7 @@ class Sealing(Leaves):
     def long(self, begun: Begun) -> None:
         """No holder, and of a value more than can be encrypted."""
         if begun.is_wanted:
-            raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_VALUE} characters")
+            raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_ENCRYPTED} characters")
         self._retag(begun, None)
 
     def between(self, text: str) -> None:

@@ -15,21 +15,12 @@ from persistence.forms.matching import Place, nowhere, outside
 from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, is_template_use
 from persistence.forms.structure import Definition, Part, is_repeated
 from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_names import Names, Naming, identifier, joined
 from persistence.model.flat_views import METADATA_COLUMNS, FlatColumn, FlatView
 from persistence.model.index_keys import Step
 from persistence.xml.streaming import Streaming
-
-MOST_VIEWS = 1000
-MOST_COLUMNS = 2000
-"""Columns of a view: a table of SQLite can have no more."""
-
-MOST_CHARACTERS = 4 << 20
-"""Characters in the names on the paths of all views and columns, and tags of elements on the way."""
-
-MOST_CELLS = 1_000_000
-"""Values in all rows of a document, empty ones included."""
 
 
 def read_flat_views(
@@ -80,7 +71,7 @@ class _Walk:
         self._naming = naming
         self._names = Names(taken, naming.longest)
         self._growing: list[_Growing] = []
-        self._left = MOST_CHARACTERS
+        self._left = MOST_VIEW_CHARACTERS
 
     def views(self) -> tuple[FlatView, ...]:
         """The views, in the order of what they are about."""

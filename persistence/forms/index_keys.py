@@ -9,18 +9,13 @@ from typing import Any
 
 from persistence.errors import BadRequestError
 from persistence.forms.containers import template_uses
-from persistence.forms.controls import INDEXED, MOST_STEPS
+from persistence.forms.controls import INDEXED
 from persistence.forms.names import BIND, XF, XH, classes, control_name, is_element_name
 from persistence.forms.structure import METADATA_ID, Definition, Part, instance_of, reference, with_namespaces
 from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
 from persistence.model.data_formats import V4_0_0, V4_8_0, V2019_1_0
 from persistence.model.index_keys import Key, Step
-
-MOST_CHARACTERS = 4 << 20
-"""Characters in the paths of all keys."""
-
-MOST_PATTERNS = 20
-"""Keys that have values though not all their steps are plain names: one element may match all of them."""
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}
@@ -57,8 +52,8 @@ def _keys(definition: Definition, data_format: str) -> tuple[Key, ...]:
         path = _adapted(complete, grids)
         literal = "/".join(text for text, _ in path)
         characters += len(literal)
-        if characters > MOST_CHARACTERS:
-            raise BadRequestError(f"the paths of what the form indexes have more than {MOST_CHARACTERS} characters")
+        if characters > MOST_KEY_CHARACTERS:
+            raise BadRequestError(f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters")
         if literal and literal not in found:
             steps = _steps((text, namespaces.of(bind)) for text, bind in path)
             patterns += not all(map(_is_plain, steps))

@@ -17,17 +17,11 @@ from typing import TypeVar
 from lxml import etree
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, MalformedXmlError, one_line
-from persistence.limits import MOST_TREE_NODES
+from persistence.limits import LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 from persistence.xml.streaming import Streaming
 
 Element = etree._Element  # noqa: SLF001 - lxml gives the type of all elements no other name
 Tree = etree._ElementTree  # noqa: SLF001 - likewise
-
-MOST_DECLARATIONS = 50_000
-"""Declarations of namespaces in such a document; lxml takes time that grows with their square."""
-
-LARGEST = 16 << 20
-"""Bytes in a document that is made a tree, which takes ten times as much memory, and at worst forty times."""
 
 _LONGEST_WAIT = 30.0
 _turns = threading.BoundedSemaphore(2)
@@ -45,7 +39,7 @@ def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     ``work`` runs in another thread, and its result may hold no elements, nor may what its exceptions tell.
 
     Raises:
-        BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``.
+        BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``.
         MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
         BusyError: the process has had too many trees for too long.
     """
@@ -57,8 +51,8 @@ def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
     """The same for a stored document.
 
     Raises:
-        BadRequestError: the document has more than ``LARGEST`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses what
-            expat took: a namespace that is no URI, say.
+        BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses
+            what expat took: a namespace that is no URI, say.
         DamagedError: it is not what can have been stored: not well-formed XML within the limits.
     """
     try:
@@ -99,8 +93,8 @@ def serialized(tree: Tree) -> bytes:
 
 
 def _check(data: bytes) -> None:
-    if len(data) > LARGEST:
-        raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST} are not taken apart")
+    if len(data) > LARGEST_TREE:
+        raise BadRequestError(f"the XML has {len(data)} bytes; more than {LARGEST_TREE} are not taken apart")
     with _Limits() as limits:
         limits.read([data])
 

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 
 from persistence.forms.markers import is_value_marked
 from persistence.forms.matching import Place, nowhere, outside
-from persistence.limits import DEEPEST, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_HELD,
+    MOST_NESTED_TEXT,
+    MOST_REST,
+    MOST_VALUES,
+)
 from persistence.model.index_keys import Key
 from persistence.xml.streaming import Streaming, past_limits
-
-MOST_REST = 1 << 20
-"""Characters of text that belongs to no key; what follows is left out."""
-
-MOST_HELD = 8 << 20
-"""Bytes of a document in which an element of a key may end; one that is longer has no value."""
-
-MOST_VALUES = 8 << 20
-"""Characters in all values; those that would be more are left out."""
-
-MOST_NESTED = 64 << 20
-"""Characters in the values of elements with elements inside, after which such elements have no value any more.
-
-They may lie inside each other, so that the text of a document multiplies.
-"""
 
 NODE_END = "\x1f"
 """Between text nodes: a character that XML does not have."""
@@ -137,7 +131,7 @@ class Extraction(Streaming):
         if NODE_END not in inside:
             self._leaves.append((at, len(parts)))
             value = "".join(inside)
-        elif self._nested <= MOST_NESTED:
+        elif self._nested <= MOST_NESTED_TEXT:
             value = "".join(inside).replace(NODE_END, "")
             self._nested += len(value)
         if value and self._left > 0:

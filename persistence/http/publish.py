@@ -11,11 +11,11 @@ from persistence.errors import BadRequestError, NotSupportedError
 from persistence.http import bodies
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
-from persistence.limits import LONGEST_COMMENT
+from persistence.limits import LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM
 from persistence.model.holders import SERVICE_PREFIX
 from persistence.model.texts import short
-from persistence.service.publishing import LARGEST_DEFINITION, Publication, Publishing
+from persistence.service.publishing import Publication, Publishing
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Publish:
     def from_body(self) -> Response:
         """``POST /fr/service/publish[?document-id=$document]``."""
         publication = self._publication(request.args.get("document-id"))
-        body = self.publishing.from_body(bodies.chunks(request.environ, LARGEST_DEFINITION), publication)
+        body = self.publishing.from_body(bodies.chunks(request.environ, LARGEST_TREE), publication)
         return xml(body)
 
     def from_designer(self, document: str) -> Response:

@@ -10,10 +10,10 @@ from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.trees import LARGEST
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.handing import Handed, Handing
 from persistence.index.records import Owner, Record
+from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,
@@ -223,7 +223,7 @@ class Source:
             if found is None or found.file is None:
                 return Definition(mark, State.UNKNOWN if found is None else State.DELETED)
             with found.file as file, disk_errors(f"reading {address}"):
-                return Definition(mark, State.PUBLISHED, read_index_keys(file.read(LARGEST + 1), self.data_format))
+                return Definition(mark, State.PUBLISHED, read_index_keys(file.read(LARGEST_TREE + 1), self.data_format))
         except (DamagedError, BadRequestError):
             return Definition(mark, State.UNKNOWN)
 

@@ -10,9 +10,8 @@ from typing import BinaryIO
 from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.mentions import may_mention
-from persistence.forms.trees import LARGEST
 from persistence.keeping import Kept
-from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES
+from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.store.storage import Readable
@@ -76,7 +75,7 @@ class Controls:
         if file is None:
             return None
         with file, disk_errors(f"reading {address}"):
-            data = file.read(LARGEST + 1)
+            data = file.read(LARGEST_TREE + 1)
         return read_controls(data)
 
     def _read_marked(self, address: DefinitionAddress) -> Marked | None:
@@ -88,7 +87,7 @@ class Controls:
             if not may_mention(iter(partial(file.read, _CHUNK), b""), _ENCRYPT):
                 return Marked.of(())
             file.seek(0)
-            data = file.read(LARGEST + 1)
+            data = file.read(LARGEST_TREE + 1)
         return Marked.of(read_controls(data))
 
     def _open(self, address: DefinitionAddress) -> BinaryIO | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from persistence.errors import BadRequestError, disk_errors
 from persistence.forms.migration import migrate
-from persistence.forms.trees import LARGEST
+from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import DocumentAddress
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.service.results import Read
@@ -32,5 +32,5 @@ def migrated(read: Read, target: str) -> bytes:
         DiskError: it cannot be read.
     """
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        data = file.read(LARGEST + 1)
+        data = file.read(LARGEST_TREE + 1)
     return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))

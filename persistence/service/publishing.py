@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
-from persistence.forms import trees
 from persistence.forms.publishing import Announcement, Prepared, answer, prepare
-from persistence.limits import MOST_PUBLISHED_ATTACHMENTS
+from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
@@ -33,9 +32,6 @@ from persistence.service.receiving import receiving
 from persistence.service.requests import Get, Put
 from persistence.service.results import Read
 from persistence.store.storage import Storage
-
-LARGEST_DEFINITION = trees.LARGEST
-"""Bytes in a definition to publish."""
 
 _LONGEST_WAIT = 10.0
 _CHUNK = 1 << 18
@@ -170,8 +166,6 @@ def _whole(pieces: Iterable[bytes], size: int) -> bytes:
     data = bytearray()
     for piece in pieces:
         data += piece
-        if max(size, len(data)) > LARGEST_DEFINITION:
-            raise BodyTooLargeError(
-                f"a definition of more than {LARGEST_DEFINITION} bytes cannot be published this way"
-            )
+        if max(size, len(data)) > LARGEST_TREE:
+            raise BodyTooLargeError(f"a definition of more than {LARGEST_TREE} bytes cannot be published this way")
     return bytes(data)

@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.store.no_links import opened
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 _READ_AT_ONCE = 1 << 16
-_MOST_READ = 1 << 20
 _COPIED_AT_ONCE = 1 << 20
 _LONGEST_NAME = 255
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
@@ -140,7 +140,7 @@ def read_small(descriptor: int) -> bytes:
     if len(data) < _READ_AT_ONCE:
         return data
     chunks = [data]
-    while len(chunks) * _READ_AT_ONCE < _MOST_READ and (chunk := os.read(descriptor, _READ_AT_ONCE)):
+    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -13,13 +13,12 @@ from typing import Annotated
 import msgspec
 
 from persistence.errors import DamagedError
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.store import files
 
 _LAST_YEAR = "9999"
-LARGEST = 1 << 20
-"""Bytes of a sidecar: no more of one is read. One with the permissions of a form may have some 65,000 characters."""
 _LONGEST_CORRECTED = 1 << 12
 """Bytes of a sidecar in which a flipped bit is looked for, by trying all of them."""
 _CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -160,9 +159,11 @@ def _of_schema(schema: int, path: str) -> DamagedError:
 def is_other_json(path: str) -> bool:
     """Whether a file is JSON that was never a sidecar; raises ``OSError``."""
     with open(files.open_file(path), "rb") as file:
-        data = file.read(LARGEST + 1)
+        data = file.read(LARGEST_SMALL_FILE + 1)
     try:
-        return len(data) <= LARGEST and "schema" not in msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(
+            data, type=dict[str, msgspec.Raw]
+        )
     except msgspec.ValidationError:
         return True  # a list, or a text
     except (msgspec.DecodeError, RecursionError):

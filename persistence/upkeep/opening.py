@@ -11,6 +11,7 @@ from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import DamagedError
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.model.sidecar import Sidecar
 from persistence.store import files, sidecars
 from persistence.store.layout import Place
@@ -148,7 +149,7 @@ def _said(file: BinaryIO, path: str) -> tuple[bytes, int]:
         DamagedError: it is larger than any sidecar.
     """
     status = os.fstat(file.fileno())
-    data = b"" if status.st_size > sidecars.LARGEST else file.read()
+    data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()
     if len(data) < status.st_size:
         raise DamagedError(f"{path}: {status.st_size} bytes are no sidecar; it is not saved")
     return data, status.st_mtime_ns

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.controls import MOST_STEPS, read_controls
+from persistence.forms.controls import read_controls
+from persistence.limits import MOST_STEPS
 from tests.forms.vectors import COMPONENT, META_4_8, V7, V8, VECTORS, Form, bind, cell, grid, section
 
 

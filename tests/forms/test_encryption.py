@@ -4,7 +4,8 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlError
-from persistence.forms.encryption import LONGEST_VALUE, Opening, Sealing, Survey
+from persistence.forms.encryption import Opening, Sealing, Survey
+from persistence.limits import LONGEST_ENCRYPTED
 from persistence.model.holders import Held
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
@@ -145,7 +146,7 @@ def test_the_old_mark_is_read_too() -> None:
 def test_a_value_may_be_long_but_not_endless() -> None:
     assert len(sealed(form(f"<a>{'x' * 1_000_000}</a>"), 1 << 18)) > 1_000_000
     with pytest.raises(BodyTooLargeError):
-        sealed(form(f"<a>{'x' * (LONGEST_VALUE + 1)}</a>"), 1 << 18)
+        sealed(form(f"<a>{'x' * (LONGEST_ENCRYPTED + 1)}</a>"), 1 << 18)
 
 
 def test_text_that_is_not_to_be_encrypted_is_not_gathered() -> None:

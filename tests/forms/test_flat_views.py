@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms import flat_views
 from persistence.forms.controls import read_controls
 from persistence.forms.flat_views import Cell, RowReader, read_flat_views
-from persistence.limits import DEEPEST
+from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatColumn, FlatView
@@ -224,8 +223,8 @@ def test_a_stored_definition_that_is_not_well_formed_is_damage() -> None:
 
 
 TOO_MUCH = {
-    "columns": Form("<form/>", "", "".join(cell(f"c{n}") for n in range(flat_views.MOST_COLUMNS))),
-    "views": Form("<form/>", "", "".join(grid(f"g{n}", "", " min='0'") for n in range(flat_views.MOST_VIEWS))),
+    "columns": Form("<form/>", "", "".join(cell(f"c{n}") for n in range(MOST_COLUMNS))),
+    "views": Form("<form/>", "", "".join(grid(f"g{n}", "", " min='0'") for n in range(MOST_VIEWS))),
     "too long names": Form("<form/>", "", "".join(cell("c" * 100_000 + str(n)) for n in range(50))),
     "too many controls": replace(
         V8, body="".join(section(f"s{n}", f'<k:contact xmlns:k="{COMPONENT}"/>') for n in range(200)),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.controls import MOST_STEPS
-from persistence.forms.index_keys import DESIGNER_KEYS, MOST_CHARACTERS, MOST_PATTERNS, read_index_keys
+from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.model.index_keys import Step
 from tests.forms.vectors import COMPONENT, META_2019, Form, bind, grid, section
@@ -292,7 +292,7 @@ def test_a_section_template_that_is_shown_too_often_is_refused() -> None:
 
 def test_too_long_paths_are_refused() -> None:
     names = range(100)
-    binds = bind("s" * (MOST_CHARACTERS // 90), "".join(bind(f"c{n}") for n in names))
+    binds = bind("s" * (MOST_KEY_CHARACTERS // 90), "".join(bind(f"c{n}") for n in names))
     body = "".join(MARKED.replace('"c-', f'"c{n}-') for n in names)
     with pytest.raises(BadRequestError, match="characters"):
         read_index_keys(Form("<form/>", binds, body).document().encode(), "4.0.0")

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
-from persistence.forms.trees import LARGEST, MOST_DECLARATIONS, Tree, on_stored_tree, on_tree, serialized
-from persistence.limits import DEEPEST, MOST_TREE_NODES
+from persistence.forms.trees import Tree, on_stored_tree, on_tree, serialized
+from persistence.limits import DEEPEST, LARGEST_TREE, MOST_DECLARATIONS, MOST_TREE_NODES
 
 REFUSED = {
     "malformed": b"<r><a></r>",
@@ -32,8 +32,8 @@ def test_in_a_body_it_is_a_bad_request_and_in_storage_damage(name: str) -> None:
 @pytest.mark.parametrize("read", [on_tree, on_stored_tree])
 def test_what_is_too_large_is_a_bad_request(read: object) -> None:
     assert callable(read)
-    with pytest.raises(BadRequestError, match=f"more than {LARGEST}"):
-        read(b"<r>" + b" " * LARGEST + b"</r>", serialized)
+    with pytest.raises(BadRequestError, match=f"more than {LARGEST_TREE}"):
+        read(b"<r>" + b" " * LARGEST_TREE + b"</r>", serialized)
 
 
 def test_everything_in_a_document_survives() -> None:

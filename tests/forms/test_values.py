@@ -8,10 +8,17 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.forms import values
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.forms.values import NODE_END, Extracted, ValueReader
-from persistence.limits import DEEPEST, LONGEST_NAMESPACE, LONGEST_XML_NAME, MOST_ATTRIBUTES, MOST_ELEMENTS
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_NAMESPACE,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_NESTED_TEXT,
+    MOST_REST,
+)
 from persistence.model.index_keys import Key, Step
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
@@ -152,7 +159,7 @@ def test_a_separator_cannot_be_smuggled_in() -> None:
 def test_of_the_rest_only_so_much_is_kept() -> None:
     piece = b"<b>" + b"x" * 1_000_000 + b"</b>"
     found = ValueReader([key("a")]).read([b"<f>", *[piece] * 20, b"<a>y</a>z</f>"])
-    assert len(found.rest) == values.MOST_REST
+    assert len(found.rest) == MOST_REST
     assert found.rest.startswith("x" * 1_000_000 + NODE_END + "x")
     assert found.values == {"a": ("y",)}
 
@@ -175,7 +182,7 @@ def test_values_inside_each_other_do_not_multiply_without_end() -> None:
     document = ["<f>", *["<a>"] * depth, *["x" * 1_000_000] * 8, *["</a>"] * depth, "</f>"]
     found = ValueReader(map(key, paths)).read(text.encode() for text in document).values
     assert len(found[paths[-1]][0]) == 8_000_000
-    assert sum(len(value) for each in found.values() for value in each) < values.MOST_NESTED + 3 * 8_000_000
+    assert sum(len(value) for each in found.values() for value in each) < MOST_NESTED_TEXT + 3 * 8_000_000
 
 
 HOSTILE = {

@@ -6,13 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from persistence.errors import BadRequestError
 from persistence.forms.trees import Element
-
-MOST = 32 << 20
-"""Characters that one migration may add to a definition.
-
-Without a bound, a section template of many grids that many sections show, or initial iterations inside one another,
-would multiply.
-"""
+from persistence.limits import MOST_MIGRATED
 
 _ELEMENT = 100
 """What an element counts beside its name and content, in characters: its tags, and its weight in memory."""
@@ -25,7 +19,7 @@ class Editor:
     """Makes, renames and dissolves elements until it is too much; its methods raise ``BadRequestError`` then."""
 
     def __init__(self) -> None:
-        self._left = MOST
+        self._left = MOST_MIGRATED
 
     def make(
         self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False

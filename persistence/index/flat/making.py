@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.forms.flat_views import read_flat_views
-from persistence.forms.trees import LARGEST
 from persistence.index import connections, identity
 from persistence.index.damage import UnusableError
 from persistence.index.flat import tables
 from persistence.index.flat.catalogue import Catalogue, Entry
 from persistence.index.flat.documents import Documents
 from persistence.index.flat.file import FlatFile, is_lost
+from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.store.storage import Readable
@@ -142,7 +142,7 @@ class FlatMaker:
                 if not tag:
                     tag = found.etag
                     try:
-                        stored = file.read(LARGEST + 1)
+                        stored = file.read(LARGEST_TREE + 1)
                         views = read_flat_views(stored, self.form, version, self.naming, catalogue.names())
                     except (BadRequestError, DamagedError) as error:
                         cause = error
