@@ -125,10 +125,13 @@ class View:
         An unmounted disk leaves an empty directory, also under a service that runs.
 
         Raises:
-            OSError: ``layout.json`` is not there any more.
+            OSError: ``layout.json`` is not there any more (``ENODEV``), or cannot be looked at.
         """
-        if not os.path.lexists(self._layout.own(LAYOUT)):
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), self._layout.own(LAYOUT))
+        path = self._layout.own(LAYOUT)
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
 
     def names(self, main: DocumentAddress) -> list[str]:
         """The file names that were ever stored of a document in a collection, in order."""
