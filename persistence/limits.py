@@ -212,6 +212,12 @@ MOST_INDEXED = 1 << 20
 A page reads these values, 4 MB where all characters are large, some five times over for a moment.
 """
 
+MOST_INDEXED_VALUES = 100_000
+"""Indexed values of a document: further ones have no entry. With their cost, those of any document fit into an answer.
+
+Otherwise one document with a million short values would make every page on which it is be refused.
+"""
+
 SEARCH_SECONDS = 0.75
 """Processor time of a search, or of all distinct values of a request, on a form without documents.
 

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
+from itertools import islice
 
 import msgspec
 
-from persistence.limits import MOST_INDEXED
+from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
 
@@ -225,11 +226,13 @@ def prepared(record: Record, edition: Edition) -> Prepared:
 
 def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """The values of a document as far as they are indexed; those that would be more are left out, each as a whole."""
-    left = MOST_INDEXED
+    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
     found = {}
     for number, each in values.items():
-        found[number] = each if sum(map(len, each)) <= left else tuple(_fitting(each, left))
+        fits = len(each) <= number_left and sum(map(len, each)) <= left
+        found[number] = each if fits else tuple(islice(_fitting(each, left), number_left))
         left -= sum(map(len, found[number]))
+        number_left -= len(found[number])
     return found
 
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from persistence.errors import BadRequestError
@@ -68,12 +69,18 @@ def holds(condition: Filter, listed: Listed) -> bool:
     """Whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is Match.SUBSTRING:
-        return isinstance(value, str) and str(wanted) in value.casefold()
+        return isinstance(value, str) and str(wanted) in _folded(value)
     if condition.match is Match.TOKEN:
         return isinstance(wanted, tuple) and _allow(listed.operations, wanted)
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
-        return (value or "").casefold() == wanted
+        return _folded(value or "") == wanted
     return _COMPARE[condition.match](value, wanted)
+
+
+@lru_cache(16)
+def _folded(text: str) -> str:
+    """A text without regard to case, kept because a query may have a hundred filters that look at the same title."""
+    return text.casefold()
 
 
 def _allow(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:

@@ -14,7 +14,7 @@ from persistence.index import budget as module
 from persistence.index.budget import Budget
 from persistence.index.handing import Handed
 from persistence.index.records import Edition, Record, decode, prepared
-from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED
+from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Hit, Match, Query, Scope
 from tests.index.memory import FORM, Content, Memory, index_of
@@ -29,6 +29,15 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
+
+
+def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
+    values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
+    record = Record("d", is_draft=False, version=1, mark="m", created=_DAY, modified=_DAY, values=values)
+    found = decode(prepared(record, Edition(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
+    most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
+    Budget().hold(Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": most}), ("a",))
 
 
 def test_an_interrupted_statement_says_that_the_search_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

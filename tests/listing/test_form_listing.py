@@ -239,6 +239,23 @@ def test_administrators_are_told_by_role_application_and_form(entry: Admin, user
     assert not is_admin((), Form("Acme", "order"))
 
 
+def test_a_title_is_folded_once_for_all_filters() -> None:
+    """A hundred filters on 400 titles of 2,000 characters took a second."""
+    folded = []
+
+    class Title(str):
+        __slots__ = ()
+
+        def casefold(self) -> str:
+            folded.append(self)
+            return super().casefold()
+
+    forms = [changed(metadata=FormMetadata(titles={"en": Title(f"Order {number}")})) for number in range(5)]
+    every = (Filter(Metadata.TITLE, Match.SUBSTRING, "order"), Filter(Metadata.TITLE, Match.EXACT, "order 3")) * 50
+    assert select(forms, replace(ALL, filters=every))[0] == 1
+    assert len(folded) == len(forms)
+
+
 def test_a_list_is_refused_that_would_take_too_much_memory() -> None:
     """An attack: 1,000 titles of 65,000 characters. What a query does not find, or the rights hide, does not count."""
     large = changed(weight=LARGEST_LIST // 3)
