@@ -101,10 +101,13 @@ class Trial:
     def _repeat(self, scenario: Scenario, point: Point, error: str, times: int) -> list[str]:
         form = self._prepared(scenario)
         faults, first, trash = set[str](), self.footprint(form), self._trash()
+        tag = scenario.views[0].read(self._service, form)["ETag"]
         for number in range(times):
             struck = self._injector.strike(point, f"error={error}", partial(scenario.ask, self._service, form))
             if struck.answer is None or struck.answer.status < 500 or len(struck.hit) != 1:
                 faults.add(f"repeated, the fault struck {struck.hit}: {struck.answer and struck.answer.status}")
+            if scenario.views[0].read(self._service, form)["ETag"] != tag:
+                return []  # it made a call less than the first one, so the fault struck after the change
             if number == _SETTLED - 1:
                 first = self.footprint(form)
         last = self.footprint(form)
