@@ -100,10 +100,11 @@ class Work(msgspec.Struct, frozen=True):
         """Make the flat views now; yields why some of them cannot be made where not one version alone is asked for.
 
         Raises:
-            PersistenceError: those of one version cannot be made.
+            PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
         view, file = View(self.root), FlatFile(self.root)
-        found = file.identity
+        with disk_errors("looking at the tables of flat views"):
+            found = file.identity
         for task in self.flat:
             seen = apart(self.root, task.definitions, Integrity(HandEdits(task.hand_edits)))
             maker = FlatMaker(seen, self.root, Form(task.app, task.form), task.naming)

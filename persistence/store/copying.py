@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from persistence.store import files
 
+_BLOCK = 1 << 12
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,11 +22,20 @@ def make_directories(path: str) -> None:
 
 
 def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
-    """A new file with a modification time, not synced: one of many of a copy."""
+    """A new file with a modification time, not synced: one of many of a copy.
+
+    Chunks of nothing but zeros take no room: a file in a backup may say that it is larger than any disk.
+    """
     descriptor = files.open_new(path)
+    size = 0
     try:
         for chunk in chunks:
-            files.write_all(descriptor, chunk)
+            if len(chunk) >= _BLOCK and not chunk.strip(b"\0"):
+                files.set_size(descriptor, size + len(chunk))
+                os.lseek(descriptor, 0, os.SEEK_END)
+            else:
+                files.write_all(descriptor, chunk)
+            size += len(chunk)
         files.stamp(descriptor, nanoseconds)
     finally:
         os.close(descriptor)

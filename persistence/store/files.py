@@ -157,6 +157,11 @@ def cut(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
 
 
+def set_size(descriptor: int, size: int) -> None:
+    """Give an open file a size in bytes; what is added are zeros, which take no room."""
+    os.ftruncate(descriptor, size)
+
+
 @contextmanager
 def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
     """A new file at ``path`` with ``data``, open and not yet synced; a file that was there loses that name."""

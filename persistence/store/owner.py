@@ -10,6 +10,7 @@ import errno
 import os
 import pwd
 import stat
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -209,6 +210,13 @@ def being(identity: Identity) -> Iterator[None]:
     _take_on(identity)
     try:
         yield
+    except (ImportError, LookupError) as error:  # a codec that is missing is the latter
+        if os.access(os.__file__, os.R_OK, effective_ids=True):
+            raise
+        raise StartupError(
+            f"root works as user {name(identity.user)} here, who cannot read the Python of this command: {sys.prefix}"
+            " is to be where every user can read it"
+        ) from error
     finally:
         _take_on(before)
 

@@ -255,3 +255,13 @@ def test_only_the_owner_of_the_tree_may(root: Path, monkeypatch: pytest.MonkeyPa
         done = place.run(*command)
         assert isinstance(done.exception, StartupError)
         assert "run this as that user" in str(done.exception)
+
+
+def test_what_lies_where_flat_views_are_kept_is_said_in_one_line(root: Path) -> None:
+    (root / ".index").mkdir(exist_ok=True)
+    os.mkfifo(root / ".index" / ".flat")
+    command = [*COMMAND, "reindex", "--data", str(root)]
+    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("persistence: looking at the tables of flat views: Not a directory")
+    assert "Traceback" not in done.stderr

@@ -211,3 +211,18 @@ def test_a_store_that_root_opens_for_another_user_touches_nothing(place: Path) -
     with pytest.raises(StartupError, match="belongs to user nobody"):
         Workshop(root).get(DATA)
     assert (root / ".trash/left").exists()
+
+
+@pytest.mark.parametrize("missing", [ModuleNotFoundError("no module"), LookupError("unknown encoding")])
+def test_a_python_that_the_owner_cannot_read_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, missing: Exception
+) -> None:
+    monkeypatch.setattr(owner.os, "access", lambda *_, **__: False)
+    with (
+        pytest.raises(StartupError, match="cannot read the Python of this command"),
+        owner.being(Identity(NOBODY, NOBODY, (NOBODY,))),
+    ):
+        raise missing
+    monkeypatch.setattr(owner.os, "access", lambda *_, **__: True)
+    with pytest.raises(type(missing)), owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
+        raise missing

@@ -319,3 +319,12 @@ def test_what_is_damaged_is_saved_and_said(workshop: Workshop, tmp_path: Path) -
     assert (saved / DATA).read_bytes() == b"<d>cut o"
     assert (saved / ATTACHMENT).read_bytes() == b"other bytes"
     assert (saved / DRAFT).read_bytes() == b"<d>edited by hand</d>"
+
+
+def test_zeros_take_no_room_in_a_copy(tmp_path: Path) -> None:
+    chunks = [b"begin", bytes(1 << 20), bytes(1 << 20), b"between", bytes(1 << 18), bytes(7)]
+    copying.write_new(str(tmp_path / "copy"), chunks, 10**18)
+    assert (tmp_path / "copy").read_bytes() == b"".join(chunks)
+    status = (tmp_path / "copy").stat()
+    assert status.st_mtime_ns == 10**18
+    assert status.st_blocks * 512 < 1 << 18
