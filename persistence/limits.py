@@ -99,8 +99,8 @@ MOST_NESTED_TEXT = 64 << 20
 They may lie inside each other, so that the text of a document multiplies.
 """
 
-MOST_STEPS = 400_000
-"""Names in the paths of all controls.
+MOST_STEPS = 150_000
+"""Names in the paths of all controls, each of which takes some 6 microseconds. Real forms have some hundreds.
 
 A section template of many controls that many sections show would multiply without a bound.
 """
