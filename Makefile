@@ -39,7 +39,7 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
 # More processes than processors: half of the time a test waits for a disk, or for a service to start.
-test: install ## install and run the tests (4 min on 2 processors)
+test: install ## install and run the tests (6 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) tests
 
 # The rigs of the long runs, and whether they notice what they are to notice. They use up what the machine has.
