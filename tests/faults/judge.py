@@ -92,7 +92,9 @@ def judged(point: Point, error: str, struck: Struck, pictures: Pictures) -> tupl
             faults.append("acknowledged, but not done")
         return "tolerated", faults
     faults += refusal_faults(struck.answer, error)
-    if point.is_for_the_index or point.about.startswith("/.trash"):
+    # A draft is moved there only after a look that it is no link to elsewhere; what is in it already does not matter.
+    is_look = (point.call, point.about) == ("openat2", "/.trash")
+    if point.is_for_the_index or (point.about.startswith("/.trash") and not is_look):
         faults.append("refused for what nothing stored depends on")
     if pictures.is_as_before():
         return "refused", faults
