@@ -323,7 +323,7 @@ PERMISSIONS_KEPT_BYTES = 8 << 20
 DEFINITIONS_KEPT = 256
 """Versions whose controls are kept; those that are indexed of other forms as many."""
 
-DEFINITIONS_KEPT_BYTES = 4 << 20
+DEFINITIONS_KEPT_BYTES = 2 << 20
 """Bytes of memory of the controls, those that are encrypted, those that are indexed and their readers, each.
 
 Those of a usual form take less than 50 KB.
