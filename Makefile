@@ -11,7 +11,7 @@ JOBS ?= $(shell expr 2 \* $$(nproc))
 # Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-upkeep test-index test-model check bench bench-upkeep bench-forms bench-search clean
+.PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model check bench bench-maintenance bench-forms bench-search clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,7 @@ test: install ## install and run the tests (6 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) tests
 
 # The rigs of the long runs, and whether they notice what they are to notice. They use up what the machine has.
-RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut upkeep/test_kills.py
+RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut maintenance/test_kills.py
 
 test-rigs: install ## a short run of every rig, and their own tests (4 min)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
@@ -77,8 +77,8 @@ test-cost: install ## search for the request that takes most time and memory (CO
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
 	$(BIN)/python -m tests.connections
 
-test-upkeep: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
-	$(BIN)/python -m tests.upkeep
+test-maintenance: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
+	$(BIN)/python -m tests.maintenance
 
 test-index: install ## search while others write, reindex and publish, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
@@ -96,8 +96,8 @@ bench: install ## print the speed of the service beside the least a server could
 	$(BIN)/python bench/bench.py
 	$(BIN)/python bench/encryption.py
 
-bench-upkeep: install ## print how fast 100,000 documents are checked, backed up and restored, beside cp (3 min)
-	$(BIN)/python bench/upkeep.py
+bench-maintenance: install ## print how fast 100,000 documents are checked, backed up and restored, beside cp (3 min)
+	$(BIN)/python bench/maintenance.py
 
 bench-forms: install ## print how long the list of 500 to 10,000 published forms takes (1 min)
 	$(BIN)/python bench/forms.py

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from client import Connection, rate
 
-from persistence.store.root import init
+from persistence.storage.root import init
 
 HERE = Path(__file__).parent
 _SERVICES = ("persistence.app:create_app()", "unindexed:app")

@@ -18,9 +18,9 @@ from bench import server
 from persistence.model.instants import next_after
 from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.store import digests, sidecars
-from persistence.store.root import init
-from persistence.store.store import Store
+from persistence.storage import digests, sidecars
+from persistence.storage.root import init
+from persistence.storage.store import Store
 
 SIZES = (500, 2_000, 10_000)
 _VERSIONS, _FORMS = 4, 25

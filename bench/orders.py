@@ -18,9 +18,9 @@ from typing import Any
 
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.store import digests, sidecars
-from persistence.store.root import init
-from persistence.store.store import Store
+from persistence.storage import digests, sidecars
+from persistence.storage.root import init
+from persistence.storage.store import Store
 
 APP, FORM = "acme", "order"
 FIELDS = ("name", "email", "status", "due", "city", "amount", "topics", "remark")

@@ -1,7 +1,8 @@
 """The service without an index that hears of what is saved: what a PUT costs without it."""
 
-from persistence import app, backend
+from persistence import app
 from persistence.model.addresses import Form
+from persistence.providers import backend
 
 
 class Deaf:

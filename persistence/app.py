@@ -8,7 +8,6 @@ import sys
 from flask import Flask
 
 from persistence import settings as configuration
-from persistence.backend import Backend, Reports, backend_of
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
@@ -34,8 +33,9 @@ from persistence.http.search import Search
 from persistence.model import peers
 from persistence.model.addresses import Form
 from persistence.model.holders import PUBLIC_PREFIX
-from persistence.opening import open_keys, probe
 from persistence.properties.properties import Properties
+from persistence.providers.backend import Backend, Reports, backend_of
+from persistence.providers.opening import open_keys, probe
 from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4

@@ -16,7 +16,7 @@ import msgspec
 
 from persistence.errors import BadRequestError, ConflictError, NotFoundError
 from persistence.model.instants import Instant, next_after
-from persistence.store.key_files import KeyFile
+from persistence.storage.key_files import KeyFile
 
 TRUSTED = "trusted"
 """What the log calls a caller that needs no key; so no key may be called that."""

@@ -13,9 +13,9 @@ from typing import Self
 from persistence.app import policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
-from persistence.opening import open_encryption_keys, open_keys, probe
-from persistence.places import bases_of
 from persistence.properties.properties import Properties
+from persistence.providers.opening import open_encryption_keys, open_keys, probe
+from persistence.providers.places import bases_of
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from persistence.store import root
+from persistence.storage import root
 
 
 def initialised(path: Path | str) -> str:

@@ -8,9 +8,9 @@ from typing import TypeVar
 from persistence.closable import Closable
 from persistence.dialect import Dialect
 from persistence.properties.properties import Properties
-from persistence.service.services import Services
-from persistence.services import index_of, pending_in, services_of
-from persistence.store.store import Store
+from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.services.services import Services
+from persistence.storage.store import Store
 
 _OWN_THREADS = ("indexer", "reencryption", "tree-lease")
 

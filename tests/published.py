@@ -12,9 +12,9 @@ from persistence.model.addresses import DATA_XML, Address, Collection, Definitio
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
 from persistence.model.users import ANONYMOUS, User
-from persistence.service.requests import Put
-from persistence.service.rules import Received, next_revision
-from persistence.store.store import Store
+from persistence.services.requests import Put
+from persistence.services.rules import Received, next_revision
+from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import close, opened
 

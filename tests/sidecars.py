@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from persistence.model.sidecar import Sidecar
-from persistence.store import sidecars
+from persistence.storage import sidecars
 
 
 def said(path: Path) -> dict[str, object]:

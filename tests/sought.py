@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from persistence.store.layout import PENDING
+from persistence.storage.layout import PENDING
 from tests.orders import found
 from tests.service import Answer, Service
 

@@ -46,9 +46,9 @@ CHARACTERS = frozenset(map(chr, (*range(0x3001), 0xD7FF, 0xD800, 0xDFFF, 0xE000,
 """Stand for all: the ends of all ranges that expressions have are among them, and some of each category."""
 
 OF_FILE_NAMES = {
-    ("persistence.store.layout", "_PENDING"),
-    ("persistence.store.layout", "_UNFINISHED"),
-    ("persistence.upkeep.listing", "_PREPARED"),
+    ("persistence.storage.layout", "_PENDING"),
+    ("persistence.storage.layout", "_UNFINISHED"),
+    ("persistence.maintenance.listing", "_PREPARED"),
 }
 """Expressions that are compared with nothing but names in a directory, which the kernel lets have 255 bytes."""
 

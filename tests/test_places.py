@@ -11,10 +11,10 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.model.roots import Roots
-from persistence.places import check, elsewhere
 from persistence.properties.properties import Properties
+from persistence.providers.places import check, elsewhere
 from persistence.settings import load
-from persistence.store.integrity import HandEdits
+from persistence.storage.integrity import HandEdits
 from tests.initialised import initialised
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})

@@ -14,14 +14,14 @@ from persistence.cli.options import Choice, chosen, tree_options
 from persistence.cli.progress import follow
 from persistence.cli.status import FAILED, REMAINS, worst
 from persistence.errors import disk_errors
-from persistence.opening import integrity_of
-from persistence.places import bodies_by_form
-from persistence.store import files, owner
-from persistence.store.bodies import BodiesView
-from persistence.store.integrity import HandEdits, Integrity
-from persistence.upkeep import manifest
-from persistence.upkeep.backup import Backup, Sources
-from persistence.upkeep.tree import Tree
+from persistence.maintenance import manifest
+from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.tree import Tree
+from persistence.providers.opening import integrity_of
+from persistence.providers.places import bodies_by_form
+from persistence.storage import files, owner
+from persistence.storage.bodies import BodiesView
+from persistence.storage.integrity import HandEdits, Integrity
 
 _MEBIBYTE = 1 << 20
 _SECRET = 0o600

@@ -23,19 +23,19 @@ from persistence.cli.trees import each, failed
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.noting import Noting
+from persistence.maintenance.attachments import AttachmentsCheck
+from persistence.maintenance.check import TAKEN_IN, Check, Inspectors, Measures, Tally
+from persistence.maintenance.findings import Outcome, Remedy, Report, Severity
+from persistence.maintenance.sight import Sight
+from persistence.maintenance.slices import ALL_SLICES, Slices, within
+from persistence.maintenance.tree import Tree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.opening import integrity_of, open_index
-from persistence.places import bodies_by_form
-from persistence.store import owner
-from persistence.store.bodies import BodiesView
-from persistence.store.layout import LAYOUT
-from persistence.store.root import missing
-from persistence.upkeep.attachments import AttachmentsCheck
-from persistence.upkeep.check import TAKEN_IN, Check, Inspectors, Measures, Tally
-from persistence.upkeep.findings import Outcome, Remedy, Report, Severity
-from persistence.upkeep.sight import Sight
-from persistence.upkeep.slices import ALL_SLICES, Slices, within
-from persistence.upkeep.tree import Tree
+from persistence.providers.opening import integrity_of, open_index
+from persistence.providers.places import bodies_by_form
+from persistence.storage import owner
+from persistence.storage.bodies import BodiesView
+from persistence.storage.layout import LAYOUT
+from persistence.storage.root import missing
 
 _DAY = 24 * 3600.0
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from persistence.cli.columns import facts, indented, table
 from persistence.cli.permissions import in_words
 from persistence.cli.texts import counted, safe, shown_path
-from persistence.upkeep.editions import Edition
-from persistence.upkeep.sight import Attachment, Faulty, Origin
+from persistence.maintenance.editions import Edition
+from persistence.maintenance.sight import Attachment, Faulty, Origin
 
 _ORIGINS = {
     Origin.NOBODY: "neither the definition nor a property defines any",

@@ -14,10 +14,10 @@ from persistence.cli.status import REMAINS, worst
 from persistence.cli.texts import counted, safe, say
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.maintenance.overview import FormSummary, VersionSummary, overview
+from persistence.maintenance.sight import Faulty
 from persistence.model.addresses import Form
-from persistence.store import owner
-from persistence.upkeep.overview import FormSummary, VersionSummary, overview
-from persistence.upkeep.sight import Faulty
+from persistence.storage import owner
 
 _HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "TREE", "NOTES")
 _NUMBERS = (1, 5, 6, 7)

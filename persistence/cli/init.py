@@ -9,8 +9,8 @@ import click
 
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.texts import safe
-from persistence.opening import init_trees
-from persistence.store import owner, root
+from persistence.providers.opening import init_trees
+from persistence.storage import owner, root
 
 
 @click.command()

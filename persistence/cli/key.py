@@ -7,10 +7,10 @@ import click
 from persistence import settings
 from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
-from persistence.opening import open_encryption_keys, open_keys
+from persistence.providers.opening import open_encryption_keys, open_keys
 from persistence.settings import Settings
-from persistence.store import owner
-from persistence.store.owner import Identity
+from persistence.storage import owner
+from persistence.storage.owner import Identity
 
 
 @click.group()

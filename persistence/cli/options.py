@@ -10,14 +10,14 @@ import click
 
 from persistence import settings
 from persistence.errors import NotSupportedError
+from persistence.maintenance.manifest import attachments_name, tree_name
+from persistence.maintenance.sight import Sight
 from persistence.model.addresses import Form
-from persistence.places import base_of, elsewhere, root_of
 from persistence.properties.known import DATA, FORM
 from persistence.properties.properties import Properties
+from persistence.providers.places import base_of, elsewhere, root_of
 from persistence.settings import DEFAULT_FILE, Settings
-from persistence.store.integrity import HandEdits
-from persistence.upkeep.manifest import attachments_name, tree_name
-from persistence.upkeep.sight import Sight
+from persistence.storage.integrity import HandEdits
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]

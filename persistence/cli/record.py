@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from persistence.cli.columns import facts, indented, table
 from persistence.cli.edition import attachment_lines, damage, moment
 from persistence.cli.texts import counted, safe, shown_path
+from persistence.maintenance.records import Record
+from persistence.maintenance.sight import Attachment, Faulty
 from persistence.model.sidecar import Sidecar
-from persistence.upkeep.records import Record
-from persistence.upkeep.sight import Attachment, Faulty
 
 
 def record_lines(record: Record) -> Iterator[str]:

@@ -16,12 +16,12 @@ from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.index.noting import Noting
 from persistence.index.work import Aim
+from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.opening import open_index, open_reencryption
-from persistence.service.reencryption_jobs import Job
-from persistence.store import owner
-from persistence.store.view import View
-from persistence.upkeep import indexes
+from persistence.providers.opening import open_index, open_reencryption
+from persistence.services.reencryption_jobs import Job
+from persistence.storage import owner
+from persistence.storage.view import View
 
 
 @click.command()

@@ -14,9 +14,9 @@ from persistence.cli.texts import counted
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError
 from persistence.index.work import Aim
+from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.opening import open_index
-from persistence.upkeep import indexes
+from persistence.providers.opening import open_index
 
 
 @click.command()

@@ -13,11 +13,11 @@ from persistence.cli.options import Choice, chosen, tree_options
 from persistence.cli.progress import follow
 from persistence.cli.status import REMAINS
 from persistence.errors import StartupError
-from persistence.store import owner
-from persistence.upkeep import manifest
-from persistence.upkeep import restore as restoring
-from persistence.upkeep.manifest import Manifest
-from persistence.upkeep.restore import Restore
+from persistence.maintenance import manifest
+from persistence.maintenance import restore as restoring
+from persistence.maintenance.manifest import Manifest
+from persistence.maintenance.restore import Restore
+from persistence.storage import owner
 
 _MEBIBYTE = 1 << 20
 _SECRET = 0o600

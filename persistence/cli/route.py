@@ -13,10 +13,10 @@ from persistence.cli.property import explained
 from persistence.cli.texts import safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
-from persistence.places import base_of, root_of
 from persistence.properties.known import DATA, FORM
 from persistence.properties.providers import Provider
 from persistence.properties.uris import without_user
+from persistence.providers.places import base_of, root_of
 from persistence.settings import Effective
 
 

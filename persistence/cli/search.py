@@ -19,13 +19,13 @@ from persistence.cli.progress import progress
 from persistence.cli.texts import safe, say
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
+from persistence.maintenance import indexes
+from persistence.maintenance.searching import Search
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Match, Query, Sort, WhichDrafts
 from persistence.model.versions import Searched
-from persistence.opening import open_index
-from persistence.store import owner
-from persistence.upkeep import indexes
-from persistence.upkeep.searching import Search
+from persistence.providers.opening import open_index
+from persistence.storage import owner
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
 _VERSION = 2

@@ -19,10 +19,10 @@ from persistence.app import create_app
 from persistence.cli import descriptors
 from persistence.cli.options import settings_options
 from persistence.errors import PersistenceError
-from persistence.opening import init_trees
-from persistence.places import bases_of
+from persistence.providers.opening import init_trees
+from persistence.providers.places import bases_of
 from persistence.starting import Served
-from persistence.store import owner
+from persistence.storage import owner
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations

@@ -14,10 +14,10 @@ from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
 from persistence.errors import BadRequestError
+from persistence.maintenance.editions import edition
+from persistence.maintenance.records import record
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.store import owner
-from persistence.upkeep.editions import edition
-from persistence.upkeep.records import record
+from persistence.storage import owner
 
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}

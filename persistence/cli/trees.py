@@ -9,7 +9,7 @@ import click
 from persistence.cli.options import Chosen
 from persistence.cli.status import FAILED, worst
 from persistence.errors import PersistenceError, one_line
-from persistence.store import owner
+from persistence.storage import owner
 
 
 def each(trees: Sequence[Chosen], work: Callable[[Chosen, str], int]) -> int:

@@ -8,7 +8,7 @@ import click
 
 from persistence.cli.options import Chosen, chosen, tree_options
 from persistence.cli.trees import each
-from persistence.upkeep import upgrade as upgrades
+from persistence.maintenance import upgrade as upgrades
 
 
 @click.command()

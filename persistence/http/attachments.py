@@ -11,7 +11,7 @@ from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
 from persistence.model.addresses import Form
 from persistence.model.holders import SERVICE_PREFIX
-from persistence.service.attachments import Attachments
+from persistence.services.attachments import Attachments
 
 
 @dataclass(frozen=True, slots=True)

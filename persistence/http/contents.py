@@ -17,10 +17,10 @@ from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.service.parts import Part
-from persistence.service.results import Read
-from persistence.store.reading import Found
-from persistence.store.store import Store
+from persistence.services.parts import Part
+from persistence.services.results import Read
+from persistence.storage.reading import Found
+from persistence.storage.store import Store
 
 _AT_ONCE = 1 << 16
 

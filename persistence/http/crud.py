@@ -17,12 +17,12 @@ from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.service.migrating import migrated
-from persistence.service.parts import opened
-from persistence.service.parts import whole as whole_part
-from persistence.service.relevance import is_removed, relevant_part
-from persistence.service.results import Read, Removed, Written
-from persistence.store.reading import UNKNOWN_SIZE
+from persistence.services.migrating import migrated
+from persistence.services.parts import opened
+from persistence.services.parts import whole as whole_part
+from persistence.services.relevance import is_removed, relevant_part
+from persistence.services.results import Read, Removed, Written
+from persistence.storage.reading import UNKNOWN_SIZE
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""

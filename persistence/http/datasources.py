@@ -9,7 +9,7 @@ from flask import request
 
 from persistence.errors import BadRequestError
 from persistence.http.parsing import RequestParser
-from persistence.service.services import Services
+from persistence.services.services import Services
 
 ServicesOf = Callable[[], Services]
 """Gives the services that answer the request of the context."""

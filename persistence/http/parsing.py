@@ -16,8 +16,8 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.service.migrating import target_of
-from persistence.service.requests import Delete, Get, Put
+from persistence.services.migrating import target_of
+from persistence.services.requests import Delete, Get, Put
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

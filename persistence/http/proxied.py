@@ -14,7 +14,7 @@ from persistence.model import versions
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
-from persistence.service.requests import Delete, Origin, Put
+from persistence.services.requests import Delete, Origin, Put
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

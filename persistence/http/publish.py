@@ -15,7 +15,7 @@ from persistence.limits import LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM
 from persistence.model.holders import SERVICE_PREFIX
 from persistence.model.texts import short
-from persistence.service.publishing import Publication, Publishing
+from persistence.services.publishing import Publication, Publishing
 
 
 @dataclass(frozen=True, slots=True)

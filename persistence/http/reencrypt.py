@@ -12,7 +12,7 @@ from persistence.http.parsing import RequestParser
 from persistence.http.responses import empty, xml
 from persistence.http.routes import without_head
 from persistence.model.addresses import Form
-from persistence.service.reencryption_jobs import Reencrypts
+from persistence.services.reencryption_jobs import Reencrypts
 
 
 @dataclass(frozen=True, slots=True)

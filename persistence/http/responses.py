@@ -20,8 +20,8 @@ from persistence.http.names import HeaderNames
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.service.content_types import UNKNOWN
-from persistence.service.results import Cleared, Read, Removed, Written
+from persistence.services.content_types import UNKNOWN
+from persistence.services.results import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -12,7 +12,7 @@ from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, xml_in_pieces
 from persistence.limits import LARGEST_QUERY
 from persistence.model.addresses import Form
-from persistence.service.searching import Answered
+from persistence.services.searching import Answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from persistence.index.records import Edition
 from persistence.index.rows import Name
 from persistence.index.sources import Source
 from persistence.index.taking import Change, Taking
-from persistence.store import files
+from persistence.storage import files
 
 Progress = Callable[[int], None]
 """Hears how many documents more have been read."""

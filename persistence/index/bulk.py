@@ -9,7 +9,7 @@ from persistence.index import facts
 from persistence.index.records import Entry, Prepared
 from persistence.index.rows import Name, Place, Rows
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, TEXTS, tune_for_changes, tune_for_filling
-from persistence.store import files
+from persistence.storage import files
 
 STAGED = "-staged"
 """The end of the name of the file in which entries wait."""

@@ -18,7 +18,7 @@ from persistence.index.damage import OutdatedError, UnusableError
 from persistence.index.sampling import Sample
 from persistence.index.schema import INDEXES, SCHEMA, TABLES, tune_for_changes
 from persistence.limits import READER_CACHE, READERS_KEPT, SQLITE_KEPT
-from persistence.store import files
+from persistence.storage import files
 
 _LONGEST_WAIT = 10.0
 _RETRY_AFTER = 2

@@ -18,8 +18,8 @@ import msgspec
 from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
-from persistence.store import files
-from persistence.store.reading import Mark
+from persistence.storage import files
+from persistence.storage.reading import Mark
 
 _HEADER = b"persistence forms 1\n"
 """Begins the file. Its number is that of the entries, and of what is read from definitions: another is not read."""

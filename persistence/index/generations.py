@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from persistence.errors import BusyError
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.store import files, locks
-from persistence.store.layout import Layout
-from persistence.store.no_links import NotOpenedError
+from persistence.storage import files, locks
+from persistence.storage.layout import Layout
+from persistence.storage.no_links import NotOpenedError
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")

@@ -35,7 +35,7 @@ from persistence.index.taking import Taking
 from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
-from persistence.store.layout import Layout
+from persistence.storage.layout import Layout
 from persistence.xml.streaming import Streaming
 
 _ATTEMPTS = 5

@@ -8,8 +8,8 @@ from contextlib import suppress
 from persistence.closable import Closable
 from persistence.index.pending import Pending
 from persistence.model.addresses import Form
-from persistence.store import files
-from persistence.store.layout import PENDING, Layout
+from persistence.storage import files
+from persistence.storage.layout import PENDING, Layout
 
 _AT_ONCE = 100
 """Documents after which the notes are left to the service, which would look at all of them with every search."""

@@ -23,8 +23,8 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.store import files
-from persistence.store.locks import try_lock
+from persistence.storage import files
+from persistence.storage.locks import try_lock
 
 _FULL = 1 << 13
 """Bytes in a log at which another one is begun: others read all of it, also what is struck off already."""

@@ -11,8 +11,8 @@ import msgspec
 
 from persistence.index.building import Progress
 from persistence.index.work import Work
-from persistence.store import files, locks
-from persistence.store.layout import REINDEXING
+from persistence.storage import files, locks
+from persistence.storage.layout import REINDEXING
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which one waits for another: that comes to an end."""

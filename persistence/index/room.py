@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 
-from persistence.store import files
-from persistence.store.layout import SPOOL
+from persistence.storage import files
+from persistence.storage.layout import SPOOL
 
 _LEAST = 1 << 20
 """Bytes that must be free: much more than SQLite maps at a time."""

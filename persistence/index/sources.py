@@ -24,9 +24,9 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.index_keys import Key
-from persistence.store.integrity import HandEdits
-from persistence.store.reading import NOTHING_THERE, Found, Mark
-from persistence.store.storage import Readable
+from persistence.storage.integrity import HandEdits
+from persistence.storage.reading import NOTHING_THERE, Found, Mark
+from persistence.storage.storage import Readable
 from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18

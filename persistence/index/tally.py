@@ -11,7 +11,7 @@ import sqlite3
 import sys
 
 from persistence.index import facts
-from persistence.store import files
+from persistence.storage import files
 
 BESIDE = "-changes"
 """The end of the name of the file."""

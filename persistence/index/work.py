@@ -23,10 +23,10 @@ from persistence.index.making import Maker
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.model.flat_names import Naming
-from persistence.store.integrity import HandEdits, Integrity
-from persistence.store.layout import Layout
-from persistence.store.routed import apart
-from persistence.store.view import View
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.layout import Layout
+from persistence.storage.routed import apart
+from persistence.storage.view import View
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which one waits for another who makes an index: that comes to an end."""

@@ -16,11 +16,11 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Field, path
 from persistence.remote.ranges import asked_from, go_to
-from persistence.store.attached import described
-from persistence.store.holding import Holding
-from persistence.store.reading import UNKNOWN_SIZE, Found
-from persistence.store.storage import Incoming
-from persistence.store.uploads import Upload
+from persistence.storage.attached import described
+from persistence.storage.holding import Holding
+from persistence.storage.reading import UNKNOWN_SIZE, Found
+from persistence.storage.storage import Incoming
+from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)

@@ -15,7 +15,7 @@ from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
-from persistence.store.reading import Mark
+from persistence.storage.reading import Mark
 
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)

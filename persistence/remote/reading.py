@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from persistence.encryption import frames
+from persistence.crypto import frames
 from persistence.errors import BusyError, RemoteError, disk_errors
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
@@ -20,8 +20,8 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Fields
 from persistence.remote.ranges import asked_from, go_to, is_wanted
-from persistence.store.holding import Holding
-from persistence.store.reading import UNKNOWN_SIZE, Found
+from persistence.storage.holding import Holding
+from persistence.storage.reading import UNKNOWN_SIZE, Found
 
 Query = tuple[tuple[str, str], ...]
 

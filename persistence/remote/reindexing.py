@@ -11,7 +11,7 @@ from persistence.model.addresses import Form
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import Fields, path
-from persistence.service.reindexing import State, Status
+from persistence.services.reindexing import State, Status
 
 _LONGEST = 24 * 3600.0
 """Seconds without a byte: the answer comes when the index is made."""

@@ -16,11 +16,11 @@ from persistence.remote.listing import Listing, Version
 from persistence.remote.reading import Reader
 from persistence.remote.searching import DocumentIds
 from persistence.remote.writing import RemoteWriter
-from persistence.store.holding import Holding
-from persistence.store.layout import Layout
-from persistence.store.reading import NOTHING_THERE, Found, Mark
-from persistence.store.storage import Storage, Writing
-from persistence.store.uploads import Upload
+from persistence.storage.holding import Holding
+from persistence.storage.layout import Layout
+from persistence.storage.reading import NOTHING_THERE, Found, Mark
+from persistence.storage.storage import Storage, Writing
+from persistence.storage.uploads import Upload
 
 _NAMES = Layout("")
 """What can be no name here can be none elsewhere."""

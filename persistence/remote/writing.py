@@ -18,9 +18,9 @@ from persistence.remote.client import Call
 from persistence.remote.listing import Listing
 from persistence.remote.names import Field
 from persistence.remote.reading import Reader
-from persistence.store.reading import Found
-from persistence.store.storage import Incoming, Writing
-from persistence.store.uploads import Upload
+from persistence.storage.reading import Found
+from persistence.storage.storage import Incoming, Writing
+from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)

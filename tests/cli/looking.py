@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from persistence.app import create_app
 from persistence.cli import commands, main
 from persistence.settings import Settings
-from persistence.store.layout import INDEX
+from persistence.storage.layout import INDEX
 from tests.initialised import initialised
 from tests.opened import opened
 

@@ -13,7 +13,7 @@ import pytest
 
 from persistence.cli.texts import safe
 from persistence.errors import StartupError
-from persistence.store.locks import alone
+from persistence.storage.locks import alone
 from tests.cli.looking import Place, ended
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said

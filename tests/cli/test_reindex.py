@@ -18,14 +18,14 @@ from persistence.errors import StartupError
 from persistence.index.generations import Generations
 from persistence.index.reindexing import reported
 from persistence.index.work import Work
-from persistence.store.layout import Layout
+from persistence.storage.layout import Layout
 from tests import orders
 from tests.cli.looking import Place, ended
+from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter
 from tests.service import PUBLIC, Service, running
 from tests.sidecars import copied
-from tests.upkeep.workshop import Workshop
 
 COMMAND = (sys.executable, "-m", "persistence.cli")
 MANY = 1_500

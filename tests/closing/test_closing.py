@@ -15,8 +15,8 @@ from persistence.app import create_app
 from persistence.errors import BusyError, StartupError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.settings import Settings, load
-from persistence.store import locks
-from persistence.store.store import Store
+from persistence.storage import locks
+from persistence.storage.store import Store
 from tests import opened, rigged
 from tests.closing.rounds import ENVIRONMENT
 from tests.initialised import initialised

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from persistence.model.addresses import Collection
-from persistence.store.layout import TRASH, Layout
+from persistence.storage.layout import TRASH, Layout
 from tests.crash.judge import FORM
 from tests.crash.operations import Linked, Opened, Operation, Removed, Renamed, Synced
 from tests.crash.runs import PLANS, Request

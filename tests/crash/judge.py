@@ -23,14 +23,14 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.service.requests import Put
-from persistence.service.results import Written
-from persistence.services import index_of, pending_in, services_of
-from persistence.store import reading
-from persistence.store.integrity import Integrity
-from persistence.store.layout import Layout, Place
-from persistence.store.reading import Found
-from persistence.store.store import Store
+from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.services.requests import Put
+from persistence.services.results import Written
+from persistence.storage import reading
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import Layout, Place
+from persistence.storage.reading import Found
+from persistence.storage.store import Store
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.store import reading
-from persistence.store.layout import TRASH, Layout
+from persistence.storage import reading
+from persistence.storage.layout import TRASH, Layout
 from tests.crash import traces, trees
 from tests.crash.judge import DATA, DRAFT, NEXT, PUBLISHED, SCAN, Change, Judge, Revision
 from tests.crash.model import Disk

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from persistence.store.layout import INDEX
+from persistence.storage.layout import INDEX
 from tests.service import Answer, Service
 from tests.sought import await_index
 

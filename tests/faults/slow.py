@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from persistence.store.locks import stripe
+from persistence.storage.locks import stripe
 from tests.crash import strace
 from tests.faults.filling import Story
 from tests.service import Answer, Service, running

@@ -14,8 +14,8 @@ from persistence.cli import main
 from persistence.http import contents
 from persistence.index.indexer import Indexer
 from persistence.model.addresses import Form
-from persistence.store import files, reading, writing
-from persistence.store.layout import Place
+from persistence.storage import files, reading, writing
+from persistence.storage.layout import Place
 from tests.rigged import rig
 
 WEAKNESS = "TESTS_WEAKNESS"

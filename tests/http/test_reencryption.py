@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from persistence.encryption.frames import MAGIC
-from persistence.store import locks
+from persistence.crypto.frames import MAGIC
+from persistence.storage import locks
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -271,7 +271,7 @@ def test_a_run_that_was_killed_is_not_said_to_go_on(vault: Service, form: str) -
 
 KILLED = """
 import os, sys
-from persistence.store import files
+from persistence.storage import files
 from persistence.cli import commands
 left, rename = int(sys.argv.pop(1)), files.rename
 def counted(source, target):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.encryption.frames import MAGIC
+from persistence.crypto.frames import MAGIC
 from tests.http.test_encryption import CONTENT, attach, keys_of
 from tests.http.test_reencryption import KILLED, NAMES, encrypted_anew, plain_form
 from tests.sealed import DEFINITION, SECRETS, UNMARKED, traces

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.store.locks import stripe
+from persistence.storage.locks import stripe
 from tests.service import PUBLIC, Service, running
 from tests.sidecars import resealed
 

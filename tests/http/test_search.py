@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from persistence.store import files, locks
-from persistence.store.layout import REINDEXING
+from persistence.storage import files, locks
+from persistence.storage.layout import REINDEXING
 from tests import orders, searches
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter

@@ -16,7 +16,7 @@ from persistence.model.index_keys import Key, Step
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
-from persistence.store.layout import PENDING, Layout
+from persistence.storage.layout import PENDING, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
 

@@ -18,9 +18,9 @@ from persistence.index.flat.making import FlatMaker
 from persistence.index.flat.views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
-from persistence.store.integrity import HandEdits, Integrity
-from persistence.store.layout import Layout
-from persistence.store.view import View
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.layout import Layout
+from persistence.storage.view import View
 from tests import orders
 from tests.opened import opened
 from tests.orders import ORDER

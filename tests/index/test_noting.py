@@ -10,8 +10,8 @@ import pytest
 from persistence.index.noting import Noting
 from persistence.index.pending import Noted, Pending
 from persistence.model.addresses import Form
-from persistence.store import files
-from persistence.store.layout import PENDING, Layout
+from persistence.storage import files
+from persistence.storage.layout import PENDING, Layout
 from tests.opened import opened
 
 FORM = Form("hr", "50%")

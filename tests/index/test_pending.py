@@ -17,8 +17,8 @@ import pytest
 
 from persistence.index.pending import Noted, Pending
 from persistence.model.addresses import Form
-from persistence.store import files
-from persistence.store.locks import try_lock
+from persistence.storage import files
+from persistence.storage.locks import try_lock
 from tests.opened import opened
 
 FORM = Form("hr", "leave")

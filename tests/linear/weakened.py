@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from persistence.cli import main
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant
-from persistence.store import locks
-from persistence.store.locks import Locks
-from persistence.store.reading import Found
-from persistence.store.store import Store
+from persistence.storage import locks
+from persistence.storage.locks import Locks
+from persistence.storage.reading import Found
+from persistence.storage.store import Store
 
 WEAKENED = "WEAKENED"
 REMEMBERED = 0.05

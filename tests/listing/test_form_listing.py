@@ -17,7 +17,7 @@ from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Condition, Permission, Permissions, UserRole
 from persistence.model.published import Published
 from persistence.model.users import ANONYMOUS, Role, User
-from persistence.service.form_listing import Listed, holds, operations, select
+from persistence.services.form_listing import Listed, holds, operations, select
 
 TITLES = {"de": "Bestellung", "en": "Order", "": "None"}
 ORDER = Listed(

@@ -7,10 +7,10 @@ import pytest
 from persistence.dialect import SVC
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.properties.properties import Properties
-from persistence.service.catalog import Catalog
-from persistence.service.controls import Controls
-from persistence.service.requests import Put
-from persistence.store.store import Store
+from persistence.services.catalog import Catalog
+from persistence.services.controls import Controls
+from persistence.services.requests import Put
+from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened, services
 

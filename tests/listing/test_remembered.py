@@ -14,10 +14,10 @@ from persistence.index.forms import FormsFile, Remembered, Version
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
-from persistence.service import catalog
-from persistence.service.catalog import Catalog
-from persistence.store.reading import Found
-from persistence.store.store import Store
+from persistence.services import catalog
+from persistence.services.catalog import Catalog
+from persistence.storage.reading import Found
+from persistence.storage.store import Store
 from tests.opened import opened
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import Service, running

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.load.hammer import DOCUMENTS, body_of, hammer
+from tests.maintenance.workshop import Workshop
 from tests.service import Service, running
-from tests.upkeep.workshop import Workshop
 
 WRITERS = 3
 _LONGEST = 60.0

@@ -14,9 +14,9 @@ from persistence.cli import main
 from persistence.index.indexer import Indexer
 from persistence.model.addresses import Form
 from persistence.model.instants import next_after
-from persistence.service import rules
-from persistence.store import writing
-from persistence.store.writing import Writer
+from persistence.services import rules
+from persistence.storage import writing
+from persistence.storage.writing import Writer
 from tests.linear import weakened
 from tests.modelled.server import Variant
 

@@ -27,11 +27,11 @@ from persistence.errors import DamagedError
 from persistence.index import identity
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
-from persistence.opening import open_store
+from persistence.providers.opening import open_store
 from persistence.settings import Settings
-from persistence.store import reading
-from persistence.store.integrity import Integrity
-from persistence.store.layout import Layout
+from persistence.storage import reading
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import Layout
 from tests.powercut.clients import FORM
 from tests.powercut.ledger import Expected, Resource, Revision, State
 from tests.service import Answer

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from persistence.cli import main
-from persistence.store import files
+from persistence.storage import files
 
 VARIABLE = "WITHOUT"
 _ByDescriptor = Callable[[int], None]

@@ -17,14 +17,14 @@ from persistence.model.search import Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
-from persistence.service.catalog import Catalog
-from persistence.service.published_forms import PublishedForms
-from persistence.service.requests import Delete
-from persistence.service.rights import Rights
-from persistence.service.searching import Searching
-from persistence.service.visibility import Visibility
-from persistence.services import Wiring, searching_of
-from persistence.store.store import Store
+from persistence.providers.wiring import Wiring, searching_of
+from persistence.services.catalog import Catalog
+from persistence.services.published_forms import PublishedForms
+from persistence.services.requests import Delete
+from persistence.services.rights import Rights
+from persistence.services.searching import Searching
+from persistence.services.visibility import Visibility
+from persistence.storage.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
 from tests.initialised import initialised

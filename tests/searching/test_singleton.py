@@ -14,10 +14,10 @@ from persistence.index.noting import Noting
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.service.requests import Put
-from persistence.services import index_of, pending_in, services_of
-from persistence.store.store import Store
-from persistence.store.view import View
+from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.services.requests import Put
+from persistence.storage.store import Store
+from persistence.storage.view import View
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.published import Planter

@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.flat_views import Cell, RowReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatView
-from persistence.store.storage import Readable
+from persistence.storage.storage import Readable
 
 _CHUNK = 1 << 18
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from persistence.index import connections, facts
 from persistence.index.damage import UnusableError
 from persistence.index.flat.catalogue import CATALOGUE, TABLES
-from persistence.store import files, locks
-from persistence.store.layout import FLAT, Layout
+from persistence.storage import files, locks
+from persistence.storage.layout import FLAT, Layout
 
 SCHEMA = 1
 """The version of the catalogue's tables."""

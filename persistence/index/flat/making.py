@@ -23,7 +23,7 @@ from persistence.index.flat.file import FlatFile, is_lost
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
-from persistence.store.storage import Readable
+from persistence.storage.storage import Readable
 
 _LONGEST_WAIT = 600
 """Seconds for which it is waited for whoever makes other views."""

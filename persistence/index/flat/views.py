@@ -27,10 +27,10 @@ from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_names import Naming
 from persistence.model.flat_views import FlatView
-from persistence.store.integrity import Integrity
-from persistence.store.routed import apart
-from persistence.store.storage import Readable
-from persistence.store.view import View
+from persistence.storage.integrity import Integrity
+from persistence.storage.routed import apart
+from persistence.storage.storage import Readable
+from persistence.storage.view import View
 
 _TRANSIENT = frozenset(
     {

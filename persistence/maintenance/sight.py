@@ -1,0 +1,115 @@
+"""What a tree is looked at with by those who only want to know: nothing is changed, and nobody has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Self
+
+from persistence.errors import DamagedError, DiskError, disk_errors
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
+from persistence.maintenance import listing
+from persistence.model.addresses import Address, Form
+from persistence.model.published import Published
+from persistence.properties.properties import Properties
+from persistence.services.catalog import Catalog
+from persistence.services.singleton import is_singleton
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import Layout, unescape
+from persistence.storage.routed import RoutedView, Where
+from persistence.storage.storage import Readable
+from persistence.storage.view import View
+
+
+class Origin(Enum):
+    """Who defines the permissions of a version (spec crud 6.3)."""
+
+    NOBODY = "open to all"
+    DEFINITION = "own"
+    PROPERTY = "by property"
+    SWITCHED_OFF = "switched off"
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """Something that is there and cannot be read: its name, and why."""
+
+    name: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file beside a definition or form data; ``size`` is in bytes, ``content_type`` what its PUT said."""
+
+    name: str
+    content_type: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A tree, and what tells of its forms; ``seen`` is the tree with the definitions of its data, wherever they are.
+
+    Methods raise what those of ``Store`` do.
+    """
+
+    store: View
+    layout: Layout
+    properties: Properties
+    catalog: Catalog
+    seen: Readable
+
+    @classmethod
+    def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
+        """Look at the tree of a root; of its forms tell also the definitions that are ``elsewhere``.
+
+        Raises:
+            StartupError: there is none, it has another format, or it is not whole.
+            DiskError: it cannot be looked at.
+        """
+        store = View(root, Integrity(elsewhere.hand_edits))
+        seen = _with_definitions(store, elsewhere)
+        return cls(store, Layout(store.root), properties, Catalog(seen), seen)
+
+    def attachments(self, main: Address) -> Iterator[Attachment | Faulty]:
+        """The files that are stored beside a ``form.xhtml`` or ``data.xml``, by name; without deleted ones."""
+        place = self.layout.place(main)
+        with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
+            for name in sorted(listing.folder(place.directory).sidecars - {place.name}):
+                yield from self._attachment(replace(main, name=unescape(name)))
+
+    def _attachment(self, address: Address) -> Iterator[Attachment | Faulty]:
+        try:
+            found = self.store.read(address, content=False)
+        except (DamagedError, DiskError) as error:
+            yield Faulty(address.name, str(error))
+            return
+        if found is not None and not found.sidecar.deleted:
+            body = found.sidecar.body
+            yield Attachment(address.name, found.sidecar.content_type, found.size if body is None else body.size)
+
+    def origin(self, published: Published) -> Origin:
+        """Who defines the permissions of a version: its own count before those of the property."""
+        configured = self.properties.of(published.form)
+        if not configured.has_permissions:
+            return Origin.SWITCHED_OFF
+        if published.permissions is not None:
+            return Origin.DEFINITION
+        return Origin.NOBODY if configured.permissions is None else Origin.PROPERTY
+
+    def is_singleton(self, published: Published) -> bool:
+        """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
+        return is_singleton(published, self.properties.of(published.form))
+
+
+def _with_definitions(tree: View, elsewhere: Elsewhere) -> Readable:
+    """A tree with the definitions that others have of its data."""
+
+    def definition(form: Form) -> Readable:
+        there = elsewhere.root(form)
+        return View(there, Integrity(elsewhere.hand_edits)) if there else tree
+
+    return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

@@ -1,0 +1,231 @@
+"""The tree as a check walks it: folder by folder, however many there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError
+from persistence.maintenance.findings import Finding, Kind
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.sidecar import LARGEST_VERSION
+from persistence.storage import files, owner
+from persistence.storage.layout import (
+    CHECKED,
+    CREATIONS,
+    ELSEWHERE_LOCKS,
+    FOLDER_DEPTH,
+    INDEX,
+    LAYOUT,
+    LOCKS,
+    OTHERS,
+    QUARANTINE,
+    SERVE,
+    SPOOL,
+    TRASH,
+    Layout,
+    Place,
+    is_escaped,
+    is_unfinished_layout,
+    unescape,
+)
+from persistence.storage.locks import Locks, stripe
+from persistence.storage.observing import NOBODY, Change, Observer
+
+OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+"""What a root has of the service's own."""
+
+_OF_GIT = ".git"
+"""Begins the names of what versions forms with git; none of an application begins with a dot."""
+_DEFINITIONS = "form"
+_COLLECTIONS = {collection.value: collection for collection in Collection}
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory of resources: a document, a draft, or a version of a definition; ``path`` is absolute."""
+
+    path: str
+    form: Form
+    collection: Collection | None
+    name: str
+
+    def address(self, name: str) -> Address:
+        """The address of a resource in it, by its file name."""
+        if self.collection is None:
+            return DefinitionAddress(self.form, int(self.name), unescape(name))
+        return DocumentAddress(self.form, self.collection, self.name, unescape(name))
+
+    @property
+    def main(self) -> str:
+        """The file name of the one that the others are attachments of."""
+        return FORM_XHTML if self.collection is None else DATA_XML
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What is locked while something in it changes."""
+        return self.address(self.main).scope
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether older revisions are kept here."""
+        return self.collection is not Collection.DRAFT
+
+
+class Tree:
+    """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
+
+    ``observer`` hears of the documents that are changed while their folder is held.
+    """
+
+    def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
+        self.root = os.path.realpath(root)
+        self.layout = Layout(self.root)
+        self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
+        self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
+        self._observer = observer
+
+    @contextmanager
+    def holding(self, folder: Folder) -> Iterator[Change]:
+        """Keep writers out of a folder for a block; in a tree without its lock nobody writes.
+
+        The block tells what it changes.
+
+        Raises:
+            BusyError: a writer was there until the deadline.
+            OSError: the lock file cannot be opened.
+        """
+        change = Change(self._observer)
+        try:
+            with self._locked(folder):
+                yield change
+        finally:
+            change.ends()
+
+    @contextmanager
+    def _locked(self, folder: Folder) -> Iterator[None]:
+        lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
+        has_locks = files.exists(lock) and not os.path.islink(lock)
+        if not has_locks:
+            yield
+            return
+        with self._locks.holding(folder.scope):
+            yield
+
+    def inside(self, path: str) -> str:
+        """A path as people want it: relative to the root."""
+        return os.path.relpath(path, self.root)
+
+    def parts(self, path: str) -> tuple[str, ...]:
+        """The names below the root that lead to a path, which may be relative to the root or to where one is.
+
+        Raises:
+            BadRequestError: there is nothing, or it is not in the tree.
+        """
+        for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
+            relative = os.path.relpath(candidate, self.root)
+            is_there = os.path.lexists(candidate) or os.path.isdir(os.path.dirname(candidate))
+            if is_there and relative.split(os.sep)[0] != os.pardir and _is_reachable(candidate, relative):
+                return () if relative == os.curdir else tuple(relative.split(os.sep))
+        raise BadRequestError(f"{path} is not in the data directory")
+
+    def walk(self, only: tuple[str, ...] = ()) -> Iterator[Folder | Finding]:
+        """Every folder below some names, and everything on the way that is not the service's."""
+        for app in self._directories(self.root, only[:1]):
+            if isinstance(app, Finding):
+                yield app
+                continue
+            for form in self._directories(app.path, only[1:2]):
+                if isinstance(form, Finding):
+                    yield form
+                    continue
+                yield from self._folders(Form(unescape(app.name), unescape(form.name)), form.path, only[2:4])
+
+    def count(self, only: tuple[str, ...] = ()) -> int:
+        """How many folders ``walk`` will find, roughly: without looking into them."""
+        return sum(isinstance(item, Folder) for item in self.walk(only))
+
+    def main(self, folder: Folder, collection: Collection) -> Place:
+        """The ``data.xml`` of a folder's document in another collection."""
+        return self.layout.place(DocumentAddress(folder.form, collection, folder.name, DATA_XML))
+
+    def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
+        """Drafts before data: a draft that is saved meanwhile is then met in one of them, and not missed in both."""
+        groups = list(self._directories(path, only[:1]))
+        for group in sorted(groups, key=lambda group: not group.path.endswith(f"/{Collection.DRAFT.value}")):
+            if isinstance(group, Finding):
+                yield group
+                continue
+            if group.name != _DEFINITIONS and group.name not in _COLLECTIONS:
+                yield _foreign(group.path, "no collection of a form has this name")
+                continue
+            collection = _COLLECTIONS.get(group.name)
+            for entry in self._directories(group.path, only[1:2]):
+                if isinstance(entry, Finding):
+                    yield _foreign(entry.path, entry.what) if _is_no_version(entry, collection) else entry
+                elif collection is None and not _is_version(entry.name):
+                    yield _foreign(entry.path, "not the number of a version")
+                else:
+                    yield Folder(entry.path, form, collection, unescape(entry.name))
+
+    def _directories(self, path: str, only: tuple[str, ...]) -> Iterator[os.DirEntry[str] | Finding]:
+        try:
+            entries = os.scandir(path)
+        except FileNotFoundError:
+            return
+        except PermissionError:
+            yield Finding(Kind.NO_ACCESS, path, "the service may not use it; what is in it was not looked at")
+            return
+        except OSError as error:
+            yield Finding(Kind.UNREADABLE, path, str(error.strerror))
+            return
+        with entries:
+            for entry in entries:
+                if only and entry.name != only[0]:
+                    continue
+                if path == self.root and _is_own(entry):
+                    continue
+                if entry.is_symlink() and is_escaped(entry.name):
+                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service does not follow it")
+                elif not entry.is_dir(follow_symlinks=False):
+                    yield _foreign(entry.path, "a file where only directories are")
+                elif not is_escaped(entry.name):
+                    yield _foreign(entry.path, "a name that the service does not give")
+                else:
+                    yield entry
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    """Whether something in a root is the service's own, or the file system's; an application is always a directory."""
+    if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
+        return True
+    return is_unfinished_layout(entry.name) and not entry.is_dir(follow_symlinks=False)
+
+
+def _is_reachable(path: str, relative: str) -> bool:
+    """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
+    return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
+
+
+def _is_no_version(finding: Finding, collection: Collection | None) -> bool:
+    """Whether a link lies among the versions of a definition, and is none by its name."""
+    is_link = finding.kind is Kind.LINK and collection is None
+    return is_link and not _is_version(os.path.basename(finding.path))
+
+
+def _is_version(name: str) -> bool:
+    return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
+
+
+def _foreign(path: str, what: str) -> Finding:
+    return Finding(Kind.FOREIGN, path, what)

@@ -1,0 +1,217 @@
+"""Published form definitions and their attachments, by version (spec crud 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import msgspec
+
+from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.model import versions
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    LIBRARY_FORM,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.data_formats import V4_0_0
+from persistence.model.users import ANONYMOUS
+from persistence.model.versions import ForDocument, VersionRequest
+from persistence.properties.properties import Properties
+from persistence.properties.providers import Route
+from persistence.services.conditions import check_precondition
+from persistence.services.receiving import receiving
+from persistence.services.requests import Delete, Get, Put
+from persistence.services.results import Read, Removed, Written
+from persistence.services.rules import Received, grave_over, living, must_live, next_revision
+from persistence.storage.reading import Found
+from persistence.storage.storage import Incoming, Readable, Storage, Writing
+
+
+def latest_version(store: Readable, form: Form) -> int | None:
+    """The highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
+    for version in store.versions(form):
+        sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+        if sidecar is not None and not sidecar.deleted:
+            return version
+    return None
+
+
+class Tables(Protocol):
+    """Flat views. Methods raise ``DiskError`` and ``BusyError``."""
+
+    def create(self, form: Form, version: int) -> None:
+        """Make the views of a version by its definition as it is stored, with rows of all its documents.
+
+        Raises:
+            BadRequestError: it has too much for views; those there were stay.
+            DamagedError: it cannot be parsed.
+        """
+
+    def drop(self, form: Form, version: int) -> None:
+        """Drop the views of a version whose definition was deleted."""
+
+
+class Replaces(Enum):
+    """What of a file that is there already a publication replaces."""
+
+    ANYTHING = "whatever is there"
+    OTHER_CONTENT = "not the same content"
+    NOTHING = "nothing: it only fills a gap"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file to publish, received and not yet stored."""
+
+    name: str
+    put: Put
+    upload: Incoming
+    received: Received
+    replaces: Replaces = Replaces.ANYTHING
+
+
+class Definitions:
+    """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
+
+    There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
+    """
+
+    def __init__(self, store: Storage, properties: Properties, flat: Tables) -> None:
+        self._store = store
+        self._properties = properties
+        self._flat = flat
+
+    def read(self, form: Form, name: str, get: Get) -> Read:
+        """One file of the version asked for, its content open if asked for."""
+        asked = self._asked(form, get.version)
+        if asked.for_document is not None:
+            version = self._version_of(form, asked.for_document)
+        else:
+            version = versions.to_read(asked, self._latest_if_needed(form, asked))
+        address = DefinitionAddress(form, version, name)
+        return Read(address, must_live(self._store.read(address, content=get.content), address), None)
+
+    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
+        """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
+        asked = self._asked(form, put.version)
+        version, _ = self._to_publish(form, asked)
+        address = DefinitionAddress(form, version, name)
+        check_precondition(put.precondition, address, living(self._store.read(address, content=False)))
+        with receiving(self._store, address, put.content_type, chunks) as (upload, received):
+            return self.publish(form, put.version, [Part(name, put, upload, received)])[0]
+
+    def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
+        """Store what was received as files of one version, in turn, while nobody else publishes the form.
+
+        Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
+        """
+        parts = list(parts)
+        wants_flat_views = self._wants_flat_views(form, parts)
+        with self._store.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
+            version, is_replacement = self._to_publish(form, self._asked(form, asked))
+            written = [
+                _commit(
+                    writer,
+                    DefinitionAddress(form, version, part.name),
+                    part,
+                    is_replacement=is_replacement,
+                    has_flat_views=wants_flat_views,
+                )
+                for part in parts
+            ]
+        if wants_flat_views:
+            self._flat.create(form, version)
+        return written
+
+    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
+        """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
+
+        What a proxy has found need not be there.
+        """
+        asked = self._asked(form, delete.version)
+        with self._store.writing(DefinitionAddress(form, 1, name)) as writer:
+            version = versions.to_read(asked, self._latest_if_needed(form, asked))
+            address = DefinitionAddress(form, version, name)
+            own = writer.current(address)
+            if delete.origin is None:
+                must_live(own, address)
+            check_precondition(delete.precondition, address, living(own))
+            grave = writer.bury(address, grave_over(own, version, delete), over=own)
+        if name == FORM_XHTML:
+            self._flat.drop(form, version)
+        return Removed(address, version, grave, None)
+
+    def _wants_flat_views(self, form: Form, parts: Iterable[Part]) -> bool:
+        """Whether what is published is to have flat views (spec search 7.1).
+
+        Raises:
+            NotSupportedError: it is, and they cannot be made of the form's data.
+        """
+        put = next((part.put for part in parts if part.name == FORM_XHTML), None)
+        properties = self._properties.of(form)
+        if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
+            return False
+        if _is_parted(properties.route):
+            raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
+        if properties.data_format != V4_0_0:
+            raise NotSupportedError(
+                f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
+            )
+        return True
+
+    def _to_publish(self, form: Form, asked: VersionRequest) -> tuple[int, bool]:
+        """The version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+        latest = self._latest_if_needed(form, asked)
+        return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
+
+    def _asked(self, form: Form, version: VersionRequest) -> VersionRequest:
+        return version if self._properties.of(form).has_versions else versions.only_first(version)
+
+    def _latest_if_needed(self, form: Form, asked: VersionRequest) -> int | None:
+        return None if asked.number is not None else latest_version(self._store, form)
+
+    def _version_of(self, form: Form, asked: ForDocument) -> int:
+        collection = Collection.DRAFT if asked.is_draft else Collection.DATA
+        address = DocumentAddress(form, collection, asked.document, DATA_XML)
+        sidecar = self._store.sidecar(address)
+        if sidecar is None or (sidecar.deleted and asked.is_draft):
+            raise NotFoundError(f"{address} does not exist, so its form definition is not known")
+        if sidecar.deleted:
+            raise DeletedError(f"{address} was deleted")
+        return sidecar.version
+
+
+def _commit(
+    writer: Writing, address: DefinitionAddress, part: Part, *, is_replacement: bool, has_flat_views: bool
+) -> Written:
+    own = writer.current(address)
+    there = living(own)
+    check_precondition(part.put.precondition, address, there)
+    if there is not None and _may_stay(there, part):
+        return Written(address, there.sidecar, created=False, operations=None)
+    # Definitions have a last modifier, but no owner (spec crud 4.4).
+    sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
+    if address.is_main:  # views that there are stay, whatever is published next
+        had_flat_views = there is not None and there.sidecar.flat_view
+        sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
+    stored = writer.commit(address, sidecar, part.upload, over=own)
+    return Written(address, stored, created=there is None and not is_replacement, operations=None)
+
+
+def _is_parted(route: Route) -> bool:
+    """Whether only one of definition and data is with another service, or each with another one."""
+    definition, data = route.definition, route.data
+    return (definition.is_remote or data.is_remote) and definition.uri != data.uri
+
+
+def _may_stay(there: Found, part: Part) -> bool:
+    if part.replaces is Replaces.OTHER_CONTENT:
+        return not there.is_edited and there.sidecar.digest == part.received.digest
+    return part.replaces is Replaces.NOTHING

@@ -1,0 +1,142 @@
+"""The contract of a provider behind the proxy of a runtime, which has decided already (spec crud 2 and 11).
+
+The proxy sends a HEAD before each PUT and DELETE, and says what it has found: that decides whether a resource is
+created or replaced, and who may do so. What nobody but the provider can tell is still told under the lock: a version
+that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document of a form
+that has only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from persistence.errors import BadAddressError
+from persistence.model import versions
+from persistence.model.addresses import DocumentAddress, Form
+from persistence.model.preconditions import Precondition
+from persistence.model.users import ANONYMOUS
+from persistence.model.versions import ABSENT
+from persistence.services.conditions import check_precondition
+from persistence.services.definitions import Definitions
+from persistence.services.documents import Documents
+from persistence.services.receiving import receiving
+from persistence.services.requests import Delete, Get, Origin, Put
+from persistence.services.results import Cleared, Read, Removed, Written
+from persistence.services.rules import grave_of, grave_over, living, next_revision
+from persistence.storage.reading import Found
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidedDefinitions:
+    """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
+
+    definitions: Definitions
+
+    def read(self, form: Form, name: str, get: Get) -> Read:
+        """One file of the version named."""
+        versions.must_be_sent(get.version.number, form)
+        return self.definitions.read(form, name, get)
+
+    def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
+        """Publish one file: 201 unless the proxy has found what it replaces."""
+        versions.must_be_sent(put.version.number, form)
+        put = replace(put, origin=_nobodys(put.origin))
+        return replace(self.definitions.write(form, name, put, chunks), created=_creates(put))
+
+    def delete(self, form: Form, name: str, delete: Delete) -> Removed:
+        """Leave a tombstone, whatever is stored."""
+        versions.must_be_sent(delete.version.number, form)
+        return self.definitions.delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidedDocuments:
+    """Form data and drafts without permissions, which the proxy has checked.
+
+    Methods raise the domain errors of ``persistence.errors``.
+    """
+
+    documents: Documents
+
+    def read(self, address: DocumentAddress, get: Get) -> Read:
+        """A revision, of whatever version; an attachment also without its ``data.xml``, which the proxy looks for."""
+        self.documents.admitted(address, ABSENT, get.data_format if get.content else None)
+        return Read(address, self.documents.revision(address, get, content=get.content), None)
+
+    def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
+        """Store a revision, as a creation unless the proxy has found what it replaces.
+
+        A document that is there all the same goes into the history, as always: the proxy may have looked too early.
+        """
+        rules, store = self.documents, self.documents.store
+        version = versions.must_be_sent(rules.admitted_to_write(address, put), address)
+        self._check(address, put.precondition, version, store.read(address, content=False))
+        rules.require_published(address, version)
+        checking = rules.checks.checking(address.form, version) if address.is_main else None
+        receipt = receiving(store, address, put.content_type, chunks, checking)
+        with receipt as (upload, received), store.writing(address) as writer:
+            over = writer.current(address)
+            self._check(address, put.precondition, version, over)
+            rules.require_published(address, version)
+            put = replace(put, origin=_with_organization(put.origin, living(over)))
+            sidecar = next_revision(put, received, version, over=over, owner=put.user)
+            with self._only_one(address, put, version):
+                sidecar = writer.commit(address, sidecar, upload, over=over)
+            if address.is_main and not address.is_draft:
+                writer.discard_draft(address.form, address.document)
+        return Written(address, sidecar, _creates(put), None)
+
+    def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
+        """Leave a tombstone, whatever is stored; of a draft, nothing."""
+        version = versions.must_be_sent(self.documents.admitted(address, delete.version, None), address)
+        with self.documents.store.writing(address) as writer:
+            own = writer.current(address)
+            self._check(address, delete.precondition, version, own)
+            grave = None
+            if not address.is_draft:
+                grave = writer.bury(address, grave_over(own, version, delete), over=own)
+            elif not address.is_main and own is not None:
+                writer.forget(address, grave_of(own, delete.user), over=own)
+            if address.is_main:
+                writer.discard_draft(address.form, address.document)
+        return Removed(address, version, grave, None)
+
+    def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
+        """There is no such path: the proxy searches, and deletes one document after the other.
+
+        Raises:
+            BadAddressError: always.
+        """
+        raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
+
+    def _check(self, address: DocumentAddress, precondition: Precondition, version: int, stored: Found | None) -> None:
+        """Refuse what the proxy would have refused, had it seen what is stored now."""
+        own, main = living(stored), None
+        if not address.is_main:
+            main = living(self.documents.store.read(address.main, content=False))
+        check_precondition(precondition, address, own, main)
+        for found, where in ((own, address), (main, address.main)):
+            if found is not None:
+                versions.must_equal(version, found.sidecar.version, where)
+
+    def _only_one(self, address: DocumentAddress, put: Put, version: int) -> AbstractContextManager[None]:
+        is_counted = put.is_singleton and _creates(put) and address.is_main and not address.is_draft
+        return self.documents.singletons.the_one(address.form, version, put.user) if is_counted else nullcontext()
+
+
+def _creates(put: Put) -> bool:
+    return put.origin is None or put.origin.created is None
+
+
+def _nobodys(origin: Origin | None) -> Origin | None:
+    """Definitions have no owner (spec crud 4.4)."""
+    return None if origin is None else replace(origin, owner=ANONYMOUS)
+
+
+def _with_organization(origin: Origin | None, stored: Found | None) -> Origin | None:
+    """The proxy does not say the organization of an owner that it has found; the stored owner's is known."""
+    if origin is None or origin.created is None or stored is None or stored.sidecar.creator != origin.owner.name:
+        return origin
+    return replace(origin, owner=replace(origin.owner, organization=stored.sidecar.organization))

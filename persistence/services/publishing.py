@@ -1,0 +1,171 @@
+"""Publishing a form definition with its attachments in one request (spec crud 8.3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from persistence.dialect import Dialect
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
+from persistence.forms.publishing import Announcement, Prepared, answer, prepare
+from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
+from persistence.model.addresses import (
+    DATA_XML,
+    DESIGNER_FORM,
+    FORM_XHTML,
+    LIBRARY_FORM,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
+from persistence.model.holders import Held
+from persistence.model.texts import require_plain
+from persistence.model.users import User
+from persistence.model.versions import ABSENT, VersionRequest
+from persistence.services.content_types import XHTML
+from persistence.services.definitions import Definitions, Part, Replaces
+from persistence.services.documents import Documents
+from persistence.services.receiving import receiving
+from persistence.services.requests import Get, Put
+from persistence.services.results import Read
+from persistence.storage.storage import Storage
+
+_LONGEST_WAIT = 10.0
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A request to publish.
+
+    ``is_available`` and ``comment`` are what the metadata will say, ``source`` is the id of the unpublished definition
+    it comes from, where it comes from one. ``flat_view`` is as in ``Put``.
+    """
+
+    version: VersionRequest
+    is_available: bool
+    comment: str | None
+    user: User
+    source: str | None
+    flat_view: bool = False
+
+
+class Publishing:
+    """Publishes definitions, from the designer's storage or from a request.
+
+    Everything is received before the first file is stored, and then stored under one lock, ``form.xhtml`` last: so a
+    version is never seen without its attachments, and what a crash leaves half-way is completed by publishing again.
+    Methods raise the domain errors of ``persistence.errors``.
+    """
+
+    def __init__(self, store: Storage, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
+        self._store = store
+        self._dialect = dialect
+        self._documents = documents
+        self._definitions = definitions
+        # One after the other: each has all its attachments open, and the tree of its definition in memory.
+        self._turn = threading.Lock()
+
+    def from_designer(self, document: str, publication: Publication) -> bytes:
+        """Publish an unpublished definition, which the user must be allowed to read; returns the XML of the answer."""
+        designer = Form(self._dialect.designer_app, DESIGNER_FORM)
+        address = DocumentAddress(designer, Collection.DATA, document, DATA_XML)
+        read = self._documents.read(address, Get(user=publication.user))
+        return self._publish(_whole(_pieces(read), read.found.size), publication)
+
+    def from_body(self, chunks: Iterable[bytes], publication: Publication) -> bytes:
+        """Publish the definition of a request's body; returns the XML of the answer."""
+        return self._publish(_whole(chunks, 0), publication)
+
+    def _publish(self, data: bytes, publication: Publication) -> bytes:
+        announcement = Announcement(publication.is_available, publication.comment)
+        if not self._turn.acquire(timeout=_LONGEST_WAIT):
+            raise BusyError("other definitions are being published")
+        try:
+            return self._publish_prepared(prepare(data, announcement, self._is_copied), publication)
+        finally:
+            self._turn.release()
+
+    def _publish_prepared(self, prepared: Prepared, publication: Publication) -> bytes:
+        for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
+            require_plain(name)
+        if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
+            raise BadRequestError(f"the definition names more than {MOST_PUBLISHED_ATTACHMENTS} attachments")
+        with ExitStack() as stack:
+            parts = [
+                part for held in prepared.held if (part := self._copy(stack, held, prepared, publication)) is not None
+            ]
+            put = Put(
+                user=publication.user,
+                content_type=XHTML,
+                source=publication.source,
+                flat_view=publication.flat_view,
+            )
+            address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
+            upload, received = stack.enter_context(receiving(self._store, address, XHTML, [prepared.content]))
+            main = Part(FORM_XHTML, put, upload, received)
+            written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
+        return answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
+
+    def _is_copied(self, form: Form, held: Held) -> bool:
+        """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""
+        if held.collection is not None:
+            return self._dialect.is_designer(held.form)
+        return held.form.name == LIBRARY_FORM or held.form == form
+
+    def _copy(self, stack: ExitStack, held: Held, prepared: Prepared, publication: Publication) -> Part | None:
+        """One attachment, received for the new version; ``None`` where the form's own is not there to be copied."""
+        try:
+            read = self._source(held, prepared, publication.user)
+        except (NotFoundError, DeletedError) as error:
+            if _is_own(held, prepared):
+                return None  # it may have been stored for the version that is to be published
+            raise NotFoundError(f"an attachment of the definition is missing: {error}") from error
+        sidecar = read.found.sidecar
+        put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
+        address = DefinitionAddress(prepared.form, 1, held.name)
+        pieces = _pieces(read)
+        upload, received = stack.enter_context(receiving(self._store, address, sidecar.content_type, pieces))
+        replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
+        return Part(held.name, put, upload, received, replaces)
+
+    def _source(self, held: Held, prepared: Prepared, user: User) -> Read:
+        if held.collection is not None:
+            address = DocumentAddress(held.form, held.collection, held.document, held.name)
+            return self._documents.read(address, Get(user=user))
+        version = prepared.libraries.get(self._library(held.form)) if held.form != prepared.form else None
+        asked = VersionRequest(number=version) if version else ABSENT
+        return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
+
+    def _library(self, form: Form) -> str:
+        """What a definition calls the library of an application where it says its version (spec forms 6.2)."""
+        return form.app if form.app in ("_", self._dialect.designer_app) else "app"
+
+
+def _is_own(held: Held, prepared: Prepared) -> bool:
+    """Whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
+    return held.collection is None and held.form == prepared.form
+
+
+def _pieces(read: Read) -> Iterator[bytes]:
+    """An open content in pieces; then it is closed."""
+    with read.found.opened as file, disk_errors(f"reading {read.address}"):
+        while piece := file.read(_CHUNK):
+            yield piece
+
+
+def _whole(pieces: Iterable[bytes], size: int) -> bytes:
+    """A definition in memory; ``size`` is what is known of its length in bytes.
+
+    Raises:
+        BodyTooLargeError: it is too large to be taken apart.
+    """
+    data = bytearray()
+    for piece in pieces:
+        data += piece
+        if max(size, len(data)) > LARGEST_TREE:
+            raise BodyTooLargeError(f"a definition of more than {LARGEST_TREE} bytes cannot be published this way")
+    return bytes(data)

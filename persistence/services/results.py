@@ -1,0 +1,81 @@
+"""What the service answers, before it becomes status and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from persistence.model.addresses import Address
+from persistence.model.operations import Operations
+from persistence.model.sidecar import Sidecar, plain_tag
+from persistence.storage.reading import Found
+
+Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
+"""Turns stored form data into what a client gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
+
+    ``opening`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that what is found is
+    the plain content of an encrypted file.
+    """
+
+    address: Address
+    found: Found
+    operations: Operations | None
+    opening: Opening | None = None
+    is_decrypted: bool = False
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of what is sent: of a decrypted attachment, not that of its stored bytes (RFC 9110 8.8.3)."""
+        return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
+
+    @property
+    def is_told_by_date(self) -> bool:
+        """Whether the date tells what is sent from anything else.
+
+        A content replaced by hand is newer than its date, and an encrypted attachment has one date for what is stored
+        and what is decrypted.
+        """
+        is_of_two = self.is_decrypted or (self.found.sidecar.encrypted and not self.address.is_main)
+        return not (is_of_two or self.found.is_edited)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A revision that is stored: ``created`` tells 201 from 204."""
+
+    address: Address
+    sidecar: Sidecar
+    created: bool
+    operations: Operations | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """How many documents a DELETE of all data of a form has deleted, and how many the user may not delete.
+
+    ``refusal`` is the reason of the first of those.
+    """
+
+    deleted: int
+    refused: int
+    refusal: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there were documents, and the user may delete none of them."""
+        return self.refused > 0 and self.deleted == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A resource that is gone; without a ``tombstone`` it left no trace (drafts)."""
+
+    address: Address
+    version: int
+    tombstone: Sidecar | None
+    operations: Operations | None

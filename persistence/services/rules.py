@@ -1,0 +1,134 @@
+"""The rules as pure functions: values in, a decision or an error out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError, DeletedError, NotFoundError
+from persistence.model.addresses import Address
+from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.instants import next_after
+from persistence.model.metadata import FormMetadata
+from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
+from persistence.model.users import User
+from persistence.services.requests import Delete, Origin, Put
+from persistence.storage.reading import Found
+
+RAW = "raw"
+
+
+def living(found: Found | None) -> Found | None:
+    """The revision, unless it is a tombstone."""
+    return None if found is None or found.sidecar.deleted else found
+
+
+def must_live(found: Found | None, address: Address) -> Found:
+    """The revision, which must be there (spec crud 4.1).
+
+    Raises:
+        NotFoundError: nothing was ever stored; or it is a draft, whose removal leaves no trace.
+        DeletedError: the newest revision is a tombstone.
+    """
+    if found is None:
+        raise NotFoundError(f"{address} does not exist")
+    if found.sidecar.deleted:
+        if not address.keeps_history:
+            raise NotFoundError(f"{address} does not exist")
+        raise DeletedError(f"{address} was deleted")
+    return found
+
+
+def check_data_format(asked: str | None, stored: str) -> None:
+    """Compare the parameter ``data-format-version`` with the format of data at rest (spec crud 3.1).
+
+    Raises:
+        BadRequestError: it is no known format, or not the stored one.
+    """
+    if not asked or asked in (RAW, stored):
+        return
+    if asked in DATA_FORMATS:
+        raise BadRequestError(f"form data is stored in format {stored}, not {asked}")
+    raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
+
+    ``metadata`` is what a form definition says of its form.
+    """
+
+    id: str
+    size: int
+    digest: str
+    content_type: str
+    metadata: FormMetadata | None = None
+
+
+def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
+    """The sidecar of an accepted PUT.
+
+    Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
+    ``owner`` becomes the owner (spec crud 4.4). What a proxy says of them wins. The stage is never inherited.
+
+    Raises:
+        BadRequestError: a proxy says that the resource was created in the future.
+    """
+    modified = next_after(over.latest if over is not None else None)
+    origin = put.origin or _stored_origin(living(over)) or Origin(None, owner)
+    created = origin.created or modified
+    if put.origin is not None and created > modified:
+        raise BadRequestError(f"a resource cannot have been created at {created}, which is yet to come")
+    return Sidecar(
+        schema=SCHEMA,
+        id=received.id,
+        version=version,
+        modified=modified,
+        created=created,
+        size=received.size,
+        digest=received.digest,
+        content_type=received.content_type,
+        valid=put.valid,
+        stage=put.stage,
+        creator=origin.owner.name,
+        group=origin.owner.group,
+        organization=origin.owner.organization,
+        modifier=put.user.name,
+        source=put.source,
+        client_hash=put.client_hash,
+        metadata=received.metadata,
+    )
+
+
+def grave_of(found: Found, user: User) -> Sidecar:
+    """The tombstone that a DELETE by a user leaves of a revision."""
+    return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
+
+
+def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:
+    """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
+    if found is not None:
+        return grave_of(found, delete.user)
+    modified = next_after(None)
+    origin = delete.origin or Origin(None, delete.user)
+    return Sidecar(
+        schema=SCHEMA,
+        id=fresh_id(),
+        version=version,
+        modified=modified,
+        created=min(origin.created or modified, modified),
+        size=0,
+        creator=origin.owner.name,
+        group=origin.owner.group,
+        modifier=delete.user.name,
+        deleted=True,
+    )
+
+
+def owner_of(document: Sidecar) -> User:
+    """The creator of a document, as far as permissions are concerned."""
+    return User(name=document.creator, group=document.group, organization=document.organization)
+
+
+def _stored_origin(found: Found | None) -> Origin | None:
+    return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))

@@ -1,0 +1,420 @@
+"""The one module, beside ``copying``, that writes, links, renames and removes files, and makes them durable.
+
+Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean. No file is
+opened through a symbolic link (``no_links``), and none is written to that has another name: only new ones are.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from persistence.limits import LARGEST_SMALL_FILE
+from persistence.storage.no_links import opened
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+_READ_AT_ONCE = 1 << 16
+_COPIED_AT_ONCE = 1 << 20
+_LONGEST_NAME = 255
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
+_NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    descriptor = open_directory(path)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync(descriptor: int) -> None:
+    """Make a file's content durable.
+
+    After an error the content counts as lost: a second fsync may say yes without having written anything.
+    """
+    os.fsync(descriptor)
+
+
+def begin_writeback(descriptor: int) -> None:
+    """Let the kernel start writing a file now, without waiting.
+
+    When several small files are fsynced in a row, the blocks of all of them are then allocated before the first
+    fsync, and on a journaling file system one journal commit serves them all.
+    """
+    with suppress(OSError):  # a hint; what counts is the fsync that follows
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def make_directory(path: str) -> bool:
+    """Make one directory; ``False`` where it exists already."""
+    try:
+        os.mkdir(path, DIRECTORY_MODE)
+    except FileExistsError:
+        return False
+    return True
+
+
+def ensure_directory(path: str) -> None:
+    """Make a directory and all above it, where they are missing, with durable names.
+
+    Raises ``OSError`` where something else has one of the names, a link too.
+    """
+    try:
+        require_directory(path)
+    except FileNotFoundError:
+        pass
+    else:
+        return
+    parent = os.path.dirname(path)
+    ensure_directory(parent)
+    make_directory(path)
+    sync_directory(parent)
+
+
+def require_directory(path: str) -> None:
+    """Make sure that there is a directory at an absolute path without links; raises ``OSError``."""
+    os.close(open_directory(path))
+
+
+def ensure_file(path: str) -> None:
+    """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only.
+
+    Raises ``OSError`` where something else has the name, a link too.
+    """
+    try:
+        require_file(os.lstat(path), path)
+    except FileNotFoundError:
+        flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        os.close(os.open(path, flags, FILE_MODE))
+
+
+def require_file(status: os.stat_result, path: str) -> None:
+    """Make sure that a status is that of a regular file; raises ``OSError``."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def open_to_read(path: str) -> int:
+    """Open whatever is at an absolute path without links to be read, a pipe or a device too: nobody waits for it."""
+    return opened(path)
+
+
+def open_directory(path: str) -> int:
+    """A directory at an absolute path without links."""
+    return opened(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def open_file(path: str) -> int:
+    """A regular file to be read, at an absolute path without links."""
+    return _regular(opened(path), path)
+
+
+def open_linked(path: str) -> int:
+    """A regular file to be read that an administrator has named, perhaps by a link."""
+    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
+    try:
+        require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_small(descriptor: int) -> bytes:
+    """The whole of a small file; of one that is not small, about the first mebibyte."""
+    data = os.read(descriptor, _READ_AT_ONCE)
+    if len(data) < _READ_AT_ONCE:
+        return data
+    chunks = [data]
+    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write everything: a single ``write`` may stop short when the disk fills up."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def cut(descriptor: int) -> None:
+    """Take everything out of an open file."""
+    os.ftruncate(descriptor, 0)
+
+
+def set_size(descriptor: int, size: int) -> None:
+    """Give an open file a size in bytes; what is added are zeros, which take no room."""
+    os.ftruncate(descriptor, size)
+
+
+@contextmanager
+def written(path: str, data: bytes, mode: int = FILE_MODE) -> Iterator[int]:
+    """A new file at ``path`` with ``data``, open and not yet synced; a file that was there loses that name."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:  # not truncated: it may be another name of something else
+        os.unlink(path)
+        descriptor = os.open(path, flags, mode)
+    try:
+        write_all(descriptor, data)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
+    """A small file of its own, whole and durable or as it was before."""
+    fresh = f"{path}.{os.getpid()}"
+    with written(fresh, data, mode) as descriptor:
+        sync(descriptor)
+    os.rename(fresh, path)
+    sync_directory(os.path.dirname(path))
+
+
+def overwrite(path: str, data: bytes) -> None:
+    """Write over a small file in place, and make it if it is missing: not durable. Nobody waits for a pipe there.
+
+    One that has another name, as after a copy with hard links, is replaced.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_nlink > 1:
+            os.unlink(path)
+            shared, descriptor = descriptor, os.open(path, flags | os.O_EXCL, FILE_MODE)
+            os.close(shared)
+            status = os.fstat(descriptor)
+        require_file(status, path)
+        os.pwrite(descriptor, data, 0)
+        if status.st_size > len(data):
+            os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+
+
+def append(path: str, data: bytes) -> None:
+    """Add a line to a file that is made where it is missing, durably."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        status = os.fstat(descriptor)
+        require_file(status, path)
+        if status.st_nlink > 1:
+            raise OSError(errno.EMLINK, "it has another name", path)
+        write_all(descriptor, data)
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_log(path: str) -> int:
+    """A new file at a path that nobody else uses, at whose end is written."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+
+
+def open_unnamed(directory: str) -> int | None:
+    """An open file without a name, which vanishes with its last descriptor; ``None`` where there is no such thing."""
+    try:
+        return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno in _NO_UNNAMED and os.path.isdir(directory):
+            return None
+        raise
+
+
+def open_new(path: str) -> int:
+    """A new file at a path that nobody else uses, for reading and writing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+
+
+def link_descriptor(descriptor: int, path: str) -> None:
+    """Give an open file a name; an unnamed one too."""
+    # linkat follows /proc/self/fd only with AT_SYMLINK_FOLLOW, which Python sets when a directory is passed;
+    # the path is absolute, so which one does not matter.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def keep_as(source: str, target: str) -> None:
+    """Give a file a second name, which survives what happens to the first; a copy where links are refused.
+
+    The name may be there already, when a crash stopped the same step. If it is another file (the first name was given
+    to a new one by hand since), that one is moved aside: neither is anybody else's to delete.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            os.rename(target, f"{target}~{time.time_ns()}")
+            os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy(source, target)
+
+
+def separate(path: str, temporary: str) -> None:
+    """Make a file one of its own, if it has other names: what is done to it then is not done to those.
+
+    Its content goes through a file at ``temporary``.
+    """
+    if not has_other_names(path):
+        return
+    remove(temporary)
+    _copy(path, temporary)
+    os.rename(temporary, path)
+
+
+def _copy(source: str, target: str) -> None:
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+        status = os.fstat(file.fileno())
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        stamp(descriptor, status.st_mtime_ns)
+        sync(descriptor)
+
+
+def copied(source: str, target: str) -> tuple[int, str]:
+    """Copy a file over whatever is at ``target``, not durably.
+
+    Returns the size in bytes and the SHA-256 in hex digits of what was copied, whatever happens to the source.
+    """
+    hashing, size = hashlib.sha256(), 0
+    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+        while chunk := file.read(_COPIED_AT_ONCE):
+            write_all(descriptor, chunk)
+            hashing.update(chunk)
+            size += len(chunk)
+    return size, hashing.hexdigest()
+
+
+def stamp(descriptor: int, nanoseconds: int) -> None:
+    """Set the modification time of an open file, in nanoseconds since 1970."""
+    os.utime(descriptor, ns=(nanoseconds, nanoseconds))
+
+
+def stamp_durably(path: str, nanoseconds: int) -> None:
+    """The same, and make the file's content and time durable."""
+    descriptor = open_file(path)
+    try:
+        stamp(descriptor, nanoseconds)
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def set_mode(path: str, mode: int) -> None:
+    """Set the permissions of a file or directory at an absolute path without links.
+
+    Raises:
+        OSError: it is neither, or it is a file that has another name, whose permissions they would be, too.
+    """
+    descriptor = opened(path, os.O_PATH)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            require_file(status, path)
+            if status.st_nlink > 1:
+                raise OSError(errno.EMLINK, "it has another name, to which its permissions belong, too", path)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode)  # fchmod wants one that may be read or written
+    finally:
+        os.close(descriptor)
+
+
+def move_away(source: str, target: str) -> str:
+    """Move a file or directory to a path whose directories are made, or beside what is there already.
+
+    Returns the path it has now. Both names are durable.
+    """
+    ensure_directory(os.path.dirname(target))
+    free = target
+    if exists(target):
+        beside = f"~{time.time_ns()}"
+        free = f"{target}{beside}"
+        if len(os.fsencode(os.path.basename(free))) > _LONGEST_NAME:
+            free = f"{os.path.dirname(target)}/{beside}/{os.path.basename(target)}"
+            ensure_directory(os.path.dirname(free))
+    os.rename(source, free)
+    sync_directory(os.path.dirname(free))
+    sync_directory(os.path.dirname(source))
+    return free
+
+
+def rename(source: str, target: str) -> None:
+    """Rename over whatever is at ``target``, atomically."""
+    os.rename(source, target)
+
+
+def remove(path: str) -> bool:
+    """Remove a file; ``False`` where there is none."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove_quietly(*paths: str) -> None:
+    """Clean up after a failure, which is the news, not what happens here."""
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
+    with suppress(OSError):  # it does not ignore all of them
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+def empty(path: str) -> None:
+    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well.
+
+    The caller knows that it is no link.
+    """
+    with suppress(OSError):
+        for name in os.listdir(path):
+            remove_tree(f"{path}/{name}")
+
+
+def exists(path: str) -> bool:
+    """Whether there is something at a path."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def has_other_names(path: str) -> bool:
+    """Whether the file at a path has a second hard link; ``False`` where there is no file."""
+    try:
+        return os.lstat(path).st_nlink > 1
+    except FileNotFoundError:
+        return False
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a directory that nothing was put into."""
+    with suppress(OSError):
+        os.rmdir(path)

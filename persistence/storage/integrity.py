@@ -1,0 +1,181 @@
+"""Damage is never taken for an edit: whether a content that is not its sidecar's may be served.
+
+A content has the size, and by its stamp the time, that its sidecar says. Any other is looked at once per state of the
+file: with the right digest it is the same content under another time; else the policy decides whether it is an edit
+by hand, or damage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from io import FileIO
+
+from persistence.errors import DamagedError, MalformedXmlError
+from persistence.model.instants import epoch_seconds
+from persistence.model.sidecar import Sidecar
+from persistence.storage import digests, files, sidecars
+from persistence.storage.layout import Place, revision_of
+from persistence.xml.streaming import Streaming
+
+_CHUNK = 1 << 18
+_REMEMBERED = 4096
+"""Verdicts that are kept: one is a few hundred bytes."""
+_SETTLED = 2_000_000_000
+"""Nanoseconds after its last change in which a file may change again under the same time."""
+
+
+class HandEdits(Enum):
+    """Which contents that are not their sidecar's count as edits by hand."""
+
+    XML = "xml"
+    """Well-formed XML in the place of XML."""
+    NONE = "none"
+    ALL = "all"
+
+
+class Verdict(Enum):
+    """How a content that differs by size or time from what its sidecar says is to be taken."""
+
+    SAME = "the right content under another time"
+    EDITED = "edited by hand"
+
+
+class Integrity:
+    """Judges contents by one policy, for all threads. ``verify_up_to`` is in bytes: 0 verifies no digest on reading."""
+
+    def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
+        self.hand_edits = hand_edits
+        self._verify_up_to = verify_up_to
+        self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of_attachments(self) -> Integrity:
+        """The same policy for contents that are never XML of the service's own."""
+        hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
+        return Integrity(hand_edits, verify_up_to=self._verify_up_to)
+
+    def judge(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
+        """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
+
+        Raises:
+            DamagedError: it is damage.
+            StateChangedError: the file is not the one of ``status`` any more.
+            OSError: it cannot be read.
+        """
+        state = (*_state(status), file, sidecar.id)
+        with self._lock:
+            known = self._verdicts.get(state)
+        if known is None:
+            known = self._looked_at(place, sidecar, file, status)
+            if time.time_ns() - status.st_ctime_ns > _SETTLED:
+                with self._lock:
+                    self._verdicts[state] = known
+                    if len(self._verdicts) > _REMEMBERED:
+                        self._verdicts.popitem(last=False)
+        if isinstance(known, str):
+            raise DamagedError(known)
+        return known
+
+    def verify(self, place: Place, sidecar: Sidecar, descriptor: int) -> None:
+        """Compare the digest of an open content that looks as its sidecar says, where the policy wants that.
+
+        Raises:
+            DamagedError: it is another one.
+            OSError: it cannot be read.
+        """
+        if sidecar.digest is None or not 0 < sidecar.size <= self._verify_up_to:
+            return
+        if _digest(descriptor) != sidecar.digest:
+            raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")
+
+    def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
+        """The verdict on a file, or as a text why it is damage."""
+        descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
+        try:
+            if _state(os.fstat(descriptor)) != _state(status):
+                raise StateChangedError
+            if status.st_size == sidecar.size and sidecar.digest is not None and _digest(descriptor) == sidecar.digest:
+                return Verdict.SAME
+            cause = self._fault(place, status, descriptor)
+        finally:
+            os.close(descriptor)
+        if cause is None:
+            return Verdict.EDITED
+        return f"the content {_name(place)} is damaged: it is not that of {sidecar.modified}, and {cause}"
+
+    def _fault(self, place: Place, status: os.stat_result, descriptor: int) -> str | None:
+        """Why a content of another digest is no edit; ``None`` where it is one."""
+        if self.hand_edits is HandEdits.ALL:
+            return None
+        if self.hand_edits is HandEdits.NONE:
+            return "edits by hand are not served (hand_edits)"
+        if not place.must_be_xml:
+            return "only XML may be edited by hand" if not place.is_older else "an older revision is never edited"
+        older = _older_content(place, status, descriptor)
+        if older is not None:
+            return f"it is that of an older revision, {older}"
+        with Streaming() as parser:
+            try:
+                parser.read(iter(_pieces(descriptor), b""))
+            except MalformedXmlError as error:
+                return f"no edit by hand: {error}"
+        return None
+
+
+class StateChangedError(Exception):
+    """A file is not in the state in which it was looked at."""
+
+
+def _older_content(place: Place, status: os.stat_result, descriptor: int) -> str | None:
+    """The instant of an older revision whose content a file is, with size and time; ``None`` where it is of none.
+
+    A copy that was made while the file was written, or a disk that went back, leaves it so. Raises ``OSError``.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in os.listdir(place.history):
+            revision = revision_of(name) if name.endswith(place.name) else None
+            if revision is None or revision[1] != place.name:
+                continue
+            if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
+                continue
+            with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{place.history}/{name}")) as file:
+                kept = os.fstat(file.fileno())
+                is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+                if is_alike and _digest(file.fileno()) == _digest(descriptor):
+                    return revision[0]
+    return None
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _pieces(descriptor: int) -> Callable[[], bytes]:
+    """Return the pieces of an open file one after the other, without moving the position of its readers."""
+    at = 0
+
+    def piece() -> bytes:
+        nonlocal at
+        data = os.pread(descriptor, _CHUNK, at)
+        at += len(data)
+        return data
+
+    return piece
+
+
+def _digest(descriptor: int) -> str:
+    hashing = hashlib.sha256()
+    for piece in iter(_pieces(descriptor), b""):
+        hashing.update(piece)
+    return digests.text(hashing.hexdigest())
+
+
+def _name(place: Place) -> str:
+    return sidecars.last_names(place.content)

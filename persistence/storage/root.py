@@ -1,0 +1,278 @@
+"""The root of the tree: its format, its own directories, and whether the file system does what the commit needs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from persistence.errors import StartupError, disk_errors
+from persistence.model.addresses import DATA_XML, FORM_XHTML
+from persistence.model.sidecar import fresh_id
+from persistence.storage import files, formats, owner
+from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage.layout import (
+    CREATIONS,
+    ELSEWHERE_LOCKS,
+    INDEX,
+    LAYOUT,
+    LOCKS,
+    OTHERS,
+    QUARANTINE,
+    SERVE,
+    SERVICE,
+    SIDECAR_SUFFIX,
+    SPOOL,
+    TRASH,
+    is_unfinished_layout,
+)
+from persistence.storage.locks import STRIPES, share, try_lock
+
+_LEAST_FREE = 1 << 20
+_LEAST_INODES = 64
+_OWN = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX)
+_LOOKS = 1000
+_COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
+_COLLECTIONS = {"form", "data", "draft"}
+_MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
+_FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+def init(root: str) -> bool:
+    """Make a tree of a directory that has nothing in it, and the directory with all above it if it is missing.
+
+    Returns ``False`` where there is a tree already, which is not changed. ``layout.json`` is written last: an
+    interrupted call leaves a directory that the next one completes.
+
+    Raises:
+        StartupError: the directory holds something else, or belongs to another user; or the tree cannot be served.
+        BusyError: a restore has just begun.
+        DiskError: something cannot be made.
+    """
+    with disk_errors(f"data directory {root}"):
+        files.ensure_directory(root)
+        if _has_layout(root):
+            return False
+        _require_empty(root)
+        owner.require(root)
+        make_own(root)
+        descriptor = share(f"{root}/{SERVICE}")  # what a restore says there must not be replaced
+        try:
+            if _has_layout(root):
+                return False
+            formats.write(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def open_tree(root: str) -> None:
+    """Make sure that there is a tree that can be served, and make own directories of it that are missing.
+
+    Raises:
+        StartupError: there is no tree, it has another format, or it is not whole; or it is another user's, and this is
+            root.
+        OSError: something cannot be made.
+    """
+    require(root)
+    if os.geteuid() == 0:
+        owner.require(root)  # root may do everything, and its files would be closed to the service's own user
+    make_own(root)
+
+
+def require(root: str) -> None:
+    """Make sure that there is a tree that can be served; nothing is changed.
+
+    Raises:
+        StartupError: there is no tree, it has another format, or it is not whole.
+        OSError: it cannot be looked at.
+    """
+    if not _has_layout(root):
+        raise missing(root)
+
+
+def missing(root: str) -> StartupError:
+    """The error for a directory without ``layout.json``; its text says what to do.
+
+    Raises:
+        OSError: the directory cannot be looked at.
+    """
+    if is_left_of_a_tree(root):
+        return StartupError(
+            f"{root} has lost its {LAYOUT}, and there are forms in it: 'persistence check --repair' writes it again"
+        )
+    return StartupError(
+        f"{root} is not a data directory (no {LAYOUT}): 'persistence init DIR' makes one; is the disk mounted?"
+    )
+
+
+def is_left_of_a_tree(root: str) -> bool:
+    """Whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
+
+    Looks into ``_LOOKS`` directories at most: any directory of the machine may have been named.
+
+    Raises:
+        OSError: the directory itself cannot be listed.
+    """
+    due, looks = [(root, 0)], 0
+    while due and looks < _LOOKS:
+        path, depth = due.pop()
+        looks += 1
+        try:
+            with os.scandir(path) as entries:
+                found = [entry for entry in entries if not entry.name.startswith(".") and entry.name not in OTHERS]
+        except OSError as error:
+            if path == root and not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            continue
+        if depth == _DOCUMENT_DEPTH:
+            if any(entry.name in _MAIN_SIDECARS for entry in found):
+                return True
+            continue
+        is_form = depth == _COLLECTION_DEPTH - 1
+        below = (each for each in found if not is_form or each.name in _COLLECTIONS)
+        due += [(each.path, depth + 1) for each in below if each.is_dir(follow_symlinks=False)]
+    return False
+
+
+def _has_layout(root: str) -> bool:
+    path = f"{root}/{LAYOUT}"
+    layout = formats.read(path)
+    if layout is not None:
+        formats.check(path, layout)
+    return layout is not None
+
+
+def _require_empty(root: str) -> None:
+    """Make sure that a directory holds nothing but what an interrupted ``init`` has made, and ``OTHERS``."""
+    if is_left_of_a_tree(root):
+        raise missing(root)
+    own = {name for name in (*_OWN, LAYOUT) if "/" not in name}
+    others = sorted(
+        name for name in os.listdir(root) if name not in own and name not in OTHERS and not is_unfinished_layout(name)
+    )
+    if others:
+        raise StartupError(f"{root} is not empty (it holds {others[0]!r}): a tree is made in an empty directory")
+
+
+NEEDED = (LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, SERVICE)
+"""The service's own names in a root without which requests have to make them first."""
+
+
+def make_own(root: str) -> None:
+    """Make the service's own directories and lock files where they are missing.
+
+    Raises:
+        StartupError: something else has one of their names: a link, a pipe.
+        OSError: one cannot be made.
+    """
+    for name in _OWN:
+        path = f"{root}/{name}"
+        with _in_the_way(path):
+            if not files.make_directory(path):
+                files.require_directory(path)
+    for path in own_files(root):
+        with _in_the_way(path):
+            files.ensure_file(path)
+
+
+def own_directories(root: str) -> Iterator[str]:
+    """The paths of the service's own directories in a root, outer ones first."""
+    return (f"{root}/{name}" for name in _OWN)
+
+
+def own_files(root: str) -> Iterator[str]:
+    """The paths of the service's lock files in a root."""
+    yield f"{root}/{SERVICE}"
+    yield from (f"{root}/{LOCKS}/{number:02x}" for number in range(STRIPES))
+
+
+@contextmanager
+def _in_the_way(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL}:
+            raise
+        raise StartupError(
+            f"{path} is a link, or something else than the service makes: 'persistence check --repair' moves it away"
+        ) from error
+
+
+def free_bytes(root: str) -> int:
+    """Bytes that an ordinary user may still write into a tree; raises ``OSError`` where it cannot make files."""
+    if not os.access(f"{root}/{SERVICE}", os.R_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return room_in(root)
+
+
+def room_in(directory: str) -> int:
+    """Bytes that an ordinary user may still write there; raises ``OSError`` where it cannot make files."""
+    status = os.statvfs(directory)
+    if status.f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if status.f_files and status.f_favail < _LEAST_INODES:  # some file systems do not count them, and say 0 of 0
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return status.f_bavail * status.f_frsize
+
+
+def probe(root: str) -> str | None:
+    """Try out, in the spool, everything the commit needs of the file system.
+
+    Returns what keeps the service from writing for now: a disk that is full or read-only may still be read from, and
+    is not for ever.
+
+    Raises:
+        StartupError: names the first thing that does not work, or the user to run as.
+    """
+    if os.geteuid() == 0:
+        owner.require(root)
+    first, second = (f"{root}/{SPOOL}/{fresh_id()}" for _ in range(2))
+    steps: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("writing and fsync", lambda: _write(first)),
+        ("hard links", lambda: files.keep_as(first, second)),
+        ("rename", lambda: files.rename(first, second)),
+        ("fsync of a directory", lambda: files.sync_directory(f"{root}/{SPOOL}")),
+        ("locks between processes", lambda: _lock(second)),
+        ("free space", lambda: _space(root)),
+    )
+    try:
+        for what, step in steps:
+            try:
+                step()
+            except OSError as error:
+                cause = f"data directory {root}: {what}: {error.strerror or error}"
+                if error.errno in _FOR_NOW:
+                    return cause
+                raise StartupError(cause) from error
+        return None
+    finally:
+        files.remove_quietly(first, second)
+
+
+def _write(path: str) -> None:
+    with files.written(path, b"probe\n") as descriptor:
+        files.sync(descriptor)
+
+
+_CONTENDER = "import fcntl,sys\nf=open(sys.argv[1])\ntry: fcntl.flock(f,6)\nexcept BlockingIOError: sys.exit(7)"
+
+
+def _lock(path: str) -> None:
+    with open(path, "rb") as file:
+        try_lock(file.fileno())
+        contender = subprocess.run(  # noqa: S603 - our own interpreter, our own text
+            [sys.executable, "-S", "-E", "-c", _CONTENDER, path], check=False, capture_output=True, timeout=20
+        )
+    if contender.returncode != 7:  # noqa: PLR2004 - the contender's own code for "locked", two lines above
+        raise OSError("a second process was not locked out")
+
+
+def _space(root: str) -> None:
+    if free_bytes(root) < _LEAST_FREE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

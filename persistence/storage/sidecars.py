@@ -1,0 +1,175 @@
+"""Sidecars as bytes: small JSON in a stable order, readable and diffable, which shows what was changed in it.
+
+Each has a checksum of itself and the path of the content that it belongs to. A flipped bit in an owner would otherwise
+change who may read a document, and a file that was moved between documents would be served as another's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from typing import Annotated
+
+import msgspec
+
+from persistence.errors import DamagedError
+from persistence.limits import LARGEST_SMALL_FILE
+from persistence.model.instants import epoch_seconds
+from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.storage import files
+
+_LAST_YEAR = "9999"
+_LONGEST_CORRECTED = 1 << 12
+"""Bytes of a sidecar in which a flipped bit is looked for, by trying all of them."""
+_CHECKSUM = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_SCHEMA_BEFORE = 1
+"""The schema without checksum and address, which ``persistence upgrade`` reads."""
+
+
+class ChangedSidecarError(DamagedError):
+    """A sidecar that can be read, but was changed since it was written, or belongs to another content.
+
+    ``said`` is what it says, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
+    """
+
+    def __init__(self, path: str, cause: str, said: Sidecar, *, is_misplaced: bool = False) -> None:
+        super().__init__(f"the sidecar {last_names(path)} {cause}")
+        self.said = said
+        self.cause = cause
+        self.is_misplaced = is_misplaced
+
+
+class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """A sidecar as its file holds it.
+
+    ``address`` is the path of the content below the root, also where it is that of an older revision. ``checksum`` is
+    the SHA-256, in hex digits, of the compact JSON of everything before it.
+    """
+
+    address: str
+    checksum: _CHECKSUM
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+_sealed_decoder = msgspec.json.Decoder(_SealedSidecar)
+_decoder = msgspec.json.Decoder(Sidecar)
+_schema_decoder = msgspec.json.Decoder(_Schema)
+_encoder = msgspec.json.Encoder()
+_FIELDS = Sidecar.__struct_fields__
+_NO_CHECKSUM = "0" * 64
+_TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
+
+
+def encode(sidecar: Sidecar, address: str) -> bytes:
+    """The file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
+    fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
+    sealed = _SealedSidecar(**fields, address=address, checksum=_NO_CHECKSUM)
+    compact = _encoder.encode(sealed)
+    whole = b'%b,"checksum":"%b"}' % (compact[:-_TAIL], _checksum(compact).encode())
+    return msgspec.json.format(whole, indent=2) + b"\n"
+
+
+def decode(data: bytes, path: str, address: str) -> Sidecar:
+    """Read a sidecar of the content at ``address``; of ``path``, its own, the last names are for the message.
+
+    Raises:
+        ChangedSidecarError: it was changed by hand or by a fault of the disk, or is that of another content.
+        DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
+    """
+    try:
+        sealed = _sealed_decoder.decode(data)
+        sidecar = _decoder.decode(data)
+        _check_instants(sidecar)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a day that is in no calendar
+        raise _unreadable(data, path, error) from error
+    if sealed.schema != SCHEMA:
+        raise _of_schema(sealed.schema, path)
+    if sealed.checksum != _checksum(_encoder.encode(sealed)):
+        raise ChangedSidecarError(path, "was changed since it was written: it has not the checksum it says", sidecar)
+    if sealed.address != address:
+        raise ChangedSidecarError(path, f"belongs to {sealed.address}", sidecar, is_misplaced=True)
+    return sidecar
+
+
+def corrected(data: bytes, path: str, address: str) -> Sidecar | None:
+    """The sidecar that one flipped bit has spoilt; ``None`` where that is not what happened to it."""
+    spoilt = bytearray(data[:_LONGEST_CORRECTED])
+    for at in range(len(spoilt) if len(data) <= _LONGEST_CORRECTED else 0):
+        for bit in range(8):
+            spoilt[at] ^= 1 << bit
+            with suppress(DamagedError):
+                return decode(bytes(spoilt), path, address)
+            spoilt[at] ^= 1 << bit
+    return None
+
+
+def decode_before(data: bytes, path: str) -> Sidecar:
+    """Read a sidecar of the schema before this one.
+
+    Raises:
+        DamagedError: it is none.
+    """
+    try:
+        sidecar = _decoder.decode(data)
+        _check_instants(sidecar)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}") from error
+    if sidecar.schema != _SCHEMA_BEFORE:
+        raise _of_schema(sidecar.schema, path)
+    return sidecar
+
+
+def _checksum(compact: bytes) -> str:
+    """The checksum of a sidecar as compact JSON, of which it is the last field."""
+    return hashlib.sha256(compact[:-_TAIL]).hexdigest()
+
+
+def _check_instants(sidecar: Sidecar) -> None:
+    epoch_seconds(sidecar.modified)
+    epoch_seconds(sidecar.created)
+    if sidecar.modified.startswith(_LAST_YEAR):
+        raise ValueError("nothing can come after the year 9999")
+
+
+def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
+    """The error for bytes that are no sidecar; of one with another schema that is all there is to say."""
+    try:
+        schema = _schema_decoder.decode(data).schema
+    except (msgspec.DecodeError, RecursionError):
+        schema = SCHEMA
+    if schema == _SCHEMA_BEFORE:
+        try:
+            said = decode_before(data, path)
+        except DamagedError as worse:
+            return worse
+        return ChangedSidecarError(path, f"has schema {schema}: it is of a tree of an older format", said)
+    if schema != SCHEMA:
+        return _of_schema(schema, path)
+    return DamagedError(f"the sidecar {last_names(path)} cannot be read: {error}")
+
+
+def _of_schema(schema: int, path: str) -> DamagedError:
+    whose = "a newer version of the service wrote it" if schema > SCHEMA else "it is of a tree of an older format"
+    return DamagedError(f"the sidecar {last_names(path)} cannot be read: its schema is {schema}, not {SCHEMA}: {whose}")
+
+
+def is_other_json(path: str) -> bool:
+    """Whether a file is JSON that was never a sidecar; raises ``OSError``."""
+    with open(files.open_file(path), "rb") as file:
+        data = file.read(LARGEST_SMALL_FILE + 1)
+    try:
+        return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(
+            data, type=dict[str, msgspec.Raw]
+        )
+    except msgspec.ValidationError:
+        return True  # a list, or a text
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def last_names(path: str) -> str:
+    """The end of a path: enough to find the file below the root, without saying where the root is."""
+    return "/".join(path.rsplit("/", 5)[1:])

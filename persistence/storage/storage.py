@@ -1,0 +1,158 @@
+"""What the services need of wherever forms are kept: the tree of a root, another service, or several of them as one.
+
+No path and no descriptor crosses it, so that what implements it may be far away. Methods raise the domain errors of
+``persistence.errors``: ``BadAddressError`` for names that cannot be kept, ``DamagedError`` for what cannot be read as
+it was written, ``BusyError`` for a lock that was not to be had, ``DiskError`` where the storage refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.storage.reading import Found, Mark
+
+
+class Readable(Protocol):
+    """Revisions by their addresses. Nothing is changed, no lock is taken, and nobody waits for who reads."""
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """The sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
+
+    def read(self, address: Address, *, content: bool) -> Found | None:
+        """The current revision, its content open if asked for; ``None`` where nothing was ever stored.
+
+        Sidecar and content are of one revision. The file can be sought in, and is the caller's to close.
+        """
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """The content, open, also where its sidecar is lost; ``None`` where there is none."""
+
+    def mark(self, address: Address) -> Mark:
+        """What differs between any two states of a resource; ``NOTHING_THERE`` where there is none. Asked often."""
+
+    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """All forms, or those of one application, of which there is anything, in no order."""
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """The versions of a form's definition, deleted ones too, highest first."""
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
+
+
+class Incoming(Protocol):
+    """A content on its way in. What was not committed by the end of its ``with`` block is gone.
+
+    ``id`` is a fresh content id, ``size`` in bytes, ``digest`` ``sha256:`` and hex digits.
+    """
+
+    id: str
+    size: int
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything written so far."""
+
+    def write(self, chunk: bytes) -> None:
+        """Append to the content. Raises ``OSError`` too."""
+
+    def flush(self) -> None:
+        """Do now what takes long, while no lock is held. Raises ``OSError`` too."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Writing(Protocol):
+    """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too."""
+
+    def current(self, address: Address) -> Found | None:
+        """The facts of the stored revision, as nobody else changes it now; ``None`` where nothing was ever stored."""
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+        """Store a content as the next revision, over what ``current`` found, wholly or not at all.
+
+        ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than
+        was asked for, where the storage has its own ids and instants.
+        """
+
+    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+        """Replace the stored revision by a tombstone, and return the one that is stored.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
+
+    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+        """Remove one file without a trace: an attachment of a draft."""
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Remove the draft of a document with its attachments, without a trace; nothing where there is none."""
+
+
+class Bodies(Protocol):
+    """Where the bodies of attachments of data are kept, apart from what is known of them.
+
+    All but reading and receiving is done while the lock of the document is held. Methods raise ``OSError`` too.
+    """
+
+    def upload(self) -> Incoming:
+        """Begin to receive a body."""
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+        """The body of the revision of a record, open if asked for; ``None`` where there is none.
+
+        Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
+
+        Raises:
+            DamagedError: what lies there is not what the record says of its body, and no edit.
+        """
+
+    def placing(
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Incoming, over: Sidecar | None
+    ) -> AbstractContextManager[None]:
+        """Have a body durable before the block, which commits its sidecar; ``over`` is the living revision before.
+
+        Where the block fails, it may be committed all the same.
+        """
+
+    def removing(self, address: DocumentAddress, over: Sidecar) -> AbstractContextManager[None]:
+        """Remove a body after the block, which commits that it is deleted."""
+
+    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
+        """Remove the bodies of all attachments of a draft, whose form version is ``version`` where that is known."""
+
+
+class Storage(Readable, Protocol):
+    """Where revisions are read and written."""
+
+    def upload(self, address: Address) -> Incoming:
+        """Begin to receive a content for an address; no lock is held meanwhile."""
+
+    def writing(self, address: Address) -> AbstractContextManager[Writing]:
+        """Hold the lock of what an address belongs to, and write there.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """
+
+    def creating(self, form: Form) -> AbstractContextManager[None]:
+        """Keep others from creating documents of a form that has only one, while a document's lock is held.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """

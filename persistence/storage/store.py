@@ -1,0 +1,162 @@
+"""The store: what the layers above may ask of the disk. Reading it is in ``view``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from io import FileIO
+
+from persistence.closable import Closable, closed
+from persistence.errors import disk_errors
+from persistence.model.addresses import Address, Form
+from persistence.storage import files, locks, root, serving
+from persistence.storage.directories import Directories
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
+from persistence.storage.lease import Lease
+from persistence.storage.locks import Locks
+from persistence.storage.observing import NOBODY, Change, Observer
+from persistence.storage.reading import Found
+from persistence.storage.uploads import Upload, sweep
+from persistence.storage.view import View
+from persistence.storage.writing import Writer
+
+
+class Store(View, Closable):
+    """The files below one root, to be read and written.
+
+    An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
+    A closed store can still be read.
+
+    Every method translates ``OSError``: ``DiskFullError`` or ``DiskError`` with the cause. Every method raises
+    ``BadAddressError`` for names that cannot be file names.
+    """
+
+    def __init__(
+        self, path: str, *, lock_timeout: float, observer: Observer = NOBODY, integrity: Integrity | None = None
+    ) -> None:
+        """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
+
+        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``View``.
+
+        Raises:
+            StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
+            BusyError: it is being restored or upgraded.
+            DiskError: the root cannot be prepared.
+        """
+        own = os.path.realpath(path)
+        with disk_errors(f"data directory {own}"):
+            root.open_tree(own)
+            with ExitStack() as opened:
+                service = opened.enter_context(FileIO(locks.share(f"{own}/{SERVICE}")))
+                self._lease = Lease(own)
+                opened.callback(self._lease.close)
+                sweep(f"{own}/{SPOOL}")
+                files.empty(f"{own}/{TRASH}")
+                super().__init__(own, integrity)
+                opened.pop_all()
+        self._service = service
+        self._sharing = threading.Lock()
+        self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
+        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
+        self._directories = Directories(self.root)
+        self._observer = observer
+
+    def close(self) -> None:
+        """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
+        self._lease.close()
+        self._service.close()
+
+    def probe(self) -> str | None:
+        """Try out what the commit needs of the file system; returns what only keeps it from writing for now.
+
+        Raises:
+            StartupError: names what does not work.
+        """
+        return root.probe(self.root)
+
+    def upload(self, address: Address) -> Upload:  # noqa: ARG002 - a storage of several trees looks at it
+        """Begin to receive a content; no lock is held meanwhile.
+
+        Raises:
+            BusyError: the store was closed.
+        """
+        self._require_open()
+        with disk_errors("receiving a body"):
+            return Upload(self.root, self._layout.own(SPOOL))
+
+    @contextmanager
+    def writing(self, address: Address) -> Iterator[Writer]:
+        """Hold the lock of what an address belongs to, and write there.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline, the store was closed, or another machine has
+                taken the tree over.
+        """
+        self._require_open()
+        change = Change(self._observer)
+        try:
+            with disk_errors("writing", address):
+                self._require_shared()
+                self._lease.require()
+                with self._locks.holding(address.scope):
+                    yield Writer(self._layout, self._integrity, self._directories, change)
+        finally:
+            change.ends()
+
+    def serving_link(self, found: Found) -> str:
+        """A path below the root under which another process may read exactly this open content for an hour."""
+        with disk_errors("linking a content for the web server"):
+            return serving.link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
+
+    @contextmanager
+    def creating(self, form: Form) -> Iterator[None]:
+        """Keep others from creating documents of a form that has only one.
+
+        The lock is of a second kind, taken while a document's is held and never the other way round: so no two
+        requests can wait for each other.
+
+        Raises:
+            BusyError: the lock was not to be had before its deadline.
+        """
+        with disk_errors(f"creating a document of {form}"), self._creations.holding((form.app, form.name)):
+            yield
+
+    def _require_open(self) -> None:
+        if self._service.closed:
+            raise closed(f"the data directory {self.root}")
+
+    def free_bytes(self) -> int:
+        """Space that the service may still use on the root's file system.
+
+        Raises:
+            DiskError: the root is gone or not writable.
+            BusyError: another machine has taken the tree over.
+        """
+        with disk_errors(f"data directory {self.root}"):
+            self._lease.require()
+            self._require_shared()
+            return root.free_bytes(self.root)
+
+    def _require_shared(self) -> None:
+        """Make sure that the lock that says who uses the tree is the one that this store holds.
+
+        It is removed with the service's own directories, by a ``git clean``, say. Raises ``OSError``.
+        """
+        with self._sharing:
+            try:
+                is_held = os.path.samestat(os.stat(self._layout.own(SERVICE)), os.fstat(self._service.fileno()))
+            except FileNotFoundError:
+                is_held = False
+        if not is_held:
+            self._make_own_again()
+
+    def _make_own_again(self) -> None:
+        """Make the service's own directories again, and share in the use of the tree by the new lock."""
+        self._require_tree()
+        root.make_own(self.root)
+        with self._sharing:
+            shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))
+            shared.close()

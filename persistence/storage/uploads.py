@@ -1,0 +1,111 @@
+"""Uploads: content on its way in, counted and hashed while it is written, without any lock.
+
+An upload is a file without a name (``O_TMPFILE``), so that a client that hangs up, a killed worker or a power cut
+leaves nothing behind. Where the file system has no such files it waits in the spool directory under its id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from io import FileIO
+from types import TracebackType
+from typing import Self
+
+from persistence.model.sidecar import fresh_id
+from persistence.storage import digests, files
+from persistence.storage.locks import try_lock
+
+_SMALL = 1 << 20
+ABANDONED_AFTER = 60.0
+"""Seconds after which a temporary file that nobody holds belongs to nobody."""
+
+
+class Upload:
+    """One body being received. Use it in a ``with`` block: what was not placed by its end is gone.
+
+    ``size`` is in bytes; ``digest`` is ``sha256:`` and hex digits. Methods raise ``OSError``.
+    """
+
+    def __init__(self, root: str, spool: str) -> None:
+        self.id = fresh_id()
+        self.size = 0
+        self._hash = hashlib.sha256()
+        self._path: str | None = None
+        descriptor = files.open_unnamed(root)
+        if descriptor is None:
+            self._path = f"{spool}/{self.id}"
+            files.ensure_directory(spool)
+            descriptor = files.open_new(self._path)
+            try_lock(descriptor)  # alive, it says to ``sweep``
+        self._descriptor = descriptor
+
+    def write(self, chunk: bytes) -> None:
+        """Append to the content."""
+        files.write_all(self._descriptor, chunk)
+        self._hash.update(chunk)
+        self.size += len(chunk)
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything written so far."""
+        return digests.text(self._hash.hexdigest())
+
+    def opened(self) -> FileIO:
+        """The content so far, open to be read from its beginning; it may be kept longer than the upload."""
+        file = FileIO(os.dup(self._descriptor))
+        file.seek(0)
+        return file
+
+    def flush(self) -> None:
+        """Make a large content durable now, while no lock is held; a small one waits for ``sync``."""
+        if self.size > _SMALL:
+            files.sync(self._descriptor)
+
+    def place_at(self, path: str, stamp: int) -> None:
+        """Give the content its name, and the revision's stamp as its modification time, in nanoseconds."""
+        files.stamp(self._descriptor, stamp)
+        if self._path is None:
+            files.link_descriptor(self._descriptor, path)
+        else:
+            files.rename(self._path, path)
+            self._path = None
+        files.begin_writeback(self._descriptor)
+
+    def sync(self) -> None:
+        """Make the content durable under the name it has now."""
+        files.sync(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            files.remove_quietly(self._path)
+        os.close(self._descriptor)
+
+
+def sweep(spool: str) -> None:
+    """Remove what killed workers left in the spool."""
+    for path in abandoned(spool):
+        files.remove_quietly(path)
+
+
+def abandoned(spool: str) -> Iterator[str]:
+    """The files in the spool that nobody holds, and that are not just being made."""
+    for entry in os.scandir(spool):
+        if not entry.is_file(follow_symlinks=False):
+            continue
+        try:
+            descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            continue
+        try:
+            if try_lock(descriptor) and time.time() - os.fstat(descriptor).st_mtime > ABANDONED_AFTER:
+                yield entry.path
+        finally:
+            os.close(descriptor)

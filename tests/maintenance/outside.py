@@ -1,0 +1,195 @@
+"""What somebody may plant in a tree: at every name that the service uses, something that leads out of it or never ends.
+
+Beside the tree lies a canary: a directory of which nothing may change, whatever is run on the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from persistence.cli import commands
+from persistence.storage.locks import stripe
+from tests.maintenance.workshop import furnished
+
+NOBODY = 65534
+_SPARSE = 1 << 30  # more than the memory that commands have here
+_DOCUMENT = "app/form/data/document"
+
+OWN_DIRECTORIES = (
+    *(".trash", ".spool", ".serve", ".quarantine", ".index", ".locks", ".locks/creations", ".locks/elsewhere"),
+    *(".index/.pending", ".index/app", ".index/app/form"),
+)
+TREE_DIRECTORIES = ("app", "app/form", "app/form/data", _DOCUMENT, f"{_DOCUMENT}/.history", "app/form/form/1")
+OWN_FILES = (
+    *("layout.json", ".checked.json", ".locks/service", ".locks/lease", ".index/.reindexing", ".index/.forms"),
+    *(f".locks/{stripe(('app', 'form', 'data', 'document')):02x}", ".index/app/form/current"),
+)
+TREE_FILES = (
+    *(f"{_DOCUMENT}/data.xml", f"{_DOCUMENT}/data.xml.json", f"{_DOCUMENT}/scan.bin", f"{_DOCUMENT}/scan.bin.json"),
+    *(f"{_DOCUMENT}/.data.xml.json", "app/form/form/1/form.xhtml", "app/form/form/1/form.xhtml.json"),
+)
+DIRECTORIES = (*OWN_DIRECTORIES, *TREE_DIRECTORIES)
+FILES = (*OWN_FILES, *TREE_FILES)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A tree, and the canary beside it."""
+
+    root: Path
+    canary: Path
+
+    def place(self, name: str) -> Path:
+        """The path of one of the service's names, with nothing there."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        return path
+
+
+def link_to_the_same(site: Site, name: str) -> None:
+    """A link to what was there, which now lies outside: whoever follows it finds everything in order."""
+    path, outside = site.root / name, site.canary / "moved"
+    if path.exists():
+        path.rename(outside)
+    elif name in FILES:
+        outside.write_bytes(b"{}")
+    else:
+        outside.mkdir()
+        (outside / "important").write_bytes(b"important")
+    _age(outside)
+    site.place(name).symlink_to(outside)
+
+
+def link_to_a_directory(site: Site, name: str) -> None:
+    site.place(name).symlink_to(site.canary / "directory")
+
+
+def link_to_a_file(site: Site, name: str) -> None:
+    site.place(name).symlink_to(site.canary / "file")
+
+
+def link_to_nothing(site: Site, name: str) -> None:
+    site.place(name).symlink_to(site.canary / "missing")
+
+
+def link_to_itself(site: Site, name: str) -> None:
+    path = site.place(name)
+    path.symlink_to(path.name)
+
+
+def pipe(site: Site, name: str) -> None:
+    os.mkfifo(site.place(name))
+
+
+def listening_socket(site: Site, name: str) -> None:
+    path = site.place(name)
+    before = Path.cwd()
+    os.chdir(path.parent)  # the path of a socket must be short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def zeros(site: Site, name: str) -> None:
+    os.mknod(site.place(name), stat.S_IFCHR | 0o640, os.makedev(1, 5))
+
+
+def sparse(site: Site, name: str) -> None:
+    path = site.place(name)
+    path.touch(mode=0o640)
+    os.truncate(path, _SPARSE)
+
+
+def hard_link(site: Site, name: str) -> None:
+    path, outside = site.root / name, site.canary / "linked"
+    if path.is_file():
+        shutil.copy2(path, outside)
+    else:
+        outside.write_bytes(b"important")
+    outside.chmod(0o640)
+    os.link(outside, site.place(name))
+
+
+Plant = Callable[[Site, str], None]
+IN_DIRECTORIES: tuple[Plant, ...] = (link_to_the_same, link_to_a_directory, link_to_nothing, link_to_itself, pipe)
+IN_FILES: tuple[Plant, ...] = (
+    *(link_to_the_same, link_to_a_file, link_to_nothing, link_to_itself),
+    *(pipe, listening_socket, zeros, sparse, hard_link),
+)
+PLANTS = tuple((plant, name) for plant in IN_DIRECTORIES for name in DIRECTORIES) + tuple(
+    (plant, name) for plant in IN_FILES for name in FILES
+)
+"""All that is planted, and where."""
+
+
+def load_commands() -> None:
+    """Load what Python otherwise loads when it is asked for: it may be closed to the user as whom root works."""
+    for module in ("popen_fork", "popen_spawn_posix", "synchronize", "queues", "pool"):
+        importlib.import_module(f"multiprocessing.{module}")
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        commands.get_command(context, name)
+
+
+def template(directory: Path) -> Path:
+    """A furnished tree with an index, and without the many lock files, which are made where they are missing."""
+    root = directory / "template"
+    with furnished(root) as workshop:
+        workshop.client.post("/fr/service/persistence/search/app/form", data=b"<search/>")
+    shutil.rmtree(root / ".locks")
+    return root
+
+
+@contextmanager
+def planted(source: Path, directory: Path, plant: Plant, name: str, user: int) -> Iterator[Site]:
+    """A copy of a tree in which something is planted, all of it a user's; the canary is as it was, or it fails."""
+    site = Site(directory / "data", directory / "canary")
+    directory.mkdir()
+    directory.chmod(0o755)
+    shutil.copytree(source, site.root)
+    (site.canary / "directory/below").mkdir(parents=True)
+    for path in (site.canary / "file", site.canary / "directory/file", site.canary / "directory/below/file"):
+        path.write_bytes(b"important")
+    plant(site, name)
+    for each in (directory, *directory.rglob("*")):
+        os.chown(each, user, user, follow_symlinks=False)
+    _age(site.canary)
+    before = looks(site.canary)
+    try:
+        yield site
+        assert looks(site.canary) == before
+    finally:
+        shutil.rmtree(directory)
+
+
+def looks(directory: Path) -> dict[str, tuple[object, ...]]:
+    """Everything below a directory: mode, owner, time and content."""
+    found = dict[str, tuple[object, ...]]()
+    for path in (directory, *sorted(directory.rglob("*"))):
+        status = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if stat.S_ISREG(status.st_mode) else ""
+        found[str(path)] = (status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, content)
+    return found
+
+
+def _age(path: Path) -> None:
+    """Let all of it be so old that it is no writer's any more."""
+    for each in (path, *path.rglob("*")):
+        os.utime(each, (1, 1), follow_symlinks=False)

@@ -1,0 +1,485 @@
+"""Damage of every kind, one at a time, and what a client and ``check --deep`` say of it.
+
+Two documents that differ in nothing but their texts stand beside one another, so that any file of one fits in the
+place of the other's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from random import Random
+
+from flask.testing import FlaskClient
+
+from persistence.app import create_app
+from persistence.closable import Closable
+from persistence.settings import Settings
+from persistence.storage.layout import INDEX, LOCKS, QUARANTINE, SERVE, SPOOL, TRASH
+from tests.maintenance.workshop import XHTML, Checked, Workshop
+from tests.opened import close, opened
+
+FIRST, SECOND = "app/form/data/first", "app/form/data/second"
+_DRAFT, _FORM = "app/form/draft/first", "app/form/form/1"
+CONTENTS = (
+    *(f"{FIRST}/data.xml", f"{FIRST}/scan.bin", f"{SECOND}/data.xml", f"{SECOND}/scan.bin"),
+    *(f"{_DRAFT}/data.xml", f"{_FORM}/form.xhtml", f"{_FORM}/logo.png"),
+)
+"""Every resource of the tree."""
+BINARY = (f"{FIRST}/scan.bin", f"{_FORM}/logo.png")
+OWN = (LOCKS, SPOOL, TRASH, SERVE, INDEX, QUARANTINE)
+_HEADERS = (
+    *("Content-Type", "ETag", "Svc-Created", "Svc-Last-Modified", "Svc-Username", "Svc-Group", "Svc-Workflow-Stage"),
+    *("Svc-Last-Modified-By-Username", "Svc-Form-Definition-Version", "Svc-Operations", "Svc-Hash-Value"),
+)
+_NOBODY = 65534
+
+View = tuple[int, Mapping[str, str | None], bytes]
+
+
+class Shown(Enum):
+    """What a check has to say of a kind of damage, and what clients may see of it."""
+
+    FOUND = "check --deep does not exit with 0 and names the place"
+    EDIT = "the same; clients may be shown the edit, for it is XML that a person could have written"
+    TOLD = "check --deep names the place; nothing is wrong for clients"
+    MADE_AGAIN = "clients can write at once; a check finds at most that it was not needed yet"
+    UNNOTICED = "docs/maintenance.md lists it as not noticed"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of damage: what is done to a tree, where a check must find it, and how; ``listed`` is in the docs.
+
+    ``strict`` is damage that only ``verify = "digest"`` keeps from clients: size and time are as they were.
+    """
+
+    name: str
+    inflict: Callable[[Path, Random], str]
+    shown: Shown = Shown.FOUND
+    listed: str = ""
+    strict: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def furnished(root: Path, text: str = "") -> Path:
+    """A tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
+    os.umask(0o027)
+    people = {"Svc-Username": "lea", "Svc-Group": "staff", "Svc-Workflow-Stage": "started"}
+    with Workshop(root) as workshop:
+        _fill(workshop, text, people)
+    return root
+
+
+def _fill(workshop: Workshop, text: str, people: Mapping[str, str]) -> None:
+    workshop.put(f"{_FORM}/form.xhtml", XHTML)
+    workshop.put(f"{_FORM}/logo.png", b"a logo", {"Content-Type": "image/png"})
+    for name in (FIRST, SECOND):
+        document = name.rpartition("/")[2]
+        for revision in ("one", "two", "six"):
+            body = f"<d>{text}{document[:5]} {revision}</d>".encode()
+            workshop.put(f"{name}/data.xml", body, people)
+            workshop.put(f"{name}/scan.bin", body[3:-4] * 3, {"Content-Type": "image/png", **people})
+    workshop.put(f"{_DRAFT}/data.xml", b"<d>draft</d>", people)
+
+
+class Reader(Closable):
+    """A service on a tree, and every answer it can give: each resource and each older revision, with headers."""
+
+    def __init__(self, root: Path, *, verify: str = "size") -> None:
+        settings = Settings(data=str(root), verify=verify)  # type: ignore[arg-type]
+        self._app = opened(create_app(settings))
+        self._client: FlaskClient = self._app.test_client()
+        self._root = root
+        self._instants: dict[str, tuple[str, ...]] = {}
+
+    def close(self) -> None:
+        """Stop the service."""
+        close(self._app)
+
+    def views(
+        self, instants: Mapping[str, tuple[str, ...]] | None = None, *, only: Sequence[str] = CONTENTS
+    ) -> dict[str, View]:
+        """The answers by path; older revisions by the instants that are known of a whole tree."""
+        found = {}
+        for path in only:
+            found[path] = self._get(path)
+            for instant in (instants or {}).get(path, ()):
+                found[f"{path} {instant}"] = self._get(path, f"?last-modified-time={instant}")
+        return found
+
+    def put(self, path: str) -> int:
+        """The status of one more PUT."""
+        return self._client.put(
+            _url(path), data=b"<d>next</d>", headers={"Svc-Form-Definition-Version": "1"}
+        ).status_code
+
+    def _get(self, path: str, query: str = "") -> View:
+        answer = self._client.get(_url(path) + query, headers={"Svc-Username": "lea", "Svc-Group": "staff"})
+        if answer.status_code != 200:
+            return answer.status_code, {}, b""
+        return 200, {name: answer.headers.get(name) for name in _HEADERS}, answer.data
+
+
+def instants_of(root: Path) -> dict[str, tuple[str, ...]]:
+    """The instants of the older revisions of a whole tree."""
+    found = {}
+    for path in CONTENTS:
+        older = Workshop(root).history(path) if not path.startswith(_FORM) else []
+        names = sorted(each.name[: -len(Path(path).name) - 1] for each in older)
+        found[path] = tuple(f"{name[:11]}{name[11:].replace('-', ':')}" for name in names)
+    return found
+
+
+class Whole:
+    """A whole tree and all its answers, of which damaged copies are judged."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.instants = instants_of(root)
+        with Reader(root) as reader:
+            self.views = reader.views(self.instants)
+        assert {status for status, _, _ in self.views.values()} == {200}
+
+    def faults(self, kind: Kind, copy: Path, random: Random, documentation: str) -> list[str]:
+        """Inflict a kind of damage on a copy that is served: what a client or a check has to say, and does not."""
+        with Reader(copy, verify="digest" if kind.strict else "size") as reader:
+            where = kind.inflict(copy, random)
+            faults = self._of_clients(kind, reader)
+        checked = Workshop(copy).check("--deep")
+        faults += _unsaid(kind, where, checked, documentation)
+        return [f"{kind} ({where}): {fault}" for fault in faults]
+
+    def _of_clients(self, kind: Kind, reader: Reader) -> list[str]:
+        faults = [] if kind.shown in (Shown.EDIT, Shown.UNNOTICED) else self._silent(reader)
+        if kind.shown is Shown.MADE_AGAIN:
+            faults += [f"PUT {path}: {status}" for path in CONTENTS[:1] if (status := reader.put(path)) != 204]
+        return faults
+
+    def _silent(self, reader: Reader) -> list[str]:
+        """Answers that are neither what was acknowledged nor an error."""
+        return [
+            f"GET {path} is answered 200, with {_difference(view, self.views[path])}"
+            for path, view in reader.views(self.instants).items()
+            if view[0] == 200 and view != self.views[path]
+        ]
+
+
+def _difference(view: View, expected: View) -> str:
+    headers = {name: value for name, value in view[1].items() if expected[1].get(name) != value}
+    return f"{view[2][:40]!r} and {headers}"
+
+
+def _unsaid(kind: Kind, where: str, checked: Checked, documentation: str) -> list[str]:
+    named = [found for found in checked.findings if _is_about(found["path"], where)]
+    said = f"check --deep exits with {checked.status} and finds {checked.kinds}"
+    if kind.shown is Shown.UNNOTICED:
+        return [] if kind.listed in documentation else [f"not listed as not noticed: {kind.listed!r}"]
+    if kind.shown is Shown.MADE_AGAIN:
+        return [said] if {name for name, _ in checked.kinds} - {"own-missing"} else []
+    if not named or (kind.shown is not Shown.TOLD and checked.status == 0):
+        return [said]
+    return []
+
+
+def _is_about(found: str, where: str) -> bool:
+    """Whether a finding names a place, its directory, or something in it."""
+    return found.startswith(where) or where.startswith(f"{found}/") or Path(found).parent == Path(where).parent
+
+
+def _url(path: str) -> str:
+    return f"/crud/{path.replace('/form/1/', '/form/')}"
+
+
+# What can happen to one file
+
+
+def _older(root: Path, path: str, number: int = 0) -> Path:
+    """An older content."""
+    return Workshop(root).history(path)[number]
+
+
+def _sidecar(content: Path) -> Path:
+    return content.with_name(f"{content.name}.json")
+
+
+def _relative(root: Path, path: Path) -> str:
+    return str(path.relative_to(root))
+
+
+def _any_content(root: Path, random: Random) -> Path:
+    return random.choice([*(root / path for path in CONTENTS), _older(root, CONTENTS[0]), _older(root, CONTENTS[1])])
+
+
+def _binary(root: Path, random: Random) -> Path:
+    return root / random.choice(BINARY)
+
+
+def _apart(path: Path) -> None:
+    """Make a file one of its own: a current content may be a link to one in the history."""
+    status, data = path.stat(), path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+    path.chmod(status.st_mode)
+    os.utime(path, ns=(status.st_mtime_ns,) * 2)
+
+
+def _changed(path: Path, data: bytes, *, keeps_time: bool) -> None:
+    _apart(path)
+    nanoseconds = path.stat().st_mtime_ns
+    path.write_bytes(data)
+    if keeps_time:
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+def flip(path: Path, bit: int, *, keeps_time: bool = True) -> None:
+    """Flip one bit of a file, which keeps its size, and its time as a disk's fault does."""
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    _changed(path, bytes(data), keeps_time=keeps_time)
+
+
+def _flipped_bit(root: Path, random: Random) -> str:
+    path = _sidecar(_any_content(root, random))
+    flip(path, random.randrange(path.stat().st_size * 8), keeps_time=random.random() < 0.5)
+    return _relative(root, path)
+
+
+def _flipped_content(root: Path, random: Random) -> str:
+    path = _any_content(root, random)
+    flip(path, random.randrange(path.stat().st_size * 8))
+    return _relative(root, path)
+
+
+def _cut(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, random: Random) -> str:
+        path = choose(root, random)
+        _changed(path, path.read_bytes()[: random.randrange(path.stat().st_size)], keeps_time=random.random() < 0.5)
+        return _relative(root, path)
+
+    return inflict
+
+
+def _grown(root: Path, random: Random) -> str:
+    path = _any_content(root, random)
+    _changed(path, path.read_bytes() + random.randbytes(8), keeps_time=False)
+    return _relative(root, path)
+
+
+def _overwritten(root: Path, random: Random) -> str:
+    """Five bytes, as ``dd`` writes them."""
+    path = _binary(root, random)
+    data = path.read_bytes()
+    _changed(path, data[:1] + random.randbytes(5) + data[6:], keeps_time=False)
+    return _relative(root, path)
+
+
+def _garbled(root: Path, random: Random) -> str:
+    path = root / CONTENTS[0]
+    _changed(path, random.randbytes(path.stat().st_size), keeps_time=False)
+    return _relative(root, path)
+
+
+def _edited(root: Path, _random: Random) -> str:
+    _changed(root / CONTENTS[0], b"<d>by hand</d>", keeps_time=False)
+    return CONTENTS[0]
+
+
+def _edited_older(root: Path, _random: Random) -> str:
+    path = _older(root, CONTENTS[0])
+    _changed(path, b"<d>by hand</d>", keeps_time=False)
+    return _relative(root, path)
+
+
+def _removed(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, random: Random) -> str:
+        path = choose(root, random)
+        path.unlink()
+        return _relative(root, path)
+
+    return inflict
+
+
+def _directory(root: Path, random: Random) -> str:
+    path = root / random.choice(CONTENTS)
+    path.unlink()
+    path.mkdir()
+    return _relative(root, path)
+
+
+def _pipe(root: Path, random: Random) -> str:
+    path = root / random.choice(CONTENTS)
+    path.unlink()
+    os.mkfifo(path)
+    return _relative(root, path)
+
+
+def _owned(root: Path, random: Random) -> str:
+    path = _any_content(root, random)
+    os.chown(path, _NOBODY, _NOBODY)
+    return _relative(root, path)
+
+
+def _closed(root: Path, random: Random) -> str:
+    path = _any_content(root, random)
+    path.chmod(0)
+    return _relative(root, path)
+
+
+# What can happen between two
+
+
+def _swap(one: Path, other: Path) -> None:
+    aside = one.with_name("aside~")
+    for source, target in ((one, aside), (other, one), (aside, other)):
+        source.rename(target)
+
+
+def _swapped(name: str, *, content: bool, sidecar: bool) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, _random: Random) -> str:
+        pair = root / FIRST / name, root / SECOND / name
+        if content:
+            _swap(*pair)
+        if sidecar:
+            _swap(_sidecar(pair[0]), _sidecar(pair[1]))
+        return f"{FIRST}/{name}"
+
+    return inflict
+
+
+def _older_swapped(name: str, *, pairs: bool) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, _random: Random) -> str:
+        one, other = _older(root, f"{FIRST}/{name}"), _older(root, f"{SECOND}/{name}")
+        _swap(one, other)
+        if pairs:
+            _swap(_sidecar(one), _sidecar(other))
+        return _relative(root, one)
+
+    return inflict
+
+
+def _attachment_renamed(root: Path, _random: Random) -> str:
+    for suffix in ("", ".json"):
+        (root / f"{FIRST}/scan.bin{suffix}").rename(root / f"{FIRST}/other.bin{suffix}")
+    return f"{FIRST}/other.bin"
+
+
+def _copied(root: Path, _random: Random) -> str:
+    shutil.copytree(root / FIRST, root / "app/form/data/copy")
+    return "app/form/data/copy"
+
+
+def _moved(root: Path, _random: Random) -> str:
+    (root / FIRST).rename(root / "app/form/data/moved")
+    return "app/form/data/moved"
+
+
+def _form_moved(root: Path, _random: Random) -> str:
+    (root / "app/form").rename(root / "app/other")
+    return "app/other"
+
+
+def _version_copied(root: Path, _random: Random) -> str:
+    shutil.copytree(root / _FORM, root / "app/form/form/2")
+    return "app/form/form/2"
+
+
+def _of_another_tree(root: Path, _random: Random) -> str:
+    """A document that another tree has under another name."""
+    other = furnished(root.parent / f"{root.name}-other", "other ")
+    shutil.copytree(other / SECOND, root / "app/form/data/third")
+    return "app/form/data/third"
+
+
+def _rolled_back(root: Path, _random: Random) -> str:
+    """The same document of another tree, as of a backup: whole in itself."""
+    other = furnished(root.parent / f"{root.name}-other", "older ")
+    shutil.rmtree(root / FIRST)
+    shutil.copytree(other / FIRST, root / FIRST)
+    return FIRST
+
+
+def _stray(name: str) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, _random: Random) -> str:
+        path = root / FIRST / name
+        path.write_bytes(b"stray")
+        return _relative(root, path)
+
+    return inflict
+
+
+def _without(own: str) -> Callable[[Path, Random], str]:
+    def inflict(root: Path, _random: Random) -> str:
+        shutil.rmtree(root / own, ignore_errors=True)
+        return own
+
+    return inflict
+
+
+def _current(*names: str) -> Callable[[Path, Random], Path]:
+    return lambda root, random: root / random.choice(names)
+
+
+def _sidecar_of(choose: Callable[[Path, Random], Path]) -> Callable[[Path, Random], Path]:
+    return lambda root, random: _sidecar(choose(root, random))
+
+
+def _an_older(root: Path, random: Random) -> Path:
+    return _older(root, random.choice(CONTENTS[:2]), random.randrange(2))
+
+
+def _older_pair_removed(root: Path, random: Random) -> str:
+    path = _an_older(root, random)
+    path.unlink()
+    _sidecar(path).unlink()
+    return _relative(root, path)
+
+
+KINDS = (
+    Kind("a flipped bit of a sidecar", _flipped_bit),
+    Kind("a flipped bit of a content", _flipped_content, strict=True),
+    Kind("a content cut short", _cut(_any_content), strict=True),
+    Kind("a sidecar cut short", _cut(_sidecar_of(_any_content))),
+    Kind("a content with more at its end", _grown),
+    Kind("bytes of an attachment changed", _overwritten),
+    Kind("data that is no XML any more", _garbled),
+    Kind("data edited by hand", _edited, Shown.EDIT),
+    Kind("an older revision edited by hand", _edited_older),
+    Kind("a content removed", _removed(_any_content)),
+    Kind("a sidecar removed", _removed(_sidecar_of(_current(*CONTENTS[:4])))),
+    Kind("a sidecar of the history removed", _removed(_sidecar_of(_an_older))),
+    Kind(
+        "an older revision removed with its sidecar", _older_pair_removed, Shown.UNNOTICED, "older revisions that were"
+    ),
+    Kind("layout.json removed", _removed(_current("layout.json"))),
+    Kind("a directory in place of a content", _directory),
+    Kind("a pipe in place of a content", _pipe),
+    Kind("a content of another user", _owned),
+    Kind("a content without permissions", _closed),
+    Kind("data swapped between documents", _swapped("data.xml", content=True, sidecar=False), Shown.EDIT),
+    Kind("sidecars of data swapped", _swapped("data.xml", content=False, sidecar=True)),
+    Kind("data swapped with its sidecar", _swapped("data.xml", content=True, sidecar=True)),
+    Kind("attachments swapped", _swapped("scan.bin", content=True, sidecar=False)),
+    Kind("sidecars of attachments swapped", _swapped("scan.bin", content=False, sidecar=True)),
+    Kind("attachments swapped with their sidecars", _swapped("scan.bin", content=True, sidecar=True)),
+    Kind("older data swapped", _older_swapped("data.xml", pairs=False)),
+    Kind("older data swapped with its sidecar", _older_swapped("data.xml", pairs=True)),
+    Kind("older attachments swapped", _older_swapped("scan.bin", pairs=False)),
+    Kind("older attachments swapped with their sidecars", _older_swapped("scan.bin", pairs=True)),
+    Kind("an attachment under another name", _attachment_renamed),
+    Kind("a document copied", _copied),
+    Kind("a document moved", _moved),
+    Kind("a form moved", _form_moved),
+    Kind("a version of a definition copied", _version_copied),
+    Kind("a document of another tree", _of_another_tree),
+    Kind("a document put back as it was", _rolled_back, Shown.UNNOTICED, "as it was at another time"),
+    Kind("a note of somebody", _stray("notes.txt"), Shown.TOLD),
+    Kind("a temporary content", _stray(f".data.xml.{'ab' * 20}")),
+    *(Kind(f"{own} removed", _without(own), Shown.MADE_AGAIN) for own in OWN),
+)

@@ -1,0 +1,96 @@
+"""What commands are struck at: repairs of every kind of damage, adoptions, a backup, a restore and an upgrade."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.maintenance import kills
+from tests.maintenance.rounds import Scenario, prepared
+from tests.maintenance.test_check import REPAIRED, UNACKNOWLEDGED
+from tests.maintenance.workshop import ATTACHMENT, DATA, FORM, NEW, Workshop
+
+Inflict = Callable[[Workshop], None]
+
+
+def edit(workshop: Workshop) -> None:
+    """An editor writes in place."""
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+
+
+def edit_a_file_of_two(workshop: Workshop) -> None:
+    """The same, of a document that was copied as links."""
+    document = workshop.file(DATA).parent
+    shutil.copytree(document, document.with_name("twin"), copy_function=lambda source, to: Path(to).hardlink_to(source))
+    edit(workshop)
+
+
+def drop(workshop: Workshop) -> None:
+    """A person puts a document and an attachment into the tree."""
+    dropped = workshop.file("app/form/data/dropped")
+    dropped.mkdir(mode=0o750)
+    for name in ("data.xml", "picture.png"):
+        (dropped / name).write_bytes(NEW)
+
+
+def edit_a_definition(workshop: Workshop) -> None:
+    """A person corrects a form."""
+    workshop.file(FORM).write_bytes(b'<html xmlns="http://www.w3.org/1999/xhtml"><head/><body/></html>')
+
+
+def lose_an_attachment(workshop: Workshop) -> None:
+    """What the file system has made a directory of."""
+    workshop.file(ATTACHMENT).unlink()
+    workshop.file(ATTACHMENT).mkdir()
+
+
+def save_before(workshop: Workshop) -> None:
+    """There is a backup already, and something newer."""
+    done = kills.run(
+        ["backup", f"{workshop.root.parent}/backups", "--data", str(workshop.root)], workshop.root.parent / "said"
+    )
+    assert done.status == 0, done.said
+    workshop.put(DATA, b"<d>newest</d>")
+
+
+def age(workshop: Workshop) -> None:
+    """The tree has the format of the first version."""
+    workshop.file("layout.json").write_text(json.dumps({"format": 1}))
+    shutil.rmtree(workshop.file(".quarantine"))
+    workshop.file(".locks").unlink()  # in a copy it is that of the original
+    workshop.file(".locks").mkdir()
+
+
+def nothing(_workshop: Workshop) -> None:
+    """All is in order."""
+
+
+REPAIR = ("check", "--repair")
+ADOPT = ("check", "--repair", "--adopt", "--all")
+BACKUP, RESTORE = ("backup", "{}/backups"), ("restore", "{}/backups")
+SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
+    *(
+        (Scenario(f"repair: {case}", REPAIR, keeps=case.inflict not in UNACKNOWLEDGED), case.inflict)
+        for case in REPAIRED
+    ),
+    (Scenario("repair: no file", REPAIR), lose_an_attachment),
+    *(
+        (Scenario(f"adopt: {each.__name__}", ADOPT, keeps=False), each)
+        for each in (edit, edit_a_file_of_two, edit_a_definition)
+    ),
+    (Scenario("adopt: drop", ADOPT), drop),
+    (Scenario("backup: the first", BACKUP), nothing),
+    (Scenario("backup: another", BACKUP), save_before),
+    (
+        Scenario("restore", RESTORE, data="restored", checked="restored", step=5, refused="holds a tree already"),
+        save_before,
+    ),
+    (Scenario("upgrade", ("upgrade",), step=20), age),
+)
+
+
+def directory(pristine: Path, scratch: Path, inflict: Inflict) -> Path:
+    """Everything that a scenario needs, to be copied for each strike."""
+    return prepared(pristine, scratch / "prepared", inflict)

@@ -1,0 +1,282 @@
+"""A backup of several trees and a directory of attachments: whole, laid out to be copied by hand, and restored."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from persistence.maintenance.manifest import directory_of
+from persistence.storage import copying
+from tests.cli.several import HERE, SCAN, THERE, Several, files_below
+
+NAMES = {"data": "data", "disk2": "datasource/disk2", "big": "attachments/big"}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Several:
+    return Several(tmp_path, monkeypatch, capsys)
+
+
+def backup(place: Several, *options: str, status: int = 0) -> Path:
+    """Back up; the path of the backup."""
+    done = place.run("backup", str(place.directory / "backups"), *options)
+    assert done.status == status, done
+    return max((place.directory / "backups").glob("2*Z"))
+
+
+def is_as_listed(saved: Path) -> bool:
+    """Whether ``sha256sum`` finds every file as the list says, and the list has every file."""
+    done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=saved, check=False)
+    listed = {line.split("  ", 1)[1] for line in (saved / "SHA256SUMS").read_text().splitlines()}
+    there = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()} - {"SHA256SUMS"}
+    return done.returncode == 0 and listed == there
+
+
+def test_everything_is_saved_and_restored_to_where_other_settings_say(place: Several) -> None:
+    saved = backup(place, "--verify")
+    assert is_as_listed(saved)
+    for name, part in NAMES.items():
+        assert files_below(saved / part) == files_below(place.directory / name)
+        assert files_below(saved / part)
+    assert (saved / ".backup/settings.toml").read_bytes() == place.file.read_bytes()
+    other = place.settings_for(place.directory / "other")
+    done = place.run("restore", str(place.directory / "backups"), file=other)
+    assert (done.status, done.out) == (0, ""), done
+    for name in NAMES:
+        assert files_below(other.parent / name) == files_below(place.directory / name)
+    assert (place.run("check", "--deep", file=other).status, place.run("check", file=other).out) == (0, "")
+    assert not (other.parent / "big/.restoring").exists()
+
+
+def test_each_tree_in_it_can_be_copied_back_by_hand(place: Several) -> None:
+    saved = backup(place)
+    shutil.copytree(saved / "datasource/disk2", place.directory / "copy")
+    assert place.run("check", "--deep", "--data", str(place.directory / "copy")).status == 0
+
+
+def test_the_next_backup_links_what_has_not_changed_and_bodies_that_are_older_now(place: Several) -> None:
+    first = backup(place)
+    place.put(f"{THERE}/{SCAN}", b"third scan")
+    second = backup(place)
+    assert is_as_listed(second)
+    here, there = (f"attachments/big/{document}/1" for document in (HERE, THERE))
+    assert (first / here / SCAN).samefile(second / here / SCAN)
+    assert (second / there / SCAN).read_bytes() == b"third scan"
+    older = max((second / there / ".history").iterdir())
+    assert (first / there / SCAN).samefile(older)
+
+
+def test_where_a_second_tree_comes_later_the_first_is_still_linked(place: Several) -> None:
+    """One tree alone lies in the backup itself; with more of them it has a directory."""
+    alone = place.directory / "alone.toml"
+    alone.write_text(f'data = "{place.directory}/data"\n')
+    done = place.run("backup", str(place.directory / "backups"), file=alone)
+    assert done.status == 0, done
+    (first,) = (place.directory / "backups").glob("2*Z")
+    second = backup(place)
+    assert (first / "hr/leave/form/1/form.xhtml").samefile(second / "data/hr/leave/form/1/form.xhtml")
+
+
+def test_a_missing_body_is_said(place: Several) -> None:
+    place.body(HERE).unlink()
+    done = place.run("backup", str(place.directory / "backups"))
+    assert done.status == 4
+    assert done.out == f"data: hr/leave/data/H/scan.bin: its body is missing in {place.directory}/big\n"
+
+
+@pytest.mark.parametrize(("name", "part"), [("disk2", "datasource/disk2"), ("big", "attachments/big")])
+def test_what_is_not_mounted_is_said_and_the_rest_is_saved(place: Several, name: str, part: str) -> None:
+    (place.directory / name).rename(place.directory / "unmounted")
+    saved = backup(place, status=1)
+    assert is_as_listed(saved)
+    assert files_below(saved / "data") == files_below(place.directory / "data")
+    assert not (saved / part).exists()
+    other = place.settings_for(place.directory / "other")
+    done = place.run("restore", str(saved), file=other)
+    assert done.status == 4
+    assert any(
+        line.startswith(f"{part} is not in this backup, because it could not be saved: ") for line in done.errors
+    )
+    assert files_below(other.parent / "data") == files_below(place.directory / "data")
+
+
+def test_one_tree_is_saved_with_its_bodies_and_restored_to_another_place(place: Several) -> None:
+    saved = backup(place, "--datasource", "disk2")
+    assert files_below(saved / "datasource/disk2") == files_below(place.directory / "disk2")
+    assert not (saved / "data").exists()
+    assert list(files_below(saved / "attachments/big")) == [
+        path for path in files_below(place.directory / "big") if path.startswith("acme/")
+    ]
+    to = place.directory / "to"
+    done = place.run("restore", str(saved), "--data", f"{to}/tree", "--to", f"attachments/big={to}/bodies")
+    assert done.status == 0, done
+    assert files_below(to / "tree") == files_below(place.directory / "disk2")
+    assert (to / f"bodies/{THERE}/1/{SCAN}").read_bytes() == b"second scan"
+
+
+def test_one_tree_of_several_is_restored(place: Several) -> None:
+    saved = backup(place)
+    (place.directory / "disk2").rename(place.directory / "lost")
+    done = place.run("restore", str(saved), "--datasource", "disk2")
+    assert done.status == 0, done
+    assert "attachments/big is left out: --to attachments/big=DIR restores it" in done.errors
+    assert files_below(place.directory / "disk2") == files_below(place.directory / "lost")
+
+
+def test_a_tree_that_the_settings_do_not_name_is_refused_or_goes_where_an_option_says(place: Several) -> None:
+    saved = backup(place)
+    less = place.directory / "less.toml"
+    to = place.directory / "to"
+    less.write_text(f'data = "{to}/data"\n')
+    done = place.run("restore", str(saved), file=less)
+    assert done.status == 1
+    (said,) = done.errors
+    assert said.startswith("persistence: the backup has datasource/disk2, which the settings do not name: ")
+    assert said.endswith("--to datasource/disk2=DIR says where it goes, --leave-out datasource/disk2 leaves it out")
+    assert not to.exists()
+    options = ("--to", f"datasource/disk2={to}/second", "--leave-out", "attachments/big")
+    done = place.run("restore", str(saved), *options, file=less)
+    assert done.status == 0, done
+    assert files_below(to / "data") == files_below(place.directory / "data")
+    assert files_below(to / "second") == files_below(place.directory / "disk2")
+    assert not (to / "big").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--to", "datasource/x=/d"), "the backup has no datasource/x; it has data, datasource/disk2, attachments/big"),
+        (("--leave-out", "nothing"), "the backup has no nothing"),
+        (("--to", "data"), "--to data is not NAME=DIR"),
+    ],
+)
+def test_a_part_that_there_is_not_is_wrong_usage(place: Several, options: tuple[str, ...], said: str) -> None:
+    done = place.run("restore", str(backup(place)), *options)
+    assert done.status == 2
+    assert said in "\n".join(done.errors)
+
+
+def test_two_parts_do_not_go_into_one_directory(place: Several) -> None:
+    saved, to = backup(place), place.directory / "to"
+    other = place.settings_for(place.directory / "other")
+    for path in (to, to / "inside"):
+        done = place.run("restore", str(saved), "--to", f"data={to}", "--to", f"datasource/disk2={path}", file=other)
+        assert done.status == 1
+        assert "would be restored to" in done.errors[-1]
+        assert not to.exists()
+
+
+def test_what_is_there_is_never_touched(place: Several) -> None:
+    saved = backup(place)
+    before = {name: files_below(place.directory / name) for name in NAMES}
+    assert "holds a tree already" in place.run("restore", str(saved)).errors[-1]
+    other = place.settings_for(place.directory / "other")
+    (other.parent / "big/notes").mkdir(parents=True)
+    done = place.run("restore", str(saved), file=other)
+    assert done.errors[-1].endswith("other/big is not empty")
+    assert not (other.parent / "data").exists()
+    assert {name: files_below(place.directory / name) for name in NAMES} == before
+
+
+@pytest.mark.parametrize("at", [1, 4, 9, 12])
+def test_an_interrupted_restore_of_all_goes_on(place: Several, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    saved = backup(place)
+    other = place.settings_for(place.directory / "other")
+    write_new, written = copying.write_new, list[str]()
+
+    def fail(path: str, *arguments: object) -> None:
+        written.append(path)
+        if len(written) == at:
+            raise OSError(28, "No space left on device")
+        write_new(path, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "write_new", fail)
+        done = place.run("restore", str(saved), file=other)
+        assert "No space left on device" in done.errors[-1]
+    for name in ("data", "disk2"):
+        assert "has not finished" in place.run("forms", "--data", str(other.parent / name), file=other).errors[-1]
+    done = place.run("restore", str(saved), file=other)
+    assert (done.status, done.out) == (0, ""), done
+    for name in NAMES:
+        assert files_below(other.parent / name) == files_below(place.directory / name)
+
+
+@pytest.mark.parametrize("marked", [1, 2, 3])
+def test_a_restore_that_was_killed_between_its_marks_goes_on(place: Several, marked: int) -> None:
+    """At its end the marks go one after the other: those that are whole then are left alone."""
+    saved = backup(place)
+    other = place.settings_for(place.directory / "other")
+    assert place.run("restore", str(saved), file=other).status == 0
+    (other.parent / "big/.restoring").write_text(str(saved))
+    for name in ("disk2", "data")[: marked - 1]:
+        layout = other.parent / name / "layout.json"
+        layout.write_text(json.dumps(json.loads(layout.read_text()) | {"restoring": str(saved)}))
+    done = place.run("restore", str(saved), file=other)
+    assert done.status == 0, done
+    assert place.run("check", "--deep", file=other).status == 0
+    assert "holds a tree already" in place.run("restore", str(saved), file=other).errors[-1]
+
+
+def test_a_changed_body_goes_to_the_quarantine(place: Several) -> None:
+    saved = backup(place)
+    (saved / f"attachments/big/{HERE}/1/{SCAN}").write_bytes(b"wrong")
+    other = place.settings_for(place.directory / "other")
+    done = place.run("restore", str(saved), file=other)
+    assert done.status == 4
+    assert done.out == f"attachments/big/{HERE}/1/{SCAN}: not what it was when it was saved; it is in .quarantine\n"
+    kept = [path for path in (other.parent / "big/.quarantine").rglob(SCAN) if path.is_file()]
+    assert [path.read_bytes() for path in kept] == [b"wrong"]
+
+
+def test_keys_are_saved_and_restored_on_request_only_and_never_overwritten(place: Several) -> None:
+    assert place.run("key", "add", "runtime").status == 0
+    assert place.run("key", "new").status == 0
+    names = ("keys.json", "encryption-keys.json")
+    without = backup(place)
+    assert not any((without / ".backup" / name).exists() for name in names)
+    other = place.settings_for(place.directory / "other")
+    done = place.run("restore", str(without), "--keys", file=other)
+    assert (done.status, done.errors[-1]) == (1, f"persistence: {without} holds no keys: it was made without --keys")
+    done = place.run("backup", str(place.directory / "backups"), "--keys")
+    assert "the backup holds keys: whoever can read it can read all data" in done.errors
+    saved = max((place.directory / "backups").glob("2*Z"))
+    for name in names:
+        kept = saved / ".backup" / name
+        assert kept.read_bytes() == (place.directory / name).read_bytes()
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    (other.parent / "keys.json").write_text("mine")
+    done = place.run("restore", str(saved), "--keys", file=other)
+    assert "is there already, and is never overwritten" in done.errors[-1]
+    assert not (other.parent / "data").exists()
+    (other.parent / "keys.json").unlink()
+    done = place.run("restore", str(saved), "--keys", "--settings", str(other.parent / "found"), file=other)
+    assert done.status == 0, done
+    for name in names:
+        assert (other.parent / name).read_bytes() == (place.directory / name).read_bytes()
+        assert stat.S_IMODE((other.parent / name).stat().st_mode) == 0o600
+    assert (other.parent / "found/persistence.toml").read_bytes() == place.file.read_bytes()
+
+
+def test_keys_of_the_environment_are_in_no_file_and_that_is_said(
+    place: Several, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSISTENCE_ENCRYPTION_KEY", "one:" + "5" * 64)
+    done = place.run("backup", str(place.directory / "backups"), "--keys")
+    assert "the encryption keys of the environment are not saved: they are in no file" in done.errors
+
+
+def test_names_of_datasources_become_names_of_directories() -> None:
+    names = ("data", "datasource/disk2", "datasource/../up", "datasource/.hidden", "datasource/a/b", "attachments/é%")
+    directories = [directory_of(name) for name in names]
+    assert directories[:2] == ["data", "datasource/disk2"]
+    assert len(set(directories)) == len(names)
+    for directory in directories[1:]:
+        assert directory.count("/") == 1
+        assert not os.path.basename(directory).startswith(".")

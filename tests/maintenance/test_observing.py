@@ -1,0 +1,168 @@
+"""Whatever a check changes is noted for the index, while the service runs and in a tree that was copied back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from persistence.cli import commands
+from persistence.dialect import SVC
+from persistence.errors import BusyError
+from persistence.index.noting import Noting
+from persistence.index.pending import Pending
+from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.findings import Kind, Remedy
+from persistence.maintenance.tree import Folder, Tree
+from persistence.model.addresses import Collection, Form
+from persistence.properties.properties import Properties
+from persistence.providers.wiring import index_of, pending_in
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import PENDING
+from persistence.storage.observing import Observer
+from persistence.storage.store import Store
+from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
+from tests.opened import opened
+from tests.sidecars import copied, resealed
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """One of which the service has taken in all that was stored."""
+    made = furnished(tmp_path / "data")
+    end = time.monotonic() + 10
+    while noted(made.root) and time.monotonic() < end:
+        os.sched_yield()
+    return made
+
+
+def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
+    """A check without the command around it, which lets the index take in what was noted."""
+    tree = Tree(str(root), lock_timeout=1, observer=observer)
+    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
+    inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
+    store = opened(Store(str(root), lock_timeout=1))
+    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
+
+
+def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
+    """Check, and leave what is noted: what was found."""
+    noting = opened(Noting(str(workshop.root)))
+    reports = list(check_of(workshop.root, noting, *remedies).run())
+    noting.leave()
+    return [report.finding.kind for report in reports if report is not None]
+
+
+def noted(root: Path) -> set[str]:
+    """The documents that the next search has to look at."""
+    found = opened(Pending(str(root / PENDING))).outstanding()
+    assert {each.form for each in found} <= {Form("app", "form")}
+    return {each.document for each in found}
+
+
+def test_what_is_in_order_is_not_noted(workshop: Workshop) -> None:
+    assert looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT) == []
+    assert noted(workshop.root) == set()
+
+
+def test_what_is_only_found_is_not_noted(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(OLD)
+    workshop.file(f"{DRAFT}.json").unlink()
+    assert len(looked_after(workshop)) == 2
+    assert noted(workshop.root) == set()
+
+
+def test_an_adoption_is_noted(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+    looked_after(workshop, Remedy.ADOPT)
+    assert noted(workshop.root) == {"document"}
+
+
+def test_a_document_that_was_put_there_is_noted(workshop: Workshop) -> None:
+    shutil.copytree(workshop.file(DOCUMENT), workshop.file("app/form/data/copy"))
+    for sidecar in workshop.file("app/form/data/copy").rglob("*.json"):
+        sidecar.unlink()
+    shutil.rmtree(workshop.file("app/form/data/copy/.history"))
+    looked_after(workshop, Remedy.ADOPT)
+    assert noted(workshop.root) == {"copy"}
+
+
+def test_repairs_are_noted(workshop: Workshop) -> None:
+    workshop.file(f"{DATA}.json").write_bytes(b"{")
+    workshop.file(f"{DELETED}.json").unlink()
+    workshop.file(f"{DRAFT}.json").write_bytes(b"")
+    looked_after(workshop, Remedy.REPAIR, Remedy.ADOPT)
+    assert noted(workshop.root) == {"document", "deleted", "draft"}
+
+
+def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> None:
+    stale = workshop.file("app/form/draft/document")
+    copied(workshop.file("app/form/draft/draft"), stale)
+    resealed(stale / "data.xml.json", modified="2001-02-03T04:05:06.789Z")
+    assert Kind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
+    assert not stale.exists()
+    assert noted(workshop.root) == {"document"}
+
+
+def test_definitions_are_not_noted(workshop: Workshop) -> None:
+    workshop.file(FORM).write_bytes(b"<h/>")
+    assert looked_after(workshop, Remedy.ADOPT) == [Kind.EDITED]
+    assert noted(workshop.root) == set()
+
+
+class Listener:
+    """Observes a tree: what was told of which document, and whether it could have been locked then."""
+
+    def __init__(self, root: Path) -> None:
+        self.told: list[tuple[str, str, bool]] = []
+        self._tree = Tree(str(root), lock_timeout=0.02)
+
+    def changing(self, form: Form, document: str) -> None:
+        self.told.append(("changing", document, self._is_free(form, document)))
+
+    def changed(self, form: Form, document: str) -> None:
+        self.told.append(("changed", document, self._is_free(form, document)))
+
+    def _is_free(self, form: Form, document: str) -> bool:
+        try:
+            with self._tree.holding(Folder("", form, Collection.DATA, document)):
+                return True
+        except BusyError:
+            return False
+
+
+def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: Workshop) -> None:
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+    (workshop.file(DATA).parent / "dropped.txt").write_bytes(b"put here")
+    listener = Listener(workshop.root)
+    check = check_of(workshop.root, listener, Remedy.ADOPT)
+    list(check.run())
+    assert check.tally.mended == 2
+    assert listener.told == [("changing", "document", False), ("changed", "document", True)]
+
+
+def test_restoring_drops_the_index_of_a_tree_that_was_here_before(workshop: Workshop, tmp_path: Path) -> None:
+    """As ``rm -rf data/*`` leaves it: of other documents, or of the same ones in another state."""
+    root, backups = tmp_path / "restored", tmp_path / "backups"
+    run("backup", str(backups), "--data", str(workshop.root))
+    (root / ".index/app/form").mkdir(parents=True)
+    (root / ".index/app/form/current").touch()
+    run("restore", str(backups), "--data", str(root))
+    assert list((root / ".index").iterdir()) == []
+    assert (root / DATA).exists()
+
+
+def test_a_backup_leaves_the_index_out(workshop: Workshop, tmp_path: Path) -> None:
+    assert list(workshop.file(".index/app/form").iterdir())
+    run("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
+    assert not [path for path in (tmp_path / "backups").rglob("*") if path.name in {".index", "current"}]
+    assert workshop.check().findings == []
+
+
+def run(*arguments: str) -> None:
+    done = CliRunner().invoke(commands, arguments)
+    assert done.exit_code == 0, done.output

@@ -1,0 +1,244 @@
+"""Trees as people, bad disks and other programs make them: nothing hangs, nothing ends with a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BusyError
+from persistence.storage import locks, root
+from tests.maintenance import kills
+from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop, furnished
+from tests.sidecars import resealed, said
+
+SIDECAR = f"{DATA}.json"
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return furnished(tmp_path / "data")
+
+
+def replace_by_pipe(workshop: Workshop, path: str) -> None:
+    workshop.file(path).unlink()
+    os.mkfifo(workshop.file(path))
+
+
+def replace_by_directory(workshop: Workshop, path: str) -> None:
+    workshop.file(path).unlink()
+    workshop.file(path).mkdir()
+
+
+def replace_by_broken_link(workshop: Workshop, path: str) -> None:
+    workshop.file(path).unlink()
+    workshop.file(path).symlink_to("nowhere")
+
+
+def replace_by_nothing(workshop: Workshop, path: str) -> None:
+    os.truncate(workshop.file(path), 0)
+
+
+def make_huge(workshop: Workshop, path: str) -> None:
+    os.truncate(workshop.file(path), 1 << 30)
+
+
+def nest(workshop: Workshop, path: str) -> None:
+    workshop.file(path).write_bytes(b'{"x":' + b"[" * 200_000)
+
+
+def say(name: str, value: object) -> Callable[[Workshop, str], None]:
+    def rewrite(workshop: Workshop, path: str) -> None:
+        file = workshop.file(path)
+        if name == "version":
+            file.write_text(json.dumps(said(file) | {name: value}))
+        else:
+            resealed(file, **{name: value})
+
+    return rewrite
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "after"),
+    [(DATA, "not-a-file", (200, OLD)), (SIDECAR, "sidecar-unreadable", (200, NEW)), ("layout.json", "layout", None)],
+)
+@pytest.mark.parametrize("replace", [replace_by_pipe, replace_by_directory])
+def test_what_is_no_file_is_found_and_goes_to_the_quarantine(
+    workshop: Workshop, replace: Callable[[Workshop, str], None], path: str, kind: str, after: tuple[int, bytes] | None
+) -> None:
+    """The service does not wait for somebody to write into a pipe, either."""
+    replace(workshop, path)
+    if after is not None:
+        assert workshop.get(DATA)[0] == 500
+    assert workshop.check("--deep").kinds[0] == (kind, path)
+    assert workshop.check("--repair", "--adopt", "--all").status == 3
+    assert workshop.check("--deep").findings == []
+    assert workshop.get(DATA) == (after or (200, NEW))
+    workshop.put(DATA, b"<d>next</d>")
+
+
+@pytest.mark.parametrize("name", [".data.xml.json", f".data.xml.{'a' * 40}", ".history"])
+def test_a_directory_in_the_way_of_a_write_is_moved(workshop: Workshop, name: str) -> None:
+    path = workshop.file(f"{DOCUMENT}/{name}")
+    if path.exists():
+        shutil.rmtree(path)
+        path.write_bytes(b"no directory")
+    else:
+        path.mkdir()
+    assert workshop.check("--repair").kinds == [("not-a-file", f"{DOCUMENT}/{name}")]
+    assert workshop.check().findings == []
+    workshop.put(DATA, b"<d>next</d>")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [replace_by_nothing, make_huge, nest, say("version", 10**40), say("modified", "9999-12-31T23:59:59.999Z")],
+)
+def test_a_sidecar_that_says_impossible_things_is_unreadable(
+    workshop: Workshop, spoil: Callable[[Workshop, str], None]
+) -> None:
+    spoil(workshop, SIDECAR)
+    assert workshop.get(DATA)[0] == 500
+    assert workshop.check().kinds == [("sidecar-unreadable", SIDECAR)]
+    assert workshop.check("--repair").status == 3
+    assert workshop.get(DATA) == (200, NEW)
+    workshop.put(DATA, b"<d>next</d>")
+
+
+def test_links_are_not_followed_and_what_they_lead_to_is_not_changed(workshop: Workshop, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"<d>outside</d>")
+    outside.chmod(0o666)
+    before = outside.stat()
+    revision = workshop.history(DATA)[0]
+    revision.unlink()
+    for path in (revision, workshop.file(f"{DOCUMENT}/link"), workshop.file("app/form/data/link"), workshop.file("a")):
+        path.symlink_to(outside)
+    workshop.file(DATA).unlink()
+    workshop.file(DATA).symlink_to(outside)
+    assert workshop.get(DATA)[0] == 500
+    workshop.check("--repair", "--adopt", "--all", "--deep")
+    after = outside.stat()
+    assert (after.st_mode, after.st_mtime_ns, outside.read_bytes()) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        b"<d>outside</d>",
+    )
+    assert workshop.get(DATA)[0] == 404  # nothing of it was left but links, which are in the quarantine
+
+
+def test_a_broken_link_is_no_content(workshop: Workshop) -> None:
+    replace_by_broken_link(workshop, DATA)
+    assert [kind for kind, _ in workshop.check("--repair").kinds][:2] == ["not-a-file", "content-missing"]
+    assert workshop.get(DATA) == (200, OLD)
+
+
+def test_names_that_cannot_be_asked_for_are_not_taken_in(workshop: Workshop) -> None:
+    names = (b"b" * 201, b"c" * 255, b"x.y%2Ejson", b"trail ", b"a%2Fb", b"a%FF", b"\xff", b"nl\n")
+    for name in names:
+        Path(os.fsdecode(os.fsencode(workshop.file(DOCUMENT)) + b"/" + name)).write_bytes(b"x")
+    for number in (2**63, 10**30):
+        directory = workshop.file(f"app/form/form/{number}")
+        directory.mkdir(mode=0o750)
+        (directory / "form.xhtml").write_bytes(XHTML)
+    checked = workshop.check("--repair", "--adopt", "--all")
+    assert (checked.status, [kind for kind, _ in checked.kinds]) == (0, ["foreign"] * (len(names) + 2))
+    assert workshop.get(FORM) == (200, XHTML)
+
+
+def test_documents_that_share_their_files_are_taken_in_each_for_itself(workshop: Workshop) -> None:
+    document = workshop.file(DOCUMENT)
+    shutil.copytree(document, document.with_name("twin"), copy_function=os.link)
+    assert {kind for kind, _ in workshop.check("--deep").kinds} == {"misplaced"}
+    assert workshop.check("--adopt", "app/form/data/twin").status == 3
+    assert workshop.check("--deep").findings == []
+    workshop.file(DATA).write_bytes(b"<d>edited</d>")
+    assert workshop.check("--adopt", "--all").status == 3
+    assert workshop.check("--deep").findings == []
+    assert not workshop.file(DATA).samefile(document.with_name("twin") / "data.xml")
+
+
+def test_a_draft_is_not_outdated_by_a_save_of_the_future(workshop: Workshop) -> None:
+    """The clock was wrong when the data was saved: the draft may be the newer of the two."""
+    workshop.put(f"{DOCUMENT.replace('/data/', '/draft/')}/data.xml", b"<d>draft</d>")
+    say("modified", "2099-01-01T00:00:00.000Z")(workshop, SIDECAR)
+    assert [kind for kind, _ in workshop.check("--repair").kinds] == ["times-lost"]
+    assert workshop.get("app/form/draft/document/data.xml") == (200, b"<d>draft</d>")
+
+
+def test_what_lies_under_a_second_name_in_the_history_is_not_deleted_if_it_differs(workshop: Workshop) -> None:
+    modified = str(workshop.sidecar(DATA)["modified"]).replace(":", "-")
+    second = workshop.file(f"{DOCUMENT}/.history/{modified}.data.xml")
+    os.link(workshop.file(SIDECAR), second.with_name(f"{second.name}.json"))
+    second.write_bytes(b"<d>what somebody wrote</d>")
+    second.chmod(0o640)
+    before = workshop.contents()
+    assert workshop.check("--repair").status == 3
+    assert before <= workshop.contents()
+
+
+def test_finishing_a_commit_does_not_delete_what_was_put_in_its_place(workshop: Workshop) -> None:
+    content = workshop.file(DATA)
+    content.rename(content.with_name(f".data.xml.{workshop.sidecar(DATA)['id']}"))
+    content.write_bytes(b"<d>put back by hand</d>")
+    content.chmod(0o640)
+    before = workshop.contents()
+    assert workshop.check("--repair").status == 3
+    assert workshop.get(DATA) == (200, NEW)
+    assert before <= workshop.contents()
+
+
+def test_a_pipe_among_the_services_own_files_stops_nobody(workshop: Workshop, tmp_path: Path) -> None:
+    for path in (".spool/pipe", ".trash/pipe"):
+        os.mkfifo(workshop.file(path))
+    for command in (("check", "--repair"), ("backup", str(tmp_path / "backups"))):
+        assert kills.run([*command, "--data", str(workshop.root)], tmp_path / "said").status == 0
+    again = Workshop(workshop.root)
+    assert again.get(DATA) == (200, NEW)
+    assert not workshop.file(".trash/pipe").exists()
+
+
+def test_a_backup_says_what_it_cannot_save_and_saves_the_rest(workshop: Workshop, tmp_path: Path) -> None:
+    replace_by_pipe(workshop, DATA)
+    done = kills.run(["backup", f"{tmp_path}/backups", "--data", str(workshop.root)], tmp_path / "said")
+    assert done.status == 4
+    assert f"{DATA}: its content is missing" in done.said
+    (saved,) = (tmp_path / "backups").glob("2*")
+    assert (saved / ATTACHMENT).read_bytes() == b"scanned"
+
+
+def test_a_list_of_digests_that_has_lost_its_end_is_said(workshop: Workshop, tmp_path: Path) -> None:
+    """Cut within a line, nothing is changed; cut after one, what is not listed is named."""
+    kills.run(["backup", f"{tmp_path}/backups", "--data", str(workshop.root)], tmp_path / "said")
+    (saved,) = (tmp_path / "backups").glob("2*")
+    lines = (saved / "SHA256SUMS").read_bytes().splitlines(keepends=True)
+    restore = ["restore", str(saved), "--data", f"{tmp_path}/restored"]
+    (saved / "SHA256SUMS").write_bytes(b"".join(lines)[:-9])
+    assert kills.run(restore, tmp_path / "said").status == 1
+    assert not (tmp_path / "restored").exists()
+    assert lines[-1].endswith(b"  layout.json\n")  # which is restored from itself
+    (saved / "SHA256SUMS").write_bytes(b"".join(lines[:-2]))
+    done = kills.run(restore, tmp_path / "said")
+    assert done.status == 4
+    assert f"{os.fsdecode(lines[-2][66:-1])}: not in SHA256SUMS, and not restored" in done.said
+
+
+def test_a_service_does_not_start_on_an_empty_directory_that_is_just_being_restored_to(tmp_path: Path) -> None:
+    root.make_own(str(tmp_path))
+    with locks.alone(f"{tmp_path}/.locks/service", "in use"), pytest.raises(BusyError):
+        Workshop(tmp_path).get(DATA)
+    assert not (tmp_path / "layout.json").exists()
+
+
+def test_a_repair_of_a_tree_without_locks_makes_them(workshop: Workshop) -> None:
+    """Two repairs of one copy exclude each other."""
+    shutil.rmtree(workshop.file(".locks"))
+    workshop.file(DATA).unlink()
+    assert workshop.check().status == 4
+    assert not workshop.file(".locks").exists()
+    assert workshop.check("--repair").status == 3
+    assert workshop.file(".locks/service").exists()

@@ -1,0 +1,298 @@
+"""No command and no request leaves the tree: not through a link, and not as root; nothing hangs or fills the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from persistence.cli import commands
+from persistence.cli.serve import Server
+from persistence.errors import PersistenceError, StartupError
+from persistence.http.callers import Opens, Policy
+from persistence.maintenance.backup import Backup, Sources
+from persistence.model.peers import Trusted
+from persistence.properties.properties import Properties
+from persistence.settings import Settings
+from persistence.starting import Served
+from persistence.storage import owner
+from persistence.storage.integrity import Integrity
+from persistence.storage.owner import Identity
+from tests.maintenance import outside
+from tests.maintenance.outside import NOBODY, PLANTS, Plant, planted
+from tests.maintenance.workshop import ATTACHMENT, DATA, DRAFT, Workshop, furnished
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be others")
+
+CHANGING = (("check", "--repair", "--adopt", "--all", "--deep"), ("reindex",), ("reencrypt",), ("upgrade",))
+LOOKING = (("check", "--deep"), ("forms",), ("show", "app/form/data/document"), ("search", "app/form"))
+_ROOM = 600 << 20
+
+outside.load_commands()
+
+
+@pytest.fixture(scope="module")
+def open_directory() -> Iterator[Path]:
+    """A directory that every user may enter; pytest's own are closed."""
+    directory = Path(tempfile.mkdtemp(prefix="outside-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def source(open_directory: Path) -> Path:
+    return outside.template(open_directory)
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let a block have little more memory than there is in use."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def as_nobody(*, really: bool) -> AbstractContextManager[None]:
+    return owner.being(Identity(NOBODY, NOBODY, (NOBODY,))) if really else nullcontext()
+
+
+def run(root: Path, *arguments: str) -> int:
+    """The exit status of a command; what it raises is one of the service's own errors, which is one line."""
+    done = CliRunner().invoke(commands, [*arguments, "--data", str(root)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit | PersistenceError):
+        raise done.exception
+    return done.exit_code
+
+
+def ask(root: Path) -> None:
+    """Let the service, if it starts, read, write, delete and search."""
+    with Workshop(root) as workshop:
+        try:
+            workshop.client.get("/healthz")
+        except PersistenceError:
+            return
+        for path in (DATA, ATTACHMENT):
+            status, body = workshop.get(path)
+            assert b"important" not in body
+            assert status in {200, 404, 500}
+        for path in (DATA, ATTACHMENT, DRAFT):
+            workshop.try_put(path, b"<d>put</d>")
+        workshop.client.post("/fr/service/persistence/search/app/form", data=b"<search/>")
+        workshop.client.get("/fr/service/persistence/form")
+        workshop.client.delete(f"/crud/{DATA}")
+
+
+def everything(source: Path, directory: Path, planting: tuple[Plant, str], who: str, *, least: bool = False) -> None:
+    """Do all that commands and requests do, or the ``least``, each on a tree in which the same was planted."""
+    plant, name = planting
+    user, as_user = 0 if who == "root on its own" else NOBODY, who == "the user"
+    for arguments in CHANGING[:1] if least else (*CHANGING, *LOOKING):
+        with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
+            run(site.root, *arguments)
+            check_owners(site.root, user)
+    with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
+        saved = directory / "backups"
+        run(site.root, "backup", str(saved), "--verify")
+        assert not any(path.is_symlink() for path in saved.rglob("*"))
+        small = [path for path in saved.rglob("*") if path.is_file() and path.stat().st_size < 1 << 20]
+        assert not any(b"important" in path.read_bytes() for path in small)
+    if user == os.geteuid() or as_user:
+        with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user), little_memory():
+            ask(site.root)
+    if least:
+        return
+    with planted(source, directory, plant, name, user) as site, as_nobody(really=as_user):
+        run(site.root, "check")
+        run(site.root, "check", "--repair", "--adopt", "--all")
+
+
+def check_owners(root: Path, user: int) -> None:
+    assert {path.lstat().st_uid for path in (root, *root.rglob("*"))} == {user}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["root on its own", "root on another's", "the user"])
+@pytest.mark.parametrize(("plant", "name"), PLANTS, ids=lambda each: each if isinstance(each, str) else each.__name__)
+def test_nothing_leaves_the_tree(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
+    everything(source, open_directory / "case", (plant, name), who)
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "who"),
+    [
+        (outside.link_to_a_directory, ".trash", "root on another's"),
+        (outside.link_to_the_same, ".locks", "root on another's"),
+        (outside.link_to_the_same, ".index/app/form", "root on its own"),
+        (outside.link_to_the_same, "app/form/data/document/.history", "root on its own"),
+        (outside.link_to_the_same, "app/form/data", "the user"),
+        (outside.link_to_the_same, "layout.json", "root on another's"),
+        (outside.pipe, "app/form/data/document/scan.bin.json", "the user"),
+        (outside.pipe, ".locks/service", "root on its own"),
+        (outside.zeros, "app/form/data/document/data.xml.json", "root on its own"),
+        (outside.sparse, "app/form/data/document/scan.bin.json", "the user"),
+        (outside.hard_link, "app/form/data/document/.data.xml.json", "root on its own"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
+def test_what_is_planted_leads_nowhere(source: Path, open_directory: Path, plant: Plant, name: str, who: str) -> None:
+    """A few of the cases of ``test_nothing_leaves_the_tree``."""
+    everything(source, open_directory / "case", (plant, name), who, least=True)
+
+
+def test_what_is_in_the_way_of_the_services_own_is_found_and_taken_out_of_it(tmp_path: Path) -> None:
+    workshop = furnished(tmp_path / "data")
+    workshop.close()
+    (tmp_path / "victim").mkdir()
+    for name in (".trash", ".quarantine"):
+        shutil.rmtree(workshop.file(name))
+        workshop.file(name).symlink_to(tmp_path / "victim")
+    os.unlink(workshop.file(".locks/00"))
+    os.mkfifo(workshop.file(".locks/00"))
+    found = {(".trash", "not-a-file"), (".quarantine", "not-a-file"), (".locks/00", "not-a-file")}
+    with pytest.raises(StartupError, match="'persistence check --repair' moves it away"):
+        workshop.get(DATA)
+    assert found <= {(path, kind) for kind, path in workshop.check().kinds}
+    assert workshop.check("--repair").status == 3
+    assert list((tmp_path / "victim").iterdir()) == []
+    workshop.put(DATA, b"<d>next</d>")
+    assert workshop.check().status == 0
+
+
+def unlisted_link(saved: Path, canary: Path) -> None:
+    (saved / "app/form/data/document/extra.bin").symlink_to(canary / "secret")
+
+
+def link(saved: Path, canary: Path) -> None:
+    (saved / ATTACHMENT).unlink()
+    (saved / ATTACHMENT).symlink_to(canary / "secret")
+    listed(saved, ATTACHMENT, SECRET)
+
+
+def linked_directory(saved: Path, canary: Path) -> None:
+    (saved / "e").symlink_to(canary)
+    listed(saved, "e/secret", SECRET)
+
+
+def parent(saved: Path, canary: Path) -> None:
+    listed(saved, f"../../{canary.name}/secret", SECRET)
+
+
+def absolute(saved: Path, canary: Path) -> None:
+    listed(saved, f"{canary}/secret", SECRET)
+
+
+def hook(saved: Path, canary: Path) -> None:
+    """Not outside, and the same: what git runs in the tree."""
+    (saved / ".git/hooks").mkdir(parents=True)
+    shutil.copy(canary / "secret", saved / ".git/hooks/post-commit")
+    listed(saved, ".git/hooks/post-commit", SECRET)
+
+
+def endless(saved: Path, _canary: Path) -> None:
+    (saved / ATTACHMENT).unlink()
+    os.mknod(saved / ATTACHMENT, 0o020640, os.makedev(1, 5))
+
+
+def nobody_writes(saved: Path, _canary: Path) -> None:
+    (saved / ATTACHMENT).unlink()
+    os.mkfifo(saved / ATTACHMENT)
+
+
+def huge_manifest(saved: Path, _canary: Path) -> None:
+    os.truncate(saved / ".backup/backup.json", 5 << 30)
+
+
+def manifest_is_a_pipe(saved: Path, _canary: Path) -> None:
+    (saved / ".backup/backup.json").unlink()
+    os.mkfifo(saved / ".backup/backup.json")
+
+
+def huge_list(saved: Path, _canary: Path) -> None:
+    os.truncate(saved / "SHA256SUMS", 5 << 30)
+
+
+def list_is_a_link(saved: Path, canary: Path) -> None:
+    shutil.copy(saved / "SHA256SUMS", canary / "list")
+    (saved / "SHA256SUMS").unlink()
+    (saved / "SHA256SUMS").symlink_to(canary / "list")
+
+
+def list_is_a_pipe(saved: Path, _canary: Path) -> None:
+    (saved / "SHA256SUMS").unlink()
+    os.mkfifo(saved / "SHA256SUMS")
+
+
+SECRET = b"what lies outside of the backup"
+
+
+def listed(saved: Path, path: str, content: bytes) -> None:
+    """Let the list of a backup have a path, with the right digest."""
+    before = (saved / "SHA256SUMS").read_text().splitlines(keepends=True)
+    lines = [line for line in before if not line.endswith(f"  {path}\n")]
+    (saved / "SHA256SUMS").write_text("".join([*lines, f"{hashlib.sha256(content).hexdigest()}  {path}\n"]))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(unlisted_link, link, linked_directory, parent, absolute, hook, endless, nobody_writes),
+        *(huge_manifest, manifest_is_a_pipe, huge_list, list_is_a_link, list_is_a_pipe),
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_backup_is_read_as_whatever_somebody_has_made_of_it(
+    tmp_path: Path, spoil: Callable[[Path, Path], None]
+) -> None:
+    furnished(tmp_path / "data").close()
+    assert run(tmp_path / "data", "backup", str(tmp_path / "backups")) == 0
+    (saved,) = (tmp_path / "backups").glob("2*")
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "secret").write_bytes(SECRET)
+    spoil(saved, canary)
+    before = outside.looks(canary)
+    with little_memory():
+        assert run(tmp_path / "restored", "restore", str(saved)) in {1, 4}
+        backup = Backup(Sources({}, {}, lambda _: None, Integrity()), str(tmp_path / "others"))
+        backup.path = str(saved)
+        with contextlib.suppress(PersistenceError):
+            list(backup.verify())
+    assert outside.looks(canary) == before
+    for path in (tmp_path / "restored").rglob("*"):
+        assert not path.is_symlink()
+        assert not path.is_file() or path.read_bytes() != SECRET
+    assert {path.name for path in tmp_path.iterdir()} <= {"data", "backups", "canary", "restored"}
+
+
+def test_a_backup_copies_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    workshop = furnished(tmp_path / "data")
+    workshop.close()
+    (tmp_path / "secret").write_bytes(SECRET)
+    for path in (ATTACHMENT, f"{DATA}.json"):
+        workshop.file(path).unlink()
+        workshop.file(path).symlink_to(tmp_path / "secret")
+    assert run(tmp_path / "data", "backup", str(tmp_path / "backups")) == 4
+    assert not any(path.read_bytes() == SECRET for path in (tmp_path / "backups").rglob("*") if path.is_file())
+
+
+def test_gunicorn_has_the_user_whom_root_has_become(tmp_path: Path) -> None:
+    """It gives its workers' files to the user of the time when it was imported: only root can give to root."""
+    settings = Settings(data=str(tmp_path))
+    served = Served(settings, Properties.load({}, "svc."), Policy(Opens.ALWAYS, Trusted()))
+    with owner.being(Identity(NOBODY, NOBODY, (NOBODY,))):
+        server = Server(served, lambda: served)
+    assert (server.cfg.uid, server.cfg.gid) == (NOBODY, NOBODY)

@@ -1,0 +1,81 @@
+"""Damage of every kind is found by ``check --deep``, or listed as not noticed; no client takes it for the truth."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.maintenance.kills import copied
+from tests.maintenance.planted import CONTENTS, KINDS, Kind, Reader, Whole, flip, furnished
+from tests.maintenance.workshop import Workshop
+
+_SEEDS = 2
+_SEEDS_OF_ALL = 8
+_BITS = 24
+_CHECKED = 10
+"""Of so many flipped bits, one is also looked for by a check: that costs ten times as much as an answer."""
+_FLIPPED = f"{CONTENTS[0]}.json"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(furnished(tmp_path_factory.mktemp("planted") / "data"))
+
+
+@pytest.fixture(scope="module")
+def not_noticed() -> str:
+    """The paragraph of the documentation about what no check finds."""
+    text = (Path(__file__).parents[2] / "docs" / "maintenance.md").read_text()
+    found = re.search(r"^Not noticed: .*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return " ".join(found[0].split())
+
+
+@pytest.mark.parametrize("seeds", [_SEEDS, pytest.param(_SEEDS_OF_ALL, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_it_is_found_or_listed_and_never_served(
+    kind: Kind, seeds: int, whole: Whole, not_noticed: str, tmp_path: Path
+) -> None:
+    if "another user" in kind.name and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    faults = []
+    for seed in range(seeds):
+        copy = copied(whole.root, tmp_path / f"data-{seed}")
+        faults += whole.faults(kind, copy, Random(seed), not_noticed)
+        shutil.rmtree(copy)
+    assert faults == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("every", [0, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
+def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole, tmp_path: Path) -> None:
+    """Permissions hang on the owner and the group that it names."""
+    copy = copied(whole.root, tmp_path / "data")
+    sidecar = copy / _FLIPPED
+    pristine = sidecar.read_bytes()
+    bits = range(0, len(pristine) * 8, every) if every else Random(1).sample(range(len(pristine) * 8), _BITS)
+    faults = []
+    with Reader(copy) as reader:
+        for number, bit in enumerate(bits):
+            flip(sidecar, bit, keeps_time=False)
+            for path, view in reader.views(only=CONTENTS[:2]).items():
+                if view[0] == 200 and view != whole.views[path]:
+                    faults.append(f"bit {bit}: GET {path} is answered 200")
+            if number % _CHECKED == 0 and Workshop(copy).check("--deep", CONTENTS[0]).status == 0:
+                faults.append(f"bit {bit}: a check finds nothing")
+            sidecar.write_bytes(pristine)
+    assert faults == []
+
+
+def test_the_whole_tree_is_in_order(whole: Whole, tmp_path: Path) -> None:
+    """Proof of the rig: nothing is found, and every answer is the same, where nothing was inflicted."""
+    copy = copied(whole.root, tmp_path / "data")
+    with Reader(copy) as reader:
+        assert reader.views(whole.instants) == whole.views
+    checked = Workshop(copy).check("--deep")
+    assert (checked.status, checked.findings) == (0, [])

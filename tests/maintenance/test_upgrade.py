@@ -1,0 +1,161 @@
+"""``persistence upgrade``: named steps, recorded and resumable."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import BusyError, DiskError, PersistenceError, StartupError
+from persistence.maintenance import sealing
+from persistence.maintenance.sealing import seal_sidecars
+from persistence.maintenance.upgrade import STEPS, Step, pending, upgrade
+from tests.cli.test_commands import persistence
+from tests.maintenance.workshop import DATA, NEW, Workshop, furnished
+from tests.sidecars import of_format_2, said
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A tree of format 1, as the first version left it."""
+    root = tmp_path / "data"
+    furnished(root)
+    (root / "layout.json").write_text('{"format":1}\n')
+    for sidecar in root.glob("app/**/*.json"):
+        of_format_2(sidecar)
+    (root / ".quarantine").rmdir()
+    (root / ".locks/service").unlink()
+    return root
+
+
+def layout(root: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((root / "layout.json").read_text())
+    return found
+
+
+def test_an_old_tree_is_upgraded_and_served(old: Path) -> None:
+    with pytest.raises(StartupError, match="'persistence upgrade' brings it to 3"):
+        Workshop(old).get(DATA)
+    dry = persistence("upgrade", "--data", str(old), "--dry-run", cwd=old.parent)
+    assert dry.stdout.startswith("to do: quarantine: ")
+    assert layout(old) == {"format": 1}
+    done = persistence("upgrade", "--data", str(old), cwd=old.parent)
+    assert (done.returncode, done.stdout.partition(":")[0]) == (0, "done")
+    assert layout(old)["format"] == 3
+    assert list(layout(old)["steps"]) == ["quarantine", "sidecars"]  # type: ignore[call-overload]
+    workshop = Workshop(old)
+    assert workshop.get(DATA) == (200, NEW)
+    assert (
+        workshop.get(DATA, str(workshop.sidecar(str(workshop.history(DATA)[0].relative_to(old)))["modified"]))[0] == 200
+    )
+    assert {kind for kind, _ in workshop.check("--deep").kinds} <= {"index-stale"}
+    assert not list(old.rglob("*~sealed"))
+    again = persistence("upgrade", "--data", str(old), cwd=old.parent)
+    assert again.stdout.endswith("nothing to do\n")
+
+
+def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
+    """What is recorded is not done again, and meanwhile nothing is served."""
+    done: list[str] = []
+    steps = tuple(Step(name, 3, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third"))
+
+    def fail(_root: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    broken = (steps[0], Step("second", 3, "", fail), steps[2])
+    with pytest.raises(DiskError, match="Input/output error"):
+        list(upgrade(str(old), broken))
+    assert done == ["first"]
+    with pytest.raises(StartupError, match="an upgrade has not finished"):
+        Workshop(old).get(DATA)
+    assert [step.name for step in pending(str(old), steps)] == ["second", "third"]
+    assert [step.name for step in upgrade(str(old), steps)] == ["second", "third"]
+    assert done == ["first", "second", "third"]
+    assert layout(old)["format"] == 3
+    assert list(layout(old)["steps"]) == ["first", "second", "third"]  # type: ignore[call-overload]
+
+
+def test_steps_of_formats_that_the_tree_is_past_are_left_out(old: Path) -> None:
+    steps = (Step("ancient", 1, "", _never), *STEPS)
+    assert [step.name for step in upgrade(str(old), steps)] == ["quarantine", "sidecars"]
+
+
+def _never(_root: str) -> None:
+    raise AssertionError("this step is of a format that the tree has")
+
+
+def test_an_interrupted_upgrade_without_steps_left_is_finished(old: Path) -> None:
+    steps = {"quarantine": "2026-01-01T00:00:00.000Z", "sidecars": "2026-01-01T00:00:00.001Z"}
+    (old / "layout.json").write_text(json.dumps({"format": 3, "steps": steps, "upgrading_from": 1}))
+    assert list(upgrade(str(old))) == []
+    assert layout(old) == {"format": 3, "steps": steps}
+
+
+def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was killed between the files and their names: nothing is lost, whatever it had renamed."""
+    renamed: list[str] = []
+
+    def rename(source: str, target: str) -> None:
+        if len(renamed) == 3:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        os.rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sealing.files, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            seal_sidecars(str(old))
+    assert list(old.rglob(".*~sealed"))
+    seal_sidecars(str(old))
+    assert not list(old.rglob("*~sealed"))
+    assert all(said(path)["schema"] == 2 for path in old.glob("app/**/*.json"))
+
+
+def test_what_is_no_sidecar_is_not_sealed(old: Path) -> None:
+    notes = old / "app/form/data/document/notes.json"
+    notes.write_text('{"mine": true}')
+    broken = old / f"{DATA}.json"
+    broken.write_bytes(b"{")
+    seal_sidecars(str(old))
+    assert (notes.read_text(), broken.read_bytes()) == ('{"mine": true}', b"{")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"format":4}', "a newer version of this service wrote it"),
+        ('{"format":3,"restoring":"a backup"}', "restoring a backup has not finished"),
+        ("{", "cannot be read"),
+        (None, "has lost its layout.json|is not a data directory"),
+    ],
+)
+def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | None, said: str) -> None:
+    if text is None:
+        (old / "layout.json").unlink()
+    else:
+        (old / "layout.json").write_text(text)
+    for run in (pending, upgrade):
+        with pytest.raises(PersistenceError, match=said):
+            list(run(str(old)))
+    assert text is None or (old / "layout.json").read_text() == text
+
+
+def test_a_tree_in_use_is_not_upgraded(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    workshop = furnished(root)
+    steps = (*STEPS, Step("next", 4, "", _never))
+    with pytest.raises(BusyError, match="stop the service first"):
+        list(upgrade(str(root), steps))
+    assert workshop.get(DATA) == (200, NEW)
+
+
+def test_a_content_is_never_taken_for_a_sidecar_that_is_written_aside(old: Path) -> None:
+    """Any name that does not begin with a dot may be that of an attachment."""
+    folder = old / "app/form/data/document"
+    for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
+        (folder / name).write_bytes(name.encode())
+    seal_sidecars(str(old))
+    for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
+        assert (folder / name).read_bytes() == name.encode()

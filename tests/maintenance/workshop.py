@@ -1,0 +1,148 @@
+"""A tree with one of everything, the service on it, and the command that looks after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from click.testing import CliRunner
+from flask.testing import FlaskClient
+
+from persistence.app import Service, create_app
+from persistence.cli import commands
+from persistence.closable import Closable
+from persistence.settings import Settings
+from persistence.storage.layout import CHECKED, INDEX, LEASE, LOCKS
+from tests.initialised import initialised
+from tests.opened import close, opened
+
+DOCUMENT = "app/form/data/document"
+ATTACHMENT = f"{DOCUMENT}/scan.bin"
+DATA = f"{DOCUMENT}/data.xml"
+DELETED = "app/form/data/deleted/data.xml"
+DRAFT = "app/form/draft/draft/data.xml"
+FORM = "app/form/form/1/form.xhtml"
+
+OLD, NEW = b"<d>old</d>", b"<d>new, and longer</d>"
+_OWN = {LOCKS, INDEX}
+XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>'
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check said: its exit status, each finding and the summary."""
+
+    status: int
+    findings: list[dict[str, str]]
+    summary: dict[str, int]
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """The kind and path of each finding."""
+        return [(finding["kind"], finding["path"]) for finding in self.findings]
+
+
+class Workshop(Closable):
+    """The service in this process on a root of its own; paths are those of files below the root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._app: Service | None = None
+
+    def close(self) -> None:
+        """Stop the service, if it was started; the next use starts another one."""
+        if self._app is not None:
+            close(self._app)
+            self._app = None
+            del self.client
+
+    @cached_property
+    def client(self) -> FlaskClient:
+        """A client of the service, which starts with the first use."""
+        self._app = opened(create_app(Settings(data=initialised(self.root))))
+        return self._app.test_client()
+
+    def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
+        """Store a resource; its entity tag."""
+        answer = self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1", **(headers or {})})
+        assert answer.status_code in {201, 204}, answer.text
+        return str(answer.headers["ETag"])
+
+    def try_put(self, path: str, body: bytes) -> int:
+        """The status of a PUT that may fail."""
+        return self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1"}).status_code
+
+    def delete(self, path: str) -> None:
+        """Delete a resource."""
+        assert self.client.delete(_url(path)).status_code == 204
+
+    def get(self, path: str, instant: str = "") -> tuple[int, bytes]:
+        """The status and, if it is 200, the body of a resource or of an older revision."""
+        query = {"last-modified-time": instant} if instant else {}
+        answer = self.client.get(_url(path), query_string=query)
+        return answer.status_code, answer.data if answer.status_code == 200 else b""
+
+    def head(self, path: str) -> Mapping[str, str]:
+        """The headers of a resource."""
+        return self.client.get(_url(path)).headers
+
+    def check(self, *arguments: str) -> Checked:
+        """Run ``persistence check``."""
+        done = CliRunner().invoke(commands, ["check", "--data", str(self.root), "--json", *arguments])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert lines, done.stderr
+        return Checked(done.exit_code, lines[:-1], lines[-1])
+
+    def file(self, path: str) -> Path:
+        """A file below the root."""
+        return self.root / path
+
+    def sidecar(self, path: str) -> dict[str, object]:
+        """What the sidecar of a content says."""
+        text: dict[str, object] = json.loads(self.file(f"{path}.json").read_text())
+        return text
+
+    def history(self, path: str) -> list[Path]:
+        """The older contents of a resource, oldest first."""
+        content = self.file(path)
+        return sorted((content.parent / ".history").glob(f"*.{content.name}"))
+
+    def contents(self) -> set[str]:
+        """The digests of all contents in the tree, also those in the quarantine."""
+        return {
+            hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in self.root.rglob("*")
+            if path.is_file() and not path.name.endswith((".json", ".jsonl")) and not _OWN & set(path.parts)
+        }
+
+    def state(self) -> dict[str, tuple[int, int, bytes]]:
+        """Every file with mode, time and bytes, but for the index and the lease, which the service keeps up to date."""
+        return {
+            str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
+            for path in self.root.rglob("*")
+            if path.is_file() and path.name != CHECKED and INDEX not in path.parts and path != self.root / LEASE
+        }
+
+
+def furnished(root: Path) -> Workshop:
+    """A published form, a document with an attachment and an older revision, a deleted document, and a draft."""
+    os.umask(0o027)
+    workshop = Workshop(root)
+    workshop.put(FORM, XHTML)
+    workshop.put(DATA, OLD, {"Svc-Username": "lea"})
+    workshop.put(ATTACHMENT, b"scanned", {"Content-Type": "image/png"})
+    workshop.put(DATA, NEW, {"Svc-Workflow-Stage": "started"})
+    workshop.put(DELETED, b"<d>gone</d>")
+    workshop.delete(DELETED)
+    workshop.put(DRAFT, b"<d>draft</d>")
+    return workshop
+
+
+def _url(path: str) -> str:
+    return f"/crud/{path.replace('/form/1/', '/form/')}"

@@ -1,0 +1,63 @@
+"""Single steps on files, where something else happens to them in the middle."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from persistence.storage import files, no_links
+
+
+def test_a_small_file_with_another_name_is_replaced(tmp_path: Path) -> None:
+    path, other = tmp_path / "lease", tmp_path / "copy"
+    path.write_bytes(b"as it was")
+    os.link(path, other)
+    files.overwrite(str(path), b"new")
+    assert (path.read_bytes(), other.read_bytes()) == (b"new", b"as it was")
+
+
+def test_a_descriptor_is_closed_once_where_another_replaces_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another thread's by then."""
+    path = tmp_path / "lease"
+    path.touch()
+    os.link(path, tmp_path / "copy")
+    unlink = os.unlink
+    opened = []
+
+    def too_late(name: str) -> None:
+        unlink(name)
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(os, "unlink", too_late)
+    with pytest.raises(FileNotFoundError):
+        files.overwrite(str(path), b"new")
+    os.close(opened[0])  # raises where it was closed already
+
+
+def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
+    """Such as a file server: the kernel lets it keep a file for 45 seconds."""
+    path = tmp_path / "data.xml"
+    path.touch()
+    with path.open("r+b") as held:
+        before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        try:
+            said = "import sys; from persistence.storage import no_links; no_links.opened(sys.argv[1])"
+            done = subprocess.run(
+                [sys.executable, "-c", said, str(path)], capture_output=True, text=True, check=False, timeout=20
+            )
+        finally:
+            fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            signal.signal(signal.SIGIO, before)
+    assert f"[Errno {errno.EAGAIN}]" in done.stderr
+    os.close(no_links.opened(str(path)))

@@ -1,0 +1,120 @@
+"""The path map: reversible, and never outside its place."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persistence.errors import BadAddressError
+from persistence.limits import LONGEST_NAME
+from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.storage import layout
+from persistence.storage.layout import INDEX, PENDING, Layout, Place, escape, is_escaped, is_file_name, unescape
+
+LAYOUT = Layout("/root")
+FORM = Form("hr", "leave")
+OWN_ENDINGS = (".json",)
+
+
+def document(name: str, identifier: str = "D") -> Place:
+    return LAYOUT.place(DocumentAddress(FORM, Collection.DATA, identifier, name))
+
+
+def test_the_virtual_hierarchy_is_the_directory_tree() -> None:
+    assert document("data.xml").content == "/root/hr/leave/data/D/data.xml"
+    assert document("data.xml").sidecar == "/root/hr/leave/data/D/data.xml.json"
+    assert LAYOUT.place(DefinitionAddress(FORM, 3, "form.xhtml")).content == "/root/hr/leave/form/3/form.xhtml"
+    draft = DocumentAddress(FORM, Collection.DRAFT, "D", "a.bin")
+    assert LAYOUT.place(draft).content == "/root/hr/leave/draft/D/a.bin"
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("a.bin", "a.bin"),
+        ("Bericht für März.pdf", "Bericht für März.pdf"),
+        ("50%.txt", "50%25.txt"),
+        ("a:b", "a%3Ab"),
+        ("dot.", "dot%2E"),
+        ("blank ", "blank%20"),
+        ("report.json", "report%2Ejson"),
+        ("REPORT.JSON", "REPORT%2EJSON"),
+        ("a%2Ejson", "a%252Ejson"),
+    ],
+)
+def test_names_are_escaped_as_little_as_possible(name: str, file: str) -> None:
+    assert escape(name) == file
+    assert unescape(file) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", ".history", ".data.xml.json", "a/b", "a\\b", "a\0b", "a\nb", "\x7f", "\ud800"]
+)
+def test_names_that_could_lead_elsewhere_are_refused(name: str) -> None:
+    with pytest.raises(BadAddressError):
+        escape(name)
+
+
+@pytest.mark.parametrize("name", ["data.xml.json", "a.bin.json", "form.xhtml.JSON", "x" * 201, "é" * 101])
+def test_names_that_look_like_a_sidecar_or_are_too_long_are_refused(name: str) -> None:
+    with pytest.raises(BadAddressError):
+        document(name)
+
+
+@pytest.mark.parametrize("identifier", ["x" * 256, "é" * 128, ".hidden", ".."])
+def test_directories_have_the_limits_of_the_file_system(identifier: str) -> None:
+    with pytest.raises(BadAddressError):
+        document("data.xml", identifier)
+
+
+@given(st.text(min_size=1, max_size=60))
+def test_every_name_is_refused_or_reversible_and_stays_in_its_directory(name: str) -> None:
+    """No name is a path, a hidden file or another's sidecar."""
+    try:
+        file = escape(name)
+    except BadAddressError:
+        return
+    assert unescape(file) == name
+    assert os.path.basename(file) == file
+    assert not file.startswith(".")
+    assert not file.endswith(OWN_ENDINGS)
+
+
+@given(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=12))
+def test_two_names_never_share_a_file(one: str, other: str) -> None:
+    """Content, sidecar, prepared sidecar and history of one name are not those of another."""
+    try:
+        mine, theirs = document(one), document(other)
+    except BadAddressError:
+        return
+    if one == other:
+        return
+    identifier = "0" * 40
+
+    def files(place: Place) -> set[str]:
+        return {place.content, place.sidecar, place.prepared, place.pending(identifier)}
+
+    assert not files(mine) & files(theirs)
+
+
+def test_what_is_indexed_of_a_form_lies_where_no_application_can() -> None:
+    assert LAYOUT.index(Form("a:b", "x.json")) == "/root/.index/a%3Ab/x%2Ejson"
+    assert LAYOUT.current_index(FORM) == "/root/.index/hr/leave/current"
+    for name in (INDEX, PENDING.removeprefix(f"{INDEX}/")):
+        with pytest.raises(BadAddressError):
+            LAYOUT.application(name)
+
+
+@pytest.mark.parametrize("name", ["a\x85b", "a\x9bb"])
+def test_names_of_earlier_versions_with_control_characters_of_c1_are_those_of_resources(name: str) -> None:
+    """Requests cannot name them any more (tests/http/test_bounds.py); commands go on to see what is stored."""
+    assert (escape(name), is_escaped(name), is_file_name(name)) == (name, True, True)
+
+
+def test_names_that_are_too_long_are_refused_before_they_are_kept() -> None:
+    before = layout._escaped.cache_info().currsize  # noqa: SLF001 - what it has kept
+    for number in range(50):
+        with pytest.raises(BadAddressError, match="too long"):
+            escape(f"{number}{':' * LONGEST_NAME}")
+    assert layout._escaped.cache_info().currsize == before  # noqa: SLF001

@@ -1,0 +1,349 @@
+"""The contract of the store, on real files: whatever creates uploads, the same is owed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import DamagedError, DiskError, DiskFullError
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import next_after
+from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
+from persistence.storage import files
+from persistence.storage.reading import Found
+from persistence.storage.store import Store
+from tests.initialised import initialised
+from tests.opened import opened
+
+FORM = Form("hr", "leave")
+DATA = DocumentAddress(FORM, Collection.DATA, "D", "data.xml")
+DRAFT = DATA.moved(Collection.DRAFT)
+ATTACHMENT = DATA.moved(Collection.DATA, "a.bin")
+DEFINITION = DefinitionAddress(FORM, 1, "form.xhtml")
+
+
+@pytest.fixture(params=["unnamed", "spooled"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store on a file system with unnamed files, and on one without."""
+    if request.param == "spooled":
+        monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+    return opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+
+
+def write(store: Store, address: Address, content: bytes) -> Sidecar:
+    """One PUT, as the service does it."""
+    with store.upload(address) as upload:
+        upload.write(content)
+        with store.writing(address) as writer:
+            over = writer.current(address)
+            modified = next_after(over.sidecar.modified if over else None)
+            sidecar = Sidecar(
+                schema=SCHEMA,
+                id=upload.id,
+                version=1,
+                modified=modified,
+                created=modified,
+                size=upload.size,
+                digest=upload.digest,
+            )
+            return writer.commit(address, sidecar, upload, over=over)
+
+
+def bury(store: Store, address: Address) -> Sidecar:
+    """One DELETE, as the service does it."""
+    with store.writing(address) as writer:
+        over = writer.current(address)
+        assert over is not None
+        grave = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
+        writer.bury(address, grave, over=over)
+    return grave
+
+
+def content(store: Store, address: Address) -> bytes | None:
+    found = store.read(address, content=True)
+    if found is None or found.file is None:
+        return None
+    with found.file:
+        return found.file.read()
+
+
+def tree(store: Store) -> set[str]:
+    """Everything below the root but locks and the layout file."""
+    root = Path(store.root)
+    names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return {name for name in names if not name.startswith(".locks") and name != "layout.json"}
+
+
+@pytest.mark.parametrize("address", [DATA, DRAFT, ATTACHMENT, DEFINITION])
+def test_what_is_written_is_read(store: Store, address: Address) -> None:
+    assert store.read(address, content=True) is None
+    first = write(store, address, b"one")
+    assert content(store, address) == b"one"
+    second = write(store, address, b"two")
+    found = store.read(address, content=False)
+    assert found == Found(second, second.id, 3, None)
+    assert second.modified > first.modified
+    assert content(store, address) == b"two"
+
+
+def test_an_empty_content_is_a_content(store: Store) -> None:
+    write(store, ATTACHMENT, b"")
+    assert content(store, ATTACHMENT) == b""
+
+
+@pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
+def test_older_revisions_are_kept(store: Store, address: Address) -> None:
+    revisions = [(write(store, address, body), body) for body in (b"one", b"two", b"three")]
+    for sidecar, body in revisions:
+        found = store.read_revision(address, sidecar.modified, content=True)
+        assert found is not None
+        assert found.file is not None
+        with found.file:
+            assert (found.sidecar, found.etag, found.file.read()) == (sidecar, sidecar.id, body)
+
+
+def test_a_draft_keeps_no_older_revision(store: Store) -> None:
+    write(store, DRAFT, b"one")
+    write(store, DRAFT, b"two")
+    assert tree(store) == {"hr/leave/draft/D/data.xml", "hr/leave/draft/D/data.xml.json"}
+
+
+@pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
+def test_a_tombstone_hides_the_content_and_keeps_it(store: Store, address: Address) -> None:
+    buried = write(store, address, b"one")
+    grave = bury(store, address)
+    found = store.read(address, content=True)
+    assert found == Found(grave, grave.id, 0, None)
+    assert content(store, address) is None
+    old = store.read_revision(address, buried.modified, content=False)
+    assert old is not None
+    assert old.sidecar == buried
+    write(store, address, b"two")
+    again = store.read_revision(address, grave.modified, content=False)
+    assert again is not None
+    assert again.sidecar.deleted
+
+
+def test_a_draft_goes_with_everything_in_it(store: Store) -> None:
+    write(store, DRAFT, b"one")
+    write(store, DRAFT.moved(Collection.DRAFT, "a.bin"), b"x")
+    with store.writing(DATA) as writer:
+        writer.discard_draft(FORM, "D")
+        writer.discard_draft(FORM, "D")
+    assert tree(store) == set()
+
+
+def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was discarded all the same; what is left of it in the trash must not add up until a restart."""
+    trash = Path(store.root) / ".trash"
+    write(store, DRAFT, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove_tree", lambda _: None)
+        with store.writing(DATA) as writer:
+            writer.discard_draft(FORM, "D")
+    assert store.read(DRAFT, content=False) is None
+    assert len(list(trash.iterdir())) == 1
+    write(store, DRAFT, b"two")
+    with store.writing(DATA) as writer:
+        writer.discard_draft(FORM, "D")
+    assert list(trash.iterdir()) == []
+
+
+def test_versions_come_highest_first(store: Store) -> None:
+    for version in (1, 10, 9):
+        write(store, DefinitionAddress(FORM, version, "form.xhtml"), b"f")
+    assert list(store.versions(FORM)) == [10, 9, 1]
+    assert list(store.versions(Form("no", "form"))) == []
+
+
+def test_documents_are_listed_by_their_own_names(store: Store) -> None:
+    names = {"a", "b:c", "50%", "é.", "x.json"}
+    for name in names:
+        write(store, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), b"d")
+    foreign = Path(store.root) / "hr/leave/data"
+    (foreign / ".hidden").mkdir()
+    (foreign / "a%zz:").mkdir()
+    os.mkdir(os.fsencode(foreign) + b"/not-utf8-\xff")
+    assert set(store.documents(FORM)) == names
+    assert set(store.documents(Form("no", "form"))) == set()
+
+
+def test_an_upload_that_is_not_committed_is_gone(store: Store) -> None:
+    with store.upload(DATA) as upload:
+        upload.write(b"x")
+    assert tree(store) == set()
+
+
+def test_nothing_is_left_beside_the_files(store: Store) -> None:
+    for body in (b"one", b"two"):
+        write(store, DATA, body)
+    bury(store, DATA)
+    write(store, DATA, b"three")
+    left = {name for name in tree(store) if not name.startswith("hr/leave/data/D/.history/")}
+    assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
+
+
+CALLS = ["open_unnamed", "written", "keep_as", "link_descriptor", "sync", "sync_directory", "rename"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("code", "kind"), [(5, DiskError), (28, DiskFullError), (122, DiskFullError), (30, DiskError)])
+def test_a_disk_that_refuses_leaves_the_old_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[DiskError]
+) -> None:
+    """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
+    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    write(store, DATA, b"one")
+    before = tree(store)
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, call, refuse)
+        with pytest.raises(kind, match=os.strerror(code)):
+            write(store, DATA, b"two")
+    assert content(store, DATA) == b"one"
+    assert {name for name in tree(store) if ".history" not in name} == before
+    write(store, DATA, b"three")
+    assert content(store, DATA) == b"three"
+
+
+def fail_after(calls: int, real: Callable[..., object]) -> Callable[..., object]:
+    """The call, until it has been made so often; then an error, as if the process had been killed there."""
+    left = [calls]
+
+    def call(*arguments: object) -> object:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return real(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("step", [write, lambda store, address, _body: bury(store, address)], ids=["write", "bury"])
+def test_the_next_writer_finishes_or_discards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
+) -> None:
+    """A writer that stops before or after the commit's rename leaves one whole revision, and nothing for good."""
+    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    write(store, DATA, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", fail_after(number, files.rename))
+        patch.setattr(files, "remove", fail_after(0, files.remove))
+        with pytest.raises(KeyboardInterrupt):
+            step(store, DATA, b"two")
+    committed = number == 1
+    new = None if step is not write else b"two"
+    assert content(store, DATA) == (new if committed else b"one")
+    write(store, DATA, b"three")
+    assert content(store, DATA) == b"three"
+    left = {name for name in tree(store) if ".history" not in name}
+    assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"null", b'{"schema": 2}', b'{"schema": 1}', b"\xff"])
+def test_a_sidecar_that_cannot_be_read_is_damage_not_absence(store: Store, damage: bytes) -> None:
+    write(store, DATA, b"one")
+    (Path(store.root) / "hr/leave/data/D/data.xml.json").write_bytes(damage)
+    with pytest.raises(DamagedError):
+        store.read(DATA, content=True)
+    with pytest.raises(DamagedError):
+        write(store, DATA, b"two")
+
+
+def test_a_sidecar_of_another_schema_is_not_guessed_at(store: Store) -> None:
+    write(store, DATA, b"one")
+    path = Path(store.root) / "hr/leave/data/D/data.xml.json"
+    path.write_bytes(path.read_bytes().replace(b'"schema": 2', b'"schema": 3'))
+    with pytest.raises(DamagedError, match="schema is 3, not 2: a newer version"):
+        store.read(DATA, content=False)
+
+
+def test_a_missing_content_is_damage(store: Store) -> None:
+    write(store, DATA, b"one")
+    (Path(store.root) / "hr/leave/data/D/data.xml").unlink()
+    with pytest.raises(DamagedError, match="missing"):
+        store.read(DATA, content=True)
+
+
+def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    first = write(store, DATA, b"one")
+    write(store, DATA, b"two")
+    old = store.read_revision(DATA, first.modified, content=True)
+    assert old is not None
+    assert old.file is not None
+    with old.file:
+        assert (old.etag, old.file.read()) == (first.id, b"one")
+    bury(store, DATA)
+    write(store, DATA, b"three")
+    assert content(store, DATA) == b"three"
+
+
+def test_a_revision_replaced_by_hand_after_a_crash_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledged content was in the history already, when a person put another file in its place: both stay."""
+    store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
+    write(store, DATA, b"one")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", fail_after(0, files.rename))
+        with pytest.raises(KeyboardInterrupt):
+            write(store, DATA, b"two")
+    path = Path(store.root) / "hr/leave/data/D/data.xml"
+    (tmp_path / "edited").write_bytes(b"<by-hand/>")
+    (tmp_path / "edited").rename(path)
+    write(store, DATA, b"three")
+    history = [file.read_bytes() for file in (path.parent / ".history").iterdir() if ".json" not in file.name]
+    assert sorted(history) == [b"<by-hand/>", b"one"]
+
+
+def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
+    """Before anything was stored, and after a deletion: it goes to the quarantine, under its path."""
+    path = Path(store.root) / "hr/leave/data/D/data.xml"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"by hand")
+    write(store, DATA, b"one")
+    bury(store, DATA)
+    path.write_bytes(b"by hand, too")
+    write(store, DATA, b"two")
+    assert content(store, DATA) == b"two"
+    kept = sorted(file.read_bytes() for file in (Path(store.root) / ".quarantine").rglob("data.xml"))
+    assert kept == [b"by hand", b"by hand, too"]
+
+
+def test_times_without_nanoseconds_are_read_too(store: Store) -> None:
+    """A copy by an older tool keeps whole seconds: still the same revision, found the slow way."""
+    sidecar = write(store, DATA, b"one")
+    path = Path(store.root) / "hr/leave/data/D/data.xml"
+    seconds = int(path.stat().st_mtime)
+    os.utime(path, (seconds, seconds))
+    found = store.read(DATA, content=False)
+    assert found is not None
+    assert found.etag == sidecar.id
+
+
+def test_killed_uploads_are_swept_at_the_next_start(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    opened(Store(initialised(root), lock_timeout=1))
+    abandoned, fresh = root / ".spool" / ("0" * 40), root / ".spool" / ("1" * 40)
+    for path in (abandoned, fresh):
+        path.write_bytes(b"x")
+    os.utime(abandoned, (0, 0))
+    (root / ".trash" / "draft").mkdir()
+    (root / ".trash" / "draft" / "data.xml").write_bytes(b"x")
+    opened(Store(initialised(root), lock_timeout=1))
+    assert [path.name for path in (root / ".spool").iterdir()] == [fresh.name]
+    assert list((root / ".trash").iterdir()) == []
