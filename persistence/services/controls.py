@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
-from persistence.forms.mentions import may_mention
 from persistence.keeping import Kept
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.data_formats import DATA_FORMATS
 from persistence.storage.storage import Readable
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 18
 _ENCRYPT = b"encrypt"
