@@ -24,7 +24,7 @@ from persistence.model.data_formats import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Route
+from persistence.properties.providers import RouteProperties
 from persistence.services.conditions import check_precondition
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
@@ -205,7 +205,7 @@ def _commit(
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
 
 
-def _is_parted(route: Route) -> bool:
+def _is_parted(route: RouteProperties) -> bool:
     """Whether only one of definition and data is with another service, or each with another one."""
     definition, data = route.definition, route.data
     return (definition.is_remote or data.is_remote) and definition.uri != data.uri
