@@ -1,6 +1,6 @@
 """A word in the markup of XML is found without parsing, however the document is cut into pieces and encoded."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_word_is_found_however_it_is_split(document: bytes) -> None:
     for count in (0, 1, 2, len(inside)):
         for cuts in combinations(inside, count):
             edges = (0, *cuts, len(document))
-            pieces = [document[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]
+            pieces = [document[begin:end] for begin, end in pairwise(edges)]
             assert may_mention(pieces, WORD), pieces
             assert may_mention([b"", *pieces], WORD), pieces
 
