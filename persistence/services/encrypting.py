@@ -45,8 +45,8 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16

@@ -30,9 +30,9 @@ from persistence.model.holders import Held
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encrypting import Encrypting
-from persistence.storage.reading import StoredRevision
-from persistence.storage.rewritable import BodiesOf, Rewritable
+from persistence.storage.rewriting import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 _CHUNK = 1 << 18
 _ROUNDS = 3
@@ -70,7 +70,7 @@ class Reencryption:
 
     def __init__(self, store: Store, bodies_of: BodiesOf, vault: Encrypting) -> None:
         self._store = store
-        self._rewritable = Rewritable(store, bodies_of)
+        self._rewritable = RevisionRewriter(store, bodies_of)
         self._vault = vault
 
     @property
@@ -167,7 +167,7 @@ class _Planning:
     """
 
     store: Store
-    rewritable: Rewritable
+    rewritable: RevisionRewriter
     vault: Encrypting
     form: Form
     document: str

@@ -12,7 +12,7 @@ from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 RAW = "raw"
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.errors import PersistenceError
-from persistence.storage import copying
+from persistence.storage import copying, files
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop, furnished
 
@@ -231,7 +231,7 @@ def test_an_interrupted_restore_is_not_served_and_goes_on(
 ) -> None:
     saved = backup(workshop, tmp_path / "backups")
     restored = tmp_path / "restored"
-    write_new, written = copying.write_new, []
+    write_new, written = files.write_new, []
 
     def fail_at_the_fifth(path: str, *arguments: object) -> None:
         written.append(path)
@@ -323,7 +323,7 @@ def test_what_is_damaged_is_saved_and_said(workshop: Workshop, tmp_path: Path) -
 
 def test_zeros_take_no_room_in_a_copy(tmp_path: Path) -> None:
     chunks = [b"begin", bytes(1 << 20), bytes(1 << 20), b"between", bytes(1 << 18), bytes(7)]
-    copying.write_new(str(tmp_path / "copy"), chunks, 10**18)
+    files.write_new(str(tmp_path / "copy"), chunks, 10**18)
     assert (tmp_path / "copy").read_bytes() == b"".join(chunks)
     status = (tmp_path / "copy").stat()
     assert status.st_mtime_ns == 10**18
