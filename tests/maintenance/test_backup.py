@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from persistence.cli import commands
 from persistence.errors import PersistenceError
-from persistence.storage import copying, files
+from persistence.storage import files
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import ATTACHMENT, DATA, DELETED, DOCUMENT, DRAFT, FORM, NEW, OLD, Workshop, furnished
 
@@ -104,7 +104,7 @@ def test_without_links_it_copies(workshop: Workshop, tmp_path: Path, monkeypatch
     def refuse(*_: object) -> None:
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(copying, "link", refuse)
+    monkeypatch.setattr(files, "link", refuse)
     second = backup(workshop, tmp_path / "backups")
     assert not (first / DATA).samefile(second / DATA)
     assert tree(first) == tree(second)
@@ -210,7 +210,7 @@ def test_what_the_disk_could_not_write_later_on_is_no_backup(
             ctypes.set_errno(5)
             return -1
 
-    monkeypatch.setattr(copying, "_libc", Failing())
+    monkeypatch.setattr(files, "_libc", Failing())
     done = command("backup", str(tmp_path / "backups"), "--data", str(workshop.root))
     assert "Input/output error" in str(done.exception)
     assert list((tmp_path / "backups").glob("*Z")) == []
@@ -239,7 +239,7 @@ def test_an_interrupted_restore_is_not_served_and_goes_on(
             raise OSError(28, "No space left on device")
         write_new(path, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(copying, "write_new", fail_at_the_fifth)
+    monkeypatch.setattr(files, "write_new", fail_at_the_fifth)
     done = command("restore", str(saved), "--data", str(restored))
     assert "No space left on device" in str(done.exception)
     monkeypatch.undo()
