@@ -12,7 +12,6 @@ from persistence.errors import StartupError
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.roots import Roots
 from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
@@ -20,6 +19,7 @@ from persistence.properties.providers import Provider
 from persistence.services.definitions import Tables
 from persistence.services.reindexing import Reindexes
 from persistence.services.routed import Indexed
+from persistence.settings import Roots
 from persistence.storage.attached import Attached
 from persistence.storage.bodies import BodiesView
 from persistence.storage.integrity import HandEdits
