@@ -31,7 +31,7 @@ from persistence.limits import (
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.storage.reading import NOTHING_THERE, Found, Mark
+from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
 
 _FEW_FRESH = 20
@@ -56,7 +56,7 @@ class Catalog:
         self._is_recalled = False
         self._fresh = 0
         self._remembering = threading.Lock()
-        self._known: dict[Form, dict[int, tuple[Mark, PublishedVersion | None]]] = {}
+        self._known: dict[Form, dict[int, tuple[Fingerprint, PublishedVersion | None]]] = {}
         self._entries = 0
         self._weight = 0
         self._weighed: set[int] = set()
@@ -64,7 +64,7 @@ class Catalog:
 
     def version(self, form: Form, number: int) -> PublishedVersion | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
-        known = self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
+        known = self._marked(form, number, self._store.fingerprint(DefinitionAddress(form, number, FORM_XHTML)))
         return None if known is None or known.deleted else known
 
     def defined(self, form: Form, number: int) -> Defined | None:
@@ -73,7 +73,7 @@ class Catalog:
         ``None`` where there is nothing of the version.
         """
         address = DefinitionAddress(form, number, FORM_XHTML)
-        mark = self._store.mark(address)
+        mark = self._store.fingerprint(address)
         if mark == NOTHING_THERE:
             return None
         try:
@@ -106,7 +106,7 @@ class Catalog:
     def readable(self, form: Form) -> Iterator[PublishedVersion]:
         """The versions of a form, highest first, without what is damaged."""
         known = self._known.get(form, {})
-        for number, mark in self._store.marks(form):
+        for number, mark in self._store.fingerprints(form):
             found = known.get(number)
             try:
                 published = found[1] if found is not None and found[0] == mark else self._marked(form, number, mark)
@@ -115,7 +115,7 @@ class Catalog:
             if published is not None and not published.deleted:
                 yield published
 
-    def _marked(self, form: Form, number: int, mark: Mark) -> PublishedVersion | None:
+    def _marked(self, form: Form, number: int, mark: Fingerprint) -> PublishedVersion | None:
         """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
         if mark[0] is None:
             return None
@@ -127,7 +127,7 @@ class Catalog:
         self._fresh += 1
         return published
 
-    def _know(self, form: Form, number: int, mark: Mark, published: PublishedVersion | None) -> None:
+    def _know(self, form: Form, number: int, mark: Fingerprint, published: PublishedVersion | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
@@ -220,7 +220,7 @@ def _recalled(form: Form, version: Version) -> PublishedVersion:
     )
 
 
-def _remembered(form: Form, known: Mapping[int, tuple[Mark, PublishedVersion | None]]) -> Remembered:
+def _remembered(form: Form, known: Mapping[int, tuple[Fingerprint, PublishedVersion | None]]) -> Remembered:
     versions = [
         Version(
             number=number,
@@ -237,7 +237,7 @@ def _remembered(form: Form, known: Mapping[int, tuple[Mark, PublishedVersion | N
     return Remembered(form.app, form.name, versions)
 
 
-def _must_be_parsed(found: Found) -> bool:
+def _must_be_parsed(found: StoredRevision) -> bool:
     """Whether the sidecar does not tell: edited by hand, or published by a version of the service that kept nothing."""
     return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
 
