@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from persistence.limits import LARGEST_CATALOG_FILE
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
 from persistence.storage import files, nofollow

@@ -22,7 +22,7 @@ from persistence.index.generations import Generations
 from persistence.index.making import Maker
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
@@ -66,7 +66,7 @@ class FlatTask(msgspec.Struct, frozen=True):
 
     app: str
     form: str
-    naming: Naming
+    naming: FlatNaming
     version: int | None = None
     but: str = ""
     is_new: bool = False

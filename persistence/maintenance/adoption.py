@@ -26,8 +26,8 @@ from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.revisions import newest_whole, readable
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services import content_types
 from persistence.services.documents import version_of_new

@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance import listing
 from persistence.model.addresses import Address, Form
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
@@ -91,7 +91,7 @@ class Sight:
             body = found.sidecar.body
             yield Attachment(address.name, found.sidecar.content_type, found.size if body is None else body.size)
 
-    def origin(self, published: Published) -> Origin:
+    def origin(self, published: PublishedVersion) -> Origin:
         """Who defines the permissions of a version: its own count before those of the property."""
         configured = self.properties.of(published.form)
         if not configured.has_permissions:
@@ -100,7 +100,7 @@ class Sight:
             return Origin.DEFINITION
         return Origin.NOBODY if configured.permissions is None else Origin.PROPERTY
 
-    def is_singleton(self, published: Published) -> bool:
+    def is_singleton(self, published: PublishedVersion) -> bool:
         """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
         return is_singleton(published, self.properties.of(published.form))
 

@@ -20,7 +20,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties

@@ -23,7 +23,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest

@@ -11,7 +11,7 @@ from persistence.forms import search_answer, search_query
 from persistence.index.budget import Budget
 from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import Form
-from persistence.model.search import Drafts, Field, Hits, Query, Sort, WhichDrafts
+from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.notices import Asked, Notices
@@ -84,7 +84,7 @@ class Searching:
         """
         asked = search_query.read_distinct(body, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
-        drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
+        drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = self._visibility.scope(form, looked_at, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
         said = Asked(form, version, looked_at.definition, paths, user)

@@ -12,8 +12,8 @@ import pytest
 
 from persistence.index.forms import FormsFile, Remembered, Version
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.services import catalog
 from persistence.services.catalog import Catalog
 from persistence.storage.store import Store

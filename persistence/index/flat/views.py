@@ -25,8 +25,7 @@ from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.index.work import FlatTask, Work
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.flat_names import Naming
-from persistence.model.flat_views import FlatView
+from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.integrity import Integrity
 from persistence.storage.reader import StoreReader
 from persistence.storage.routed import apart
@@ -60,7 +59,7 @@ class FlatViews(Closable):
     def __init__(
         self,
         root: str,
-        naming_of: Callable[[Form], Naming],
+        naming_of: Callable[[Form], FlatNaming],
         elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self._root = os.path.realpath(root)
