@@ -18,7 +18,6 @@ import msgspec
 from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.storage import files, nofollow
 from persistence.storage.stored_revision import Fingerprint
 
