@@ -9,23 +9,21 @@ from functools import cache, lru_cache
 from typing import TypeVar
 
 from persistence.errors import StartupError
+from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.roots import Roots
 from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
 from persistence.properties.providers import ProviderProperties
-from persistence.services.definitions import Tables
-from persistence.services.reindexing import Reindexes
-from persistence.services.routed import Indexed
-from persistence.storage.attached import Attached
-from persistence.storage.bodies import BodiesView
+from persistence.settings import Roots
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import Where
+from persistence.storage.split_attachments import Attached
 from persistence.storage.storage import Bodies, Readable, Storage
-from persistence.storage.view import View
 
 R = TypeVar("R", bound=Readable)
 
@@ -35,9 +33,9 @@ class Place:
     """What one provider has: revisions, and what searches, reports on and indexes its data."""
 
     storage: Storage
-    index: Indexed
-    flat: Tables
-    reindexing: Reindexes
+    index: SearchIndex
+    flat: ReportTables
+    reindexing: Reindexer
 
 
 PlaceOf = Callable[[ProviderProperties], Place]
@@ -113,7 +111,7 @@ def with_attachments(
     return data_of
 
 
-B = TypeVar("B", bound=BodiesView)
+B = TypeVar("B", bound=BodiesReader)
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
@@ -174,12 +172,12 @@ def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandE
     def forms() -> Iterator[Form]:
         for other in roots:
             if other != root and os.path.isdir(other):
-                yield from (form for form in View(other).forms() if root_of_definition(form) == other)
+                yield from (form for form in StoreReader(other).forms() if root_of_definition(form) == other)
 
     return Elsewhere(root_of_definition, forms, hand_edits)
 
 
-def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexes]:
+def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexer]:
     """What makes the indexes of all active providers anew."""
     return list(_distinct(place_of(provider).reindexing for provider in properties.providers(DATA)))
 

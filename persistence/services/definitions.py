@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.index.protocol import ReportTables
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -20,7 +20,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.properties import Properties
@@ -30,8 +30,8 @@ from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
@@ -41,21 +41,6 @@ def latest_version(store: Readable, form: Form) -> int | None:
         if sidecar is not None and not sidecar.deleted:
             return version
     return None
-
-
-class Tables(Protocol):
-    """Flat views. Methods raise ``DiskError`` and ``BusyError``."""
-
-    def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its definition as it is stored, with rows of all its documents.
-
-        Raises:
-            BadRequestError: it has too much for views; those there were stay.
-            DamagedError: it cannot be parsed.
-        """
-
-    def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted."""
 
 
 class Replaces(Enum):
@@ -83,7 +68,7 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Storage, properties: Properties, flat: Tables) -> None:
+    def __init__(self, store: Storage, properties: Properties, flat: ReportTables) -> None:
         self._store = store
         self._properties = properties
         self._flat = flat

@@ -38,8 +38,14 @@ from persistence.forms.holders import ITEM
 from persistence.forms.markers import MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
-from persistence.model.holders import PUBLIC_PREFIX, Held
+from persistence.model.addresses import (
+    FORM_XHTML,
+    PUBLIC_PREFIX,
+    AttachmentRef,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
 from persistence.services.controls import Controls, Marked
@@ -47,8 +53,8 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
@@ -140,7 +146,7 @@ class Encrypting:
                 read.found.file.close()
             raise
 
-    def is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment is stored encrypted.
 
         What is stored decides, and the holder only of what is not known here, or cannot be read now. A file that a
@@ -286,7 +292,7 @@ class _Data:
             raise _published_anew(self.address)
         return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
         if self.holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")

@@ -11,7 +11,7 @@ from persistence.forms.markers import MARKER_WORD
 from persistence.forms.metadata import MetadataReader
 from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.model.metadata import FormMetadata
+from persistence.model.form_versions import FormMetadata
 from persistence.services import content_types
 from persistence.services.rules import Received
 from persistence.storage.storage import Incoming, Storage
