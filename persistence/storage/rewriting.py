@@ -9,17 +9,17 @@ from persistence.errors import BusyError, ConfigurationError, DamagedError, disk
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage.attached import described, recorded
-from persistence.storage.bodies import FileBodies
-from persistence.storage.reading import Found
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.split_attachments import described, recorded
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 BodiesOf = Callable[[Form], FileBodies | None]
 """Says where the bodies of a form's attachments are, if they have a directory of their own."""
 
 
-class Rewritable:
+class RevisionRewriter:
     """Revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
 
     Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.
@@ -34,7 +34,7 @@ class Rewritable:
         found = self._read(address, instant, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: DocumentAddress, instant: Instant | None) -> Found | None:
+    def read(self, address: DocumentAddress, instant: Instant | None) -> StoredRevision | None:
         """A revision with its record as sidecar, its content open; ``None`` where it is not there any more.
 
         Raises:
@@ -114,12 +114,12 @@ class Rewritable:
             raise ConfigurationError(f"the body of {address} is with another provider, which has no directory here")
         return bodies
 
-    def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> Found | None:
+    def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> StoredRevision | None:
         if instant is None:
             return self._store.read(address, content=content)
         return self._store.read_older(address, instant, content=content)
 
 
-def _close(found: Found | None) -> None:
+def _close(found: StoredRevision | None) -> None:
     if found is not None and found.file is not None:
         found.file.close()
