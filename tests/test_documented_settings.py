@@ -9,7 +9,7 @@ from click import Context
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import STATUS
-from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, Known
+from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, KnownProperty
 from persistence.settings import DEFAULT_FILE, SECRET, Settings, load
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -50,7 +50,7 @@ def test_the_sample_file_has_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("known", [each for each in KNOWN if each.effect is Effect.ACTS], ids=lambda each: each.pattern)
-def test_every_property_in_effect_is_documented(known: Known) -> None:
+def test_every_property_in_effect_is_documented(known: KnownProperty) -> None:
     page = (DOCS / "settings.md").read_text() + (DOCS / "providers.md").read_text()
     last = known.pattern.rpartition(".")[2]
     assert last.strip("<>").split("|")[0] in page
