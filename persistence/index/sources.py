@@ -25,8 +25,8 @@ from persistence.model.addresses import (
 )
 from persistence.model.form_versions import IndexKey
 from persistence.storage.integrity import HandEdits
-from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18

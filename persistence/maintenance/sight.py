@@ -18,9 +18,9 @@ from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, unescape
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import RoutedView, Where
 from persistence.storage.storage import Readable
-from persistence.storage.view import View
 
 
 class Origin(Enum):
@@ -56,7 +56,7 @@ class Sight:
     Methods raise what those of ``Store`` do.
     """
 
-    store: View
+    store: StoreReader
     layout: Layout
     properties: Properties
     catalog: Catalog
@@ -70,7 +70,7 @@ class Sight:
             StartupError: there is none, it has another format, or it is not whole.
             DiskError: it cannot be looked at.
         """
-        store = View(root, Integrity(elsewhere.hand_edits))
+        store = StoreReader(root, Integrity(elsewhere.hand_edits))
         seen = _with_definitions(store, elsewhere)
         return cls(store, Layout(store.root), properties, Catalog(seen), seen)
 
@@ -105,11 +105,11 @@ class Sight:
         return is_singleton(published, self.properties.of(published.form))
 
 
-def _with_definitions(tree: View, elsewhere: Elsewhere) -> Readable:
+def _with_definitions(tree: StoreReader, elsewhere: Elsewhere) -> Readable:
     """A tree with the definitions that others have of its data."""
 
     def definition(form: Form) -> Readable:
         there = elsewhere.root(form)
-        return View(there, Integrity(elsewhere.hand_edits)) if there else tree
+        return StoreReader(there, Integrity(elsewhere.hand_edits)) if there else tree
 
     return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

@@ -31,8 +31,8 @@ from persistence.limits import (
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _FEW_FRESH = 20
 """The part of what is known, one in so many, that may be missing in the memory before it is written again."""

@@ -30,8 +30,8 @@ from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
