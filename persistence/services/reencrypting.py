@@ -25,6 +25,7 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import Sealing, Survey
 from persistence.forms.holders import AttachmentHolder, HolderReader
+from persistence.forms.markers import MARKER_WORD
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -32,6 +33,7 @@ from persistence.services.encrypting import Encrypting
 from persistence.storage.rewriting import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import WordWatch
 
 _CHUNK = 1 << 18
 _ROUNDS = 3
@@ -144,15 +146,23 @@ class Reencryption:
             _close(found)
             return False
         doing = f"encrypting {address} anew"
+        watch = WordWatch(MARKER_WORD)
         with found.file, self._rewritable.upload(address, old) as upload:
             for piece in rewriting.content(found):
                 with disk_errors(doing):
                     upload.write(piece)
+                watch.feed(piece)
             with disk_errors(doing):
                 upload.flush()
             said = rewriting.sidecar(old)
+            is_plain = address.is_main and not watch.may_be_there
             rewritten = msgspec.structs.replace(
-                said, id=upload.id, size=upload.size, digest=upload.digest, tag=old.etag
+                said,
+                id=upload.id,
+                size=upload.size,
+                digest=upload.digest,
+                tag=old.etag,
+                encrypted=False if is_plain else said.encrypted,
             )
             return self._rewritable.rewrite(address, instant, old, rewritten, upload)
 
