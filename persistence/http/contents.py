@@ -17,8 +17,8 @@ from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.http import ranges
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.services.parts import Part
 from persistence.services.results import Read
+from persistence.services.transforms import TransformedContent
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 
@@ -76,13 +76,13 @@ class Contents:
         except DiskError:
             return None
 
-    def send_part(self, part: Part, headers: Headers) -> Response:
-        """What is left of a content: at once, so that an error is still an answer, or in pieces if it is large."""
-        headers = [*headers, ("Content-Length", str(part.size))]
-        if part.size <= _AT_ONCE:
+    def send_transformed(self, content: TransformedContent, headers: Headers) -> Response:
+        """Send what a transform leaves: at once, so that an error is still an answer, or in pieces if it is large."""
+        headers = [*headers, ("Content-Length", str(content.size))]
+        if content.size <= _AT_ONCE:
             with disk_errors("reading form data"):
-                return BareResponse(b"".join(part), 200, headers)
-        return BareResponse(part, 200, headers, streams=True)
+                return BareResponse(b"".join(content), 200, headers)
+        return BareResponse(content, 200, headers, streams=True)
 
 
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:

@@ -17,11 +17,8 @@ from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.services.migrating import migrated
-from persistence.services.parts import opened
-from persistence.services.parts import whole as whole_part
-from persistence.services.relevance import is_removed, relevant_part
 from persistence.services.results import Read, Removed, Written
+from persistence.services.transforms import migrated, removes_nonrelevant, transformed
 from persistence.storage.stored_revision import UNKNOWN_SIZE
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
@@ -85,7 +82,7 @@ class Crud:
             return self._removed(self.services().documents.delete(address, self.parser.delete(request)))
         is_definition = address.is_main and self.dialect.is_designer(address.form)
         data_format = self.parser.definition_format(request) if is_definition else None
-        only_relevant = is_removed(self.parser.nonrelevant(request), address, self.dialect)
+        only_relevant = removes_nonrelevant(self.parser.nonrelevant(request), address, self.dialect)
         read = self.services().documents.read(address, self.parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
 
@@ -107,14 +104,13 @@ class Crud:
             return empty(HTTPStatus.NOT_MODIFIED, headers)
         if found.file is None:  # how long it is then, only the transform would know
             is_changed = (
-                only_relevant or data_format is not None or read.opening is not None or found.size == UNKNOWN_SIZE
+                only_relevant or data_format is not None or read.decryption is not None or found.size == UNKNOWN_SIZE
             )
             return head(headers if is_changed else [*headers, ("Content-Length", str(found.size))])
         if data_format is not None:
             return whole(migrated(read, data_format), headers)
-        if only_relevant or read.opening is not None:  # in this order (spec forms 3.2)
-            part = relevant_part(found.file, found.size) if only_relevant else whole_part(found.file, found.size)
-            return self.contents.send_part(part if read.opening is None else opened(part, read.opening), headers)
+        if only_relevant or read.decryption is not None:
+            return self.contents.send_transformed(transformed(read, only_relevant=only_relevant), headers)
         return self.contents.send(request, read, headers)
 
     def _written(self, written: Written) -> Response:

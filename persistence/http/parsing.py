@@ -16,8 +16,8 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.migrating import target_of
 from persistence.services.requests import Delete, Get, Put
+from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -78,7 +78,7 @@ class RequestParser:
     def definition_format(self, request: Request) -> str | None:
         """The format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
         word = request.args.get("form-definition-format-version") if request.query_string else None
-        return target_of(word) if request.method == "GET" else word or None
+        return migration_target(word) if request.method == "GET" else word or None
 
     def nonrelevant(self, request: Request) -> str | None:
         """What is said about data that is not relevant (spec forms 3.1)."""
