@@ -11,7 +11,7 @@ import msgspec
 
 from persistence.crypto import frames
 from persistence.errors import BusyError, RemoteError, disk_errors
-from persistence.forms.markers import MARKER_WORD
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.remote import client_request
