@@ -19,7 +19,7 @@ from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
 from persistence.services.parts import Part
 from persistence.services.results import Read
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
 
 _AT_ONCE = 1 << 16
@@ -69,7 +69,7 @@ class Contents:
             and not any(name in request.environ for name in conditions)
         )
 
-    def _link(self, found: Found) -> str | None:
+    def _link(self, found: StoredRevision) -> str | None:
         """A path for nginx, or ``None`` where the disk refuses a link: a full disk must still be readable."""
         try:
             return self.store.serving_link(found)

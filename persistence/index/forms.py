@@ -19,7 +19,7 @@ from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
 from persistence.storage import files
-from persistence.storage.reading import Mark
+from persistence.storage.reading import Fingerprint
 
 _HEADER = b"persistence forms 1\n"
 """Begins the file. Its number is that of the entries, and of what is read from definitions: another is not read."""
@@ -31,7 +31,7 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a version said when its ``form.xhtml`` and sidecar had this mark; the facts are those of ``Published``."""
 
     number: int
-    mark: Mark
+    mark: Fingerprint
     created: Instant
     modified: Instant
     modifier: str | None

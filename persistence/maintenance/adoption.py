@@ -175,10 +175,10 @@ class Adoption:
         )
 
 
-def _keep(place: Place, buried: Sidecar | None) -> None:
+def _keep(place: Place, replaced: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
-    if buried is not None:
-        history = writing.keep(place, buried)
+    if replaced is not None:
+        history = writing.keep(place, replaced)
         try:
             files.sync(history)
         finally:

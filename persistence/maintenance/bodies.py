@@ -14,7 +14,7 @@ from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
 from persistence.storage.bodies import BodiesView
 from persistence.storage.layout import Place
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 
 BodiesOf = Callable[[Form], BodiesView | None]
 """Says where the bodies of a form's attachments are, if they have a directory that is known."""
@@ -63,7 +63,7 @@ class BodyInspector:
         except ConfigurationError:  # no provider has the form any more
             return None
 
-    def _fault(self, found: Found, body: Body) -> str | None:
+    def _fault(self, found: StoredRevision, body: Body) -> str | None:
         if found.size != body.size:
             return f"its body has {found.size} bytes, and not {body.size},"
         if (self._deep or found.is_edited) and digests.of_open(found.opened) != body.digest:

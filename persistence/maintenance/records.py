@@ -13,7 +13,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.attachments import holders_in
 from persistence.storage import reading
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def record(sight: Sight, address: DocumentAddress) -> Record:
     )
 
 
-def _current(sight: Sight, address: DocumentAddress) -> tuple[Found | None, frozenset[str] | Faulty | None]:
+def _current(sight: Sight, address: DocumentAddress) -> tuple[StoredRevision | None, frozenset[str] | Faulty | None]:
     """Find the current revision, and the attachments that it names.
 
     Where its content is damaged, its sidecar still says what is known of it.
@@ -77,7 +77,8 @@ def _current(sight: Sight, address: DocumentAddress) -> tuple[Found | None, froz
         found = sight.store.read(address, content=True)
     except DamagedError as error:
         sidecar = sight.store.sidecar(address)
-        return (None if sidecar is None else Found(sidecar, sidecar.etag, sidecar.size)), Faulty(DATA_XML, str(error))
+        found = None if sidecar is None else StoredRevision(sidecar, sidecar.etag, sidecar.size)
+        return found, Faulty(DATA_XML, str(error))
     return found, None if found is None or found.file is None else _named(address, found.file)
 
 
@@ -96,7 +97,7 @@ def _other(sight: Sight, address: DocumentAddress) -> Sidecar | Faulty | None:
         return Faulty(other.collection.value, str(error))
 
 
-def _revisions(sight: Sight, address: DocumentAddress, current: Found | None) -> Iterator[Sidecar | Faulty]:
+def _revisions(sight: Sight, address: DocumentAddress, current: StoredRevision | None) -> Iterator[Sidecar | Faulty]:
     """Without a second name of the current revision, which a refused write may have left."""
     place = sight.layout.place(address)
     with disk_errors(f"listing the older revisions of {address}"):

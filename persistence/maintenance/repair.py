@@ -147,7 +147,7 @@ class Repair:
         return "moved what is left of it to .quarantine"
 
     def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: Place) -> str:
-        """The content is acknowledged, what was known about it is lost: make it known again, or bury it."""
+        """The content is acknowledged, what was known about it is lost: know it again, or put a tombstone there."""
         if os.path.isfile(place.sidecar) and _corrected(place):
             return _CORRECTED
         if not stat.S_ISREG(os.lstat(place.sidecar).st_mode):
@@ -252,8 +252,8 @@ class Repair:
         return self._go_back(folder, place, to_living=True)
 
     def _entomb(self, place: Place, newest: Sidecar) -> None:
-        grave = tombstone(newest, modified=next_after(newest.modified), modifier=None)
-        mending.replace_sidecar(place, replace(grave, adopted=True))
+        deleted = tombstone(newest, modified=next_after(newest.modified), modifier=None)
+        mending.replace_sidecar(place, replace(deleted, adopted=True))
 
     def _times_lost(self, _folder: Folder, _finding: Finding, place: Place) -> None:
         sidecar = reading.read_sidecar(place)

@@ -112,7 +112,7 @@ def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
     return any(expected // step * step == nanoseconds for step in _GRANULARITIES)
 
 
-def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
+def tombstone(replaced: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
     """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4).
 
     What a definition said of its form is kept too: data made with it may be left without any other version.
@@ -120,14 +120,14 @@ def tombstone(buried: Sidecar, *, modified: Instant, modifier: str | None) -> Si
     return Sidecar(
         schema=SCHEMA,
         id=fresh_id(),
-        version=buried.version,
+        version=replaced.version,
         modified=modified,
-        created=buried.created,
+        created=replaced.created,
         size=0,
-        creator=buried.creator,
-        group=buried.group,
-        organization=buried.organization,
+        creator=replaced.creator,
+        group=replaced.group,
+        organization=replaced.organization,
         modifier=modifier,
-        metadata=buried.metadata,
+        metadata=replaced.metadata,
         deleted=True,
     )

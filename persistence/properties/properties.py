@@ -15,7 +15,7 @@ from persistence.properties.entries import Entry, from_file, shipped
 from persistence.properties.known import DATA, FORM, Effect, Kind, Known, Value, known
 from persistence.properties.lookup import ANY, Explanation, Name, Names
 from persistence.properties.nearest import unknown
-from persistence.properties.providers import Provider, Route, mirrored
+from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
 from persistence.properties.uris import remote_address
 
 _ATTACHMENTS = "attachments"
@@ -36,7 +36,7 @@ class FormProperties:
     their whole paths (spec search 7.2). With ``restricts_searches`` a search finds only what its user may read.
     """
 
-    route: Route
+    route: RouteProperties
     has_drafts: bool
     has_permissions: bool
     has_versions: bool
@@ -99,16 +99,16 @@ class Properties:
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
     @property
-    def form_providers(self) -> list[Provider]:
+    def form_providers(self) -> list[ProviderProperties]:
         """The providers that the definitions or the data of forms have by some entry."""
         return self._chosen(lambda name: name[-1] != _ATTACHMENTS)
 
     @property
-    def attachment_providers(self) -> list[Provider]:
+    def attachment_providers(self) -> list[ProviderProperties]:
         """The providers that attachments of data have by some entry; those of definitions have none (forms 5.5)."""
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
-    def _chosen(self, counts: Callable[[Name], bool]) -> list[Provider]:
+    def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
         chosen = (entry for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
         return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
 
@@ -138,11 +138,11 @@ class Properties:
         """
         return self._kept(form)
 
-    def provider(self, name: str) -> Provider:
+    def provider(self, name: str) -> ProviderProperties:
         """What the properties say of a provider itself."""
         return self._named(name)
 
-    def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[Provider]:
+    def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[ProviderProperties]:
         """The active providers that may have the definitions or the data of a form, of an application, or of any.
 
         ``kind`` is ``FORM`` or ``DATA`` (spec forms 5.1, reverse search).
@@ -190,7 +190,9 @@ class Properties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
         attachments = self._value(*_provider_of(form, DATA), _ATTACHMENTS)
         named = self._named
-        route = Route(named(definitions), named(data), None if attachments is None else named(str(attachments)))
+        route = RouteProperties(
+            named(definitions), named(data), None if attachments is None else named(str(attachments))
+        )
         granting = self._winner("permissions", form.app, form.name)
         return FormProperties(
             route=route,
@@ -214,11 +216,11 @@ class Properties:
             raise ConfigurationError(f"no provider is configured: {self._prefix}{'.'.join(name)} is blank")
         return str(value)
 
-    def _described(self, name: str) -> Provider:
+    def _described(self, name: str) -> ProviderProperties:
         def said(*tokens: str) -> str:
             return str(self._of_provider(name, *tokens) or "").strip()
 
-        return Provider(
+        return ProviderProperties(
             name=name,
             uri=remote_address(said("uri")),
             dialect=said("dialect"),

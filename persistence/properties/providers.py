@@ -17,7 +17,7 @@ _NOT_MIRRORED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderProperties:
     """What keeps forms, by its properties.
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
@@ -46,12 +46,12 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteProperties:
     """The providers of one form; ``attachments`` is that of the bytes of attachments of data, where they have one."""
 
-    definition: Provider
-    data: Provider
-    attachments: Provider | None = None
+    definition: ProviderProperties
+    data: ProviderProperties
+    attachments: ProviderProperties | None = None
 
 
 def mirrored(provider: str, entries: Iterable[Entry], prefix: Name) -> tuple[tuple[str, str], ...]:

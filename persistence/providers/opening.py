@@ -12,7 +12,7 @@ from persistence.dialect import DIALECTS
 from persistence.index.index import Index
 from persistence.keys import Keys
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
+from persistence.properties.providers import ProviderProperties
 from persistence.providers.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
 from persistence.providers.wiring import index_of, pending_in
 from persistence.services.controls import Controls
@@ -123,7 +123,7 @@ def _reencryption(
 ) -> Reencryption:
     dialect, roots = DIALECTS[settings.dialect], settings.roots
 
-    def store_of(provider: Provider) -> Store:
+    def store_of(provider: ProviderProperties) -> Store:
         return opened(root_of(provider, roots))
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))

@@ -68,7 +68,7 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
     return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_SEALED, sidecar.sealed_hash)
 
 
-def grave_of(address: Address) -> Sidecar:
+def tombstone_of(address: Address) -> Sidecar:
     """The sidecar of something of which is known only that it was deleted.
 
     A deleted definition lets nobody in: what it said of its data is not known.

@@ -15,7 +15,7 @@ from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
-from persistence.storage.reading import Mark
+from persistence.storage.reading import Fingerprint
 
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -30,7 +30,7 @@ class Version:
     sum: int
 
     @property
-    def mark(self) -> Mark:
+    def fingerprint(self) -> Fingerprint:
         """The mark of its ``form.xhtml``."""
         return (self.sum, epoch_nanoseconds(self.modified), self.number), None
 

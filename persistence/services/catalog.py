@@ -32,7 +32,7 @@ from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
-from persistence.storage.reading import NOTHING_THERE, Found, Mark
+from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
 
 _FEW_FRESH = 20
@@ -57,7 +57,7 @@ class Catalog:
         self._is_recalled = False
         self._fresh = 0
         self._remembering = threading.Lock()
-        self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
+        self._known: dict[Form, dict[int, tuple[Fingerprint, Published | None]]] = {}
         self._entries = 0
         self._weight = 0
         self._weighed: set[int] = set()
@@ -65,7 +65,7 @@ class Catalog:
 
     def version(self, form: Form, number: int) -> Published | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
-        known = self._marked(form, number, self._store.mark(DefinitionAddress(form, number, FORM_XHTML)))
+        known = self._marked(form, number, self._store.fingerprint(DefinitionAddress(form, number, FORM_XHTML)))
         return None if known is None or known.deleted else known
 
     def defined(self, form: Form, number: int) -> Defined | None:
@@ -74,7 +74,7 @@ class Catalog:
         ``None`` where there is nothing of the version.
         """
         address = DefinitionAddress(form, number, FORM_XHTML)
-        mark = self._store.mark(address)
+        mark = self._store.fingerprint(address)
         if mark == NOTHING_THERE:
             return None
         try:
@@ -107,7 +107,7 @@ class Catalog:
     def readable(self, form: Form) -> Iterator[Published]:
         """The versions of a form, highest first, without what is damaged."""
         known = self._known.get(form, {})
-        for number, mark in self._store.marks(form):
+        for number, mark in self._store.fingerprints(form):
             found = known.get(number)
             try:
                 published = found[1] if found is not None and found[0] == mark else self._marked(form, number, mark)
@@ -116,7 +116,7 @@ class Catalog:
             if published is not None and not published.deleted:
                 yield published
 
-    def _marked(self, form: Form, number: int, mark: Mark) -> Published | None:
+    def _marked(self, form: Form, number: int, mark: Fingerprint) -> Published | None:
         """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
         if mark[0] is None:
             return None
@@ -128,7 +128,7 @@ class Catalog:
         self._fresh += 1
         return published
 
-    def _know(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
+    def _know(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
@@ -221,7 +221,7 @@ def _recalled(form: Form, version: Version) -> Published:
     )
 
 
-def _remembered(form: Form, known: Mapping[int, tuple[Mark, Published | None]]) -> Remembered:
+def _remembered(form: Form, known: Mapping[int, tuple[Fingerprint, Published | None]]) -> Remembered:
     versions = [
         Version(
             number=number,
@@ -238,7 +238,7 @@ def _remembered(form: Form, known: Mapping[int, tuple[Mark, Published | None]]) 
     return Remembered(form.app, form.name, versions)
 
 
-def _must_be_parsed(found: Found) -> bool:
+def _must_be_parsed(found: StoredRevision) -> bool:
     """Whether the sidecar does not tell: edited by hand, or published by a version of the service that kept nothing."""
     return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
 

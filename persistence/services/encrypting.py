@@ -35,7 +35,6 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.forms.mentions import may_mention
 from persistence.limits import MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
@@ -46,8 +45,9 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
 _MARK = b"encrypted"
@@ -85,7 +85,7 @@ class Encrypting:
             self.keys.ring().to_write()
         return _Attachment(self, intake, chunks, is_marked)
 
-    def marked(self, address: DocumentAddress, version: int, over: Found | None) -> Marked | None:
+    def marked(self, address: DocumentAddress, version: int, over: StoredRevision | None) -> Marked | None:
         """What is marked by the definition of a version; raises as ``receive``.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
@@ -180,7 +180,7 @@ class Encrypting:
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
 
-    def plain_file(self, found: Found, address: DocumentAddress) -> PlainFile | None:
+    def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
         """The plain content of an open attachment; ``None`` where it is not encrypted.
 
         The sidecar says whether it is. A file that was stored through the provider face, or put into the tree, says so
@@ -268,7 +268,7 @@ class _Data:
             yield from sealing.edited(itertools.chain((head,), source))
         self.count = sealing.count
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Whether there are encrypted values; then the client's hash is encrypted too."""
         if self.vault.marked(self.address, sidecar.version, over) != self.marked:
             raise _published_anew(self.address)
@@ -335,7 +335,7 @@ class _Attachment:
             return frames.sealed(plain, self.intake.address, self.vault.keys.ring())
         return plain
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.intake.address
         if _is_marked(self.intake.holder, self.vault.marked(address, sidecar.version, over)) is not self.is_marked:

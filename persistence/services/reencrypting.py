@@ -30,7 +30,7 @@ from persistence.model.holders import Held
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encrypting import Encrypting
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.rewritable import BodiesOf, Rewritable
 from persistence.storage.store import Store
 
@@ -53,7 +53,7 @@ class Rewriting:
     """A revision that is to be rewritten, and what gives its new content and sidecar, but for id, size and digest."""
 
     revision: Revision
-    content: Callable[[Found], Iterator[bytes]]
+    content: Callable[[StoredRevision], Iterator[bytes]]
     sidecar: Callable[[Sidecar], Sidecar]
 
 
@@ -189,7 +189,7 @@ class _Planning:
         for each in data:
             self._noting(each, self._plan_data)
 
-    def _noting(self, revision: Revision, look: Callable[[Revision, Found], None]) -> None:
+    def _noting(self, revision: Revision, look: Callable[[Revision, StoredRevision], None]) -> None:
         """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
         address = revision.address
         try:
@@ -227,7 +227,7 @@ class _Planning:
             if record is not None and not record.deleted:
                 yield Revision(address, instant, record)
 
-    def _name(self, revision: Revision, found: Found) -> None:
+    def _name(self, revision: Revision, found: StoredRevision) -> None:
         """Take down which attachments data names in controls, and whether any of these is marked."""
         marked = self.vault.controls.marked(self.form, revision.sidecar.version)
         if marked is None:
@@ -240,7 +240,7 @@ class _Planning:
                 key = holder.held.collection, holder.held.name
                 self.named[key] = self.named.get(key, False) or _is_below(holder, paths)
 
-    def _plan_attachment(self, revision: Revision, found: Found) -> None:
+    def _plan_attachment(self, revision: Revision, found: StoredRevision) -> None:
         address, sidecar = revision.address, revision.sidecar
         plain = self.vault.plain_file(found, address)
         is_wanted = self.named.get((address.collection, address.name), plain is not None)
@@ -254,7 +254,7 @@ class _Planning:
             opened = partial(self._opened, address)
             self.opened.append(Rewriting(revision, opened, lambda old: self.vault.as_plain(old, address)))
 
-    def _plan_data(self, revision: Revision, found: Found) -> None:
+    def _plan_data(self, revision: Revision, found: StoredRevision) -> None:
         paths, values = self._paths(revision, found)
         survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
@@ -270,7 +270,9 @@ class _Planning:
             return is_wanted and self.vault.cipher(revision.address).is_current(sidecar.sealed_hash)
         return sidecar.client_hash is None or not is_wanted
 
-    def _paths(self, revision: Revision, found: Found) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
+    def _paths(
+        self, revision: Revision, found: StoredRevision
+    ) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
         """The paths that are marked, and those of them that take no files.
 
         Where the definition is gone, both are those of the values that are encrypted.
@@ -281,7 +283,9 @@ class _Planning:
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 
-    def _survey(self, found: Found, paths: frozenset[tuple[str, ...]], values: frozenset[tuple[str, ...]]) -> Survey:
+    def _survey(
+        self, found: StoredRevision, paths: frozenset[tuple[str, ...]], values: frozenset[tuple[str, ...]]
+    ) -> Survey:
         cipher = self.vault.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
         with Survey(paths, values, cipher.is_current, self._is_encrypted) as survey:
             return survey.read(_pieces(found.opened))
@@ -303,17 +307,17 @@ class _Planning:
         address: DocumentAddress,
         paths: Iterable[tuple[str, ...]],
         values: Iterable[tuple[str, ...]],
-        found: Found,
+        found: StoredRevision,
     ) -> Iterator[bytes]:
         opened = self.vault.opening(address, _pieces(found.opened))
         with Sealing(paths, values, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
             yield from sealing.edited(opened)
 
-    def _opened(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:
+    def _opened(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         plain = self.vault.plain_file(found, address)
         yield from _pieces(found.opened if plain is None else plain)
 
-    def _sealed(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:
+    def _sealed(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         return frames.sealed(self._opened(address, found), address, self.vault.keys.ring())
 
     def _as_sealed(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
@@ -330,6 +334,6 @@ def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
         yield piece
 
 
-def _close(found: Found | None) -> None:
+def _close(found: StoredRevision | None) -> None:
     if found is not None and found.file is not None:
         found.file.close()

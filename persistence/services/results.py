@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from persistence.model.addresses import Address
 from persistence.model.operations import Operations
 from persistence.model.sidecar import Sidecar, plain_tag
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 
 Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
 """Turns stored form data into what a client gets."""
@@ -23,7 +23,7 @@ class Read:
     """
 
     address: Address
-    found: Found
+    found: StoredRevision
     operations: Operations | None
     opening: Opening | None = None
     is_decrypted: bool = False

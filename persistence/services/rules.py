@@ -12,17 +12,17 @@ from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 
 RAW = "raw"
 
 
-def living(found: Found | None) -> Found | None:
+def living(found: StoredRevision | None) -> StoredRevision | None:
     """The revision, unless it is a tombstone."""
     return None if found is None or found.sidecar.deleted else found
 
 
-def must_live(found: Found | None, address: Address) -> Found:
+def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     """The revision, which must be there (spec crud 4.1).
 
     Raises:
@@ -65,7 +65,7 @@ class Received:
     metadata: FormMetadata | None = None
 
 
-def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
+def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
@@ -100,15 +100,15 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
     )
 
 
-def grave_of(found: Found, user: User) -> Sidecar:
+def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
     """The tombstone that a DELETE by a user leaves of a revision."""
     return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
 
 
-def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:
+def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:
     """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
     if found is not None:
-        return grave_of(found, delete.user)
+        return tombstone_of(found, delete.user)
     modified = next_after(None)
     origin = delete.origin or Origin(None, delete.user)
     return Sidecar(
@@ -130,5 +130,5 @@ def owner_of(document: Sidecar) -> User:
     return User(name=document.creator, group=document.group, organization=document.organization)
 
 
-def _stored_origin(found: Found | None) -> Origin | None:
+def _stored_origin(found: StoredRevision | None) -> Origin | None:
     return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))

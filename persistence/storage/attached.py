@@ -19,7 +19,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.routed import RoutedStorage, Where
 from persistence.storage.storage import Bodies, Incoming, Storage, Writing
 
@@ -47,14 +47,14 @@ class Attached(RoutedStorage):
         self._main = main
         self._bodies = bodies
 
-    def read(self, address: Address, *, content: bool) -> Found | None:
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
         return self._whole(address, lambda: self._main.read(address, content=content), content=content)
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
 
-        def read() -> Found | None:
+        def read() -> StoredRevision | None:
             return self._main.read_revision(address, instant, content=content)
 
         return self._whole(address, read, content=content)
@@ -72,7 +72,9 @@ class Attached(RoutedStorage):
         with self._main.writing(address) as writer:
             yield _Writer(self._main, writer, self._bodies)
 
-    def _whole(self, address: Address, read: Callable[[], Found | None], *, content: bool) -> Found | None:
+    def _whole(
+        self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
+    ) -> StoredRevision | None:
         """What the main storage finds, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
@@ -113,31 +115,31 @@ class _Writer:
         self._writer = writer
         self._bodies = bodies
 
-    def current(self, address: Address) -> Found | None:
+    def current(self, address: Address) -> StoredRevision | None:
         record = self._writer.current(address)
         if not _is_attachment(address) or record is None or record.sidecar.deleted or record.size:
             return record
         return self._bodies.find(address, record.sidecar, content=False) or record
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address):
             return self._writer.commit(address, sidecar, upload, over=over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
         with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
             return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address) or over is None:
-            return self._writer.bury(address, tombstone, over=over)
+            return self._writer.delete(address, tombstone, over=over)
         with self._bodies.removing(address, over.sidecar):
-            return self._writer.bury(address, tombstone, over=over)
+            return self._writer.delete(address, tombstone, over=over)
 
-    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         if not _is_attachment(address):
-            self._writer.forget(address, tombstone, over=over)
+            self._writer.purge(address, tombstone, over=over)
             return
         with self._bodies.removing(address, over.sidecar):
-            self._writer.forget(address, tombstone, over=over)
+            self._writer.purge(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
         version = self._version(form, document)
@@ -155,11 +157,11 @@ def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
     return isinstance(address, DocumentAddress) and not address.is_main
 
 
-def _of_record(record: Found, found: Found) -> Found:
+def _of_record(record: StoredRevision, found: StoredRevision) -> StoredRevision:
     _close(record)
     return replace(found, etag=record.etag)
 
 
-def _close(found: Found | None) -> None:
+def _close(found: StoredRevision | None) -> None:
     if found is not None and found.file is not None:
         found.file.close()

@@ -26,7 +26,7 @@ from persistence.storage.attached import described
 from persistence.storage.directories import Directories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming
 from persistence.storage.uploads import Upload, sweep
 
@@ -44,7 +44,7 @@ class BodiesView:
         self._layout = Layout(self.root)
         self._integrity = (integrity or Integrity()).of_attachments()
 
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """The body of a revision, open if asked for: at its place, or where older ones are kept.
 
         Whatever lies there is that of a record that says nothing of its body: another service has stored it.
@@ -55,7 +55,7 @@ class BodiesView:
         place, sidecar = self.place(address, record.version), described(record)
         integrity = _ANYTHING if record.body is None else self._integrity
         damage: DamagedError | None = None
-        found: Found | None = None
+        found: StoredRevision | None = None
         try:
             found = reading.beside(place, integrity, sidecar, content=content)
         except DamagedError as error:

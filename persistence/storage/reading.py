@@ -36,7 +36,7 @@ UNKNOWN_SIZE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredRevision:
     """A revision as it lies on disk.
 
     ``size`` is the content's length in bytes, ``UNKNOWN_SIZE`` only where the content was not asked for, and ``etag``
@@ -131,7 +131,7 @@ def read_prepared(place: Place) -> Sidecar | None:
         os.close(descriptor)
 
 
-def read(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
+def read(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     """The current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
 
     Raises:
@@ -143,14 +143,14 @@ def read(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
     if sidecar is None:
         return None
     if sidecar.deleted:
-        return Found(sidecar, sidecar.etag, 0)
+        return StoredRevision(sidecar, sidecar.etag, 0)
     found = _stamped(place, sidecar, content=content)
     if found is None:
         return _read_guarded(place, integrity, content=content)
     return verified(place, integrity, found)
 
 
-def verified(place: Place, integrity: Integrity, found: Found) -> Found:
+def verified(place: Place, integrity: Integrity, found: StoredRevision) -> StoredRevision:
     """A revision whose open content has the digest of its sidecar, where the policy wants to know.
 
     Raises:
@@ -166,19 +166,19 @@ def verified(place: Place, integrity: Integrity, found: Found) -> Found:
     return found
 
 
-def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> Found | None:
+def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
     try:
         status, file = _open(place.content, content=content)
     except FileNotFoundError:
         return None
     if status.st_mtime_ns == stamp(sidecar) and status.st_size == sidecar.size:
-        return Found(sidecar, sidecar.etag, sidecar.size, file)
+        return StoredRevision(sidecar, sidecar.etag, sidecar.size, file)
     if file is not None:
         file.close()
     return None
 
 
-def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Found | None:
+def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     for _ in range(_ATTEMPTS):
         try:
             descriptor = _opened(place)
@@ -187,7 +187,7 @@ def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Found
         with FileIO(descriptor):
             sidecar = _decoded(descriptor, place)
             if sidecar.deleted:
-                return Found(sidecar, sidecar.etag, 0)
+                return StoredRevision(sidecar, sidecar.etag, 0)
             lying = _beside(place, sidecar, content=content)
             if not _still_at(descriptor, place.sidecar):
                 if lying is not None:
@@ -208,22 +208,22 @@ def content(place: Place) -> BinaryIO | None:
         return None
 
 
-Mark = tuple[tuple[int, int, int] | None, ...]
+Fingerprint = tuple[tuple[int, int, int] | None, ...]
 """Tells one state of a resource from every other: inode, modification time and size of its two files."""
 
 
-NOTHING_THERE: Mark = (None, None)
+NOTHING_THERE: Fingerprint = (None, None)
 
 
-def mark(content: str) -> Mark:
+def fingerprint(content: str) -> Fingerprint:
     """The mark of what is there now, by the path of its content; cheaper than reading it. Raises ``OSError``.
 
     A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     """
-    return _mark(content + SIDECAR_SUFFIX), _mark(content)
+    return _fingerprint(content + SIDECAR_SUFFIX), _fingerprint(content)
 
 
-def _mark(path: str) -> tuple[int, int, int] | None:
+def _fingerprint(path: str) -> tuple[int, int, int] | None:
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -231,14 +231,18 @@ def _mark(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> Found:
+def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
     """The facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
 
     Raises:
         DamagedError: its content is missing or damaged.
         OSError: it cannot be looked at.
     """
-    found = Found(sidecar, sidecar.etag, 0) if sidecar.deleted else beside(place, integrity, sidecar, content=False)
+    found = (
+        StoredRevision(sidecar, sidecar.etag, 0)
+        if sidecar.deleted
+        else beside(place, integrity, sidecar, content=False)
+    )
     if found is None:
         raise _missing(place)
     return found
@@ -248,7 +252,7 @@ def _missing(place: Place) -> DamagedError:
     return DamagedError(f"the content {sidecars.last_names(place.content)} is missing")
 
 
-def beside(place: Place, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> Found | None:
+def beside(place: Place, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
     """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none.
 
     Raises:
@@ -273,20 +277,20 @@ class _Lying:
     status: os.stat_result
     file: FileIO | None
 
-    def judged(self, place: Place, integrity: Integrity, sidecar: Sidecar) -> Found:
+    def judged(self, place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
         """The file as the content of a revision; it is closed where it is none."""
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
             if is_same or integrity.judge(place, sidecar, self.path, self.status) is Verdict.SAME:
-                return Found(sidecar, sidecar.etag, size, self.file)
+                return StoredRevision(sidecar, sidecar.etag, size, self.file)
         except BaseException:
             self.close()
             raise
         # An edit by hand has a tag of its own, because a client that knows the acknowledged content must not overwrite
         # or trust its copy of this one.
         edited = f"{sidecar.id}:{size}:{nanoseconds}"
-        return Found(sidecar, hashlib.sha256(edited.encode()).hexdigest()[:40], size, self.file)
+        return StoredRevision(sidecar, hashlib.sha256(edited.encode()).hexdigest()[:40], size, self.file)
 
     def close(self) -> None:
         if self.file is not None:

@@ -11,7 +11,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.attached import described, recorded
 from persistence.storage.bodies import FileBodies
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
 from persistence.storage.uploads import Upload
 
@@ -34,7 +34,7 @@ class Rewritable:
         found = self._read(address, instant, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: DocumentAddress, instant: Instant | None) -> Found | None:
+    def read(self, address: DocumentAddress, instant: Instant | None) -> StoredRevision | None:
         """A revision with its record as sidecar, its content open; ``None`` where it is not there any more.
 
         Raises:
@@ -114,12 +114,12 @@ class Rewritable:
             raise ConfigurationError(f"the body of {address} is with another provider, which has no directory here")
         return bodies
 
-    def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> Found | None:
+    def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> StoredRevision | None:
         if instant is None:
             return self._store.read(address, content=content)
         return self._store.read_older(address, instant, content=content)
 
 
-def _close(found: Found | None) -> None:
+def _close(found: StoredRevision | None) -> None:
     if found is not None and found.file is not None:
         found.file.close()

@@ -18,7 +18,7 @@ from persistence.storage.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
 from persistence.storage.observing import NOBODY, Change, Observer
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.uploads import Upload, sweep
 from persistence.storage.view import View
 from persistence.storage.writing import Writer
@@ -106,7 +106,7 @@ class Store(View, Closable):
         finally:
             change.ends()
 
-    def serving_link(self, found: Found) -> str:
+    def serving_link(self, found: StoredRevision) -> str:
         """A path below the root under which another process may read exactly this open content for an hour."""
         with disk_errors("linking a content for the web server"):
             return serving.link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)

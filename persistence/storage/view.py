@@ -24,7 +24,7 @@ from persistence.storage.layout import (
     revision_of,
     unescape,
 )
-from persistence.storage.reading import Found, Mark
+from persistence.storage.reading import Fingerprint, StoredRevision
 
 
 class View:
@@ -56,7 +56,7 @@ class View:
                 self._require_tree()
         return sidecar
 
-    def read(self, address: Address, *, content: bool) -> Found | None:
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
@@ -71,20 +71,20 @@ class View:
         with disk_errors("reading", address):
             return reading.content(place)
 
-    def mark(self, address: Address) -> Mark:
+    def fingerprint(self, address: Address) -> Fingerprint:
         """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
         place = self._layout.place(address)
         with disk_errors("looking at", address):
-            return reading.mark(place.content)
+            return reading.fingerprint(place.content)
 
-    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
             for number in _numbers(directory):
-                yield number, reading.mark(f"{directory}/{number}/{FORM_XHTML}")
+                yield number, reading.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
@@ -146,7 +146,7 @@ class View:
         with disk_errors("listing", main):
             return next(leftovers.beside(place), None) is not None
 
-    def read_older(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
         place = self._layout.place(address).revision(instant)
         with disk_errors("reading", address):

@@ -20,7 +20,7 @@ from persistence.storage.directories import Directories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, Layout, Place, file_name
 from persistence.storage.observing import Change
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming
 from persistence.storage.uploads import Upload
 
@@ -34,7 +34,7 @@ class Writer:
         self._directories = directories
         self._change = change
 
-    def current(self, address: Address) -> Found | None:
+    def current(self, address: Address) -> StoredRevision | None:
         """The stored revision, after finishing or discarding what a crash left of the last write."""
         place = self._layout.place(address)
         if address.keeps_history:
@@ -42,7 +42,7 @@ class Writer:
         committed = recover(place)
         return reading.facts(place, self._integrity, committed) if committed is not None else None
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
         if not isinstance(upload, Upload):
             raise TypeError("only what this store has received can be stored")
@@ -107,7 +107,7 @@ class Writer:
         files.rename(place.pending(rewritten.id), place.content)
         return True
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
 
         A proxy may have one put where nothing was ever stored (spec crud 11).
@@ -137,14 +137,14 @@ class Writer:
             files.remove(place.content)
         return tombstone
 
-    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft.
 
         The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
         """
-        self.bury(address, tombstone, over=over)
+        self.delete(address, tombstone, over=over)
         place = self._layout.place(address)
-        files.remove(place.content)  # where ``bury`` could not: without its sidecar it would look so, too
+        files.remove(place.content)  # where ``delete`` could not: without its sidecar it would look so, too
         files.sync_directory(place.directory)
         files.remove(place.sidecar)
         files.sync_directory(place.directory)
@@ -238,7 +238,7 @@ def _prepare(place: Place, sidecar: Sidecar, upload: Upload) -> None:
         upload.sync()
 
 
-def _keep(place: Place, over: Found) -> int:
+def _keep(place: Place, over: StoredRevision) -> int:
     """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand.
 
     Returns the directory of older revisions, open, to be made durable and closed.
@@ -248,7 +248,7 @@ def _keep(place: Place, over: Found) -> int:
     return keep(place, over.sidecar)
 
 
-def _keep_edit(place: Place, over: Found) -> int:
+def _keep_edit(place: Place, over: StoredRevision) -> int:
     """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
 
     It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused

@@ -29,7 +29,7 @@ from persistence.services.results import Written
 from persistence.storage import reading
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, Place
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
@@ -169,14 +169,14 @@ class Judge(Closable):
         found, body = self._read(address)
         return None if found is None else Revision(found.etag, found.sidecar.modified, body)
 
-    def _read(self, address: Address) -> tuple[Found | None, bytes | None]:
+    def _read(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
         return _read(self._layout.place(address))
 
 
 _UNKNOWN = Revision("", Instant(""), None)
 
 
-def _read(place: Place) -> tuple[Found | None, bytes | None]:
+def _read(place: Place) -> tuple[StoredRevision | None, bytes | None]:
     found = reading.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None
@@ -184,14 +184,14 @@ def _read(place: Place) -> tuple[Found | None, bytes | None]:
         return found, found.file.read()
 
 
-def _which(found: Found | None, possible: tuple[Revision | None, ...]) -> Revision | None:
+def _which(found: StoredRevision | None, possible: tuple[Revision | None, ...]) -> Revision | None:
     for revision in possible:
         if (found.etag if found else None) == (revision.etag if revision else None):
             return revision
     return _UNKNOWN
 
 
-def _mismatch(found: Found | None, body: bytes | None, current: Revision | None) -> Iterator[str]:
+def _mismatch(found: StoredRevision | None, body: bytes | None, current: Revision | None) -> Iterator[str]:
     if found is None or current is None:
         return
     if body != current.body or found.sidecar.deleted != (body is None):
@@ -202,5 +202,5 @@ def _mismatch(found: Found | None, body: bytes | None, current: Revision | None)
             yield f"the sidecar of {_tag(current)} does not describe its content"
 
 
-def _tag(revision: Found | Revision | None) -> str:
+def _tag(revision: StoredRevision | Revision | None) -> str:
     return "nothing" if revision is None else f"revision {revision.etag[:8]}"

@@ -11,7 +11,7 @@ from persistence.properties.entries import Entry
 from persistence.properties.known import DATA, FORM, Kind, Known, Value
 from persistence.properties.lookup import ANY, Names
 from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider, Route, mirrored
+from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
 from persistence.properties.uris import remote_address, without_user
 
 ORDER = Form("shop", "order")
@@ -99,10 +99,10 @@ def test_a_provider_is_what_its_properties_say(dialect: Dialect) -> None:
         '"persistence.far.active" = false\n"persistence.far.datasource" = "db"\n'
         '"persistence.provider.*.*.*.attachments" = "fs"\n"persistence.fs.directory" = "/old"\n'
     )
-    assert properties(text, dialect).of(ORDER).route == Route(
-        Provider("files"),
-        Provider("far", "http://far:8080/base", "db", is_active=False, mirrored=(("Datasource", "db"),)),
-        Provider("fs", base_path="/old", mirrored=(("Directory", "/old"),)),
+    assert properties(text, dialect).of(ORDER).route == RouteProperties(
+        ProviderProperties("files"),
+        ProviderProperties("far", "http://far:8080/base", "db", is_active=False, mirrored=(("Datasource", "db"),)),
+        ProviderProperties("fs", base_path="/old", mirrored=(("Directory", "/old"),)),
     )
     newer = properties(f'{text}"persistence.fs.base-path" = "/new"', dialect).provider("fs")
     assert newer.base_path == "/new"
@@ -110,8 +110,8 @@ def test_a_provider_is_what_its_properties_say(dialect: Dialect) -> None:
 
 def test_what_holds_for_every_provider_holds_for_one() -> None:
     found = properties('"persistence.*.datasource" = "db"\n"persistence.b.datasource" = " "')
-    assert found.provider("a") == Provider("a", datasource="db")
-    assert found.provider("b") == Provider("b"), "a blank one is not configured, and the search ends there"
+    assert found.provider("a") == ProviderProperties("a", datasource="db")
+    assert found.provider("b") == ProviderProperties("b"), "a blank one is not configured, and the search ends there"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
-from tests.storage.test_store import ATTACHMENT, DATA, bury, write
+from tests.storage.test_store import ATTACHMENT, DATA, delete, write
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -343,7 +343,7 @@ def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Pat
     if how == "saved over":
         write(store, DATA, b"<d>three</d>")
     else:
-        bury(store, DATA)
+        delete(store, DATA)
     assert EDIT in [path.read_bytes() for path in (root / ".quarantine").rglob("data.xml")]
 
 

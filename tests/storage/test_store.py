@@ -11,7 +11,7 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.storage import files
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -50,14 +50,14 @@ def write(store: Store, address: Address, content: bytes) -> Sidecar:
             return writer.commit(address, sidecar, upload, over=over)
 
 
-def bury(store: Store, address: Address) -> Sidecar:
+def delete(store: Store, address: Address) -> Sidecar:
     """One DELETE, as the service does it."""
     with store.writing(address) as writer:
         over = writer.current(address)
         assert over is not None
-        grave = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
-        writer.bury(address, grave, over=over)
-    return grave
+        deleted = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
+        writer.delete(address, deleted, over=over)
+    return deleted
 
 
 def content(store: Store, address: Address) -> bytes | None:
@@ -82,7 +82,7 @@ def test_what_is_written_is_read(store: Store, address: Address) -> None:
     assert content(store, address) == b"one"
     second = write(store, address, b"two")
     found = store.read(address, content=False)
-    assert found == Found(second, second.id, 3, None)
+    assert found == StoredRevision(second, second.id, 3, None)
     assert second.modified > first.modified
     assert content(store, address) == b"two"
 
@@ -111,16 +111,16 @@ def test_a_draft_keeps_no_older_revision(store: Store) -> None:
 
 @pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
 def test_a_tombstone_hides_the_content_and_keeps_it(store: Store, address: Address) -> None:
-    buried = write(store, address, b"one")
-    grave = bury(store, address)
+    replaced = write(store, address, b"one")
+    deleted = delete(store, address)
     found = store.read(address, content=True)
-    assert found == Found(grave, grave.id, 0, None)
+    assert found == StoredRevision(deleted, deleted.id, 0, None)
     assert content(store, address) is None
-    old = store.read_revision(address, buried.modified, content=False)
+    old = store.read_revision(address, replaced.modified, content=False)
     assert old is not None
-    assert old.sidecar == buried
+    assert old.sidecar == replaced
     write(store, address, b"two")
-    again = store.read_revision(address, grave.modified, content=False)
+    again = store.read_revision(address, deleted.modified, content=False)
     assert again is not None
     assert again.sidecar.deleted
 
@@ -180,7 +180,7 @@ def test_an_upload_that_is_not_committed_is_gone(store: Store) -> None:
 def test_nothing_is_left_beside_the_files(store: Store) -> None:
     for body in (b"one", b"two"):
         write(store, DATA, body)
-    bury(store, DATA)
+    delete(store, DATA)
     write(store, DATA, b"three")
     left = {name for name in tree(store) if not name.startswith("hr/leave/data/D/.history/")}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
@@ -226,7 +226,7 @@ def fail_after(calls: int, real: Callable[..., object]) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("number", range(2))
-@pytest.mark.parametrize("step", [write, lambda store, address, _body: bury(store, address)], ids=["write", "bury"])
+@pytest.mark.parametrize("step", [write, lambda store, address, _body: delete(store, address)], ids=["write", "delete"])
 def test_the_next_writer_finishes_or_discards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
 ) -> None:
@@ -287,7 +287,7 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
     assert old.file is not None
     with old.file:
         assert (old.etag, old.file.read()) == (first.id, b"one")
-    bury(store, DATA)
+    delete(store, DATA)
     write(store, DATA, b"three")
     assert content(store, DATA) == b"three"
 
@@ -316,7 +316,7 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"by hand")
     write(store, DATA, b"one")
-    bury(store, DATA)
+    delete(store, DATA)
     path.write_bytes(b"by hand, too")
     write(store, DATA, b"two")
     assert content(store, DATA) == b"two"
