@@ -25,8 +25,7 @@ from persistence.http.queries import QueryApi, add_attachment_lists
 from persistence.http.rebuilding import ReencryptApi, ReindexApi
 from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
-from persistence.model.addresses import Form
-from persistence.model.holders import PUBLIC_PREFIX
+from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.backend import Backend, Reports, backend_of
 from persistence.providers.opening import open_keys, probe

@@ -11,6 +11,9 @@ VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"
 OLD_MARKER = "encrypted"
 
+MARKER_WORD = b"encrypted"
+"""A word in the names of all of them."""
+
 VALUE_MARKER = f"{FR}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
 

@@ -87,7 +87,7 @@ class RequestParser:
             data_format=request.args.get("data-format-version"),
             user=self.user(request),
             content_type=environ.get("CONTENT_TYPE"),
-            valid=flag(request.args.get("valid"), "valid"),
+            valid=_flag(request.args.get("valid"), "valid"),
             stage=short(self._text(environ, "Workflow-Stage"), "workflow stage"),
             source=short(request.args.get("document"), "document parameter"),
             client_hash=_client_hash(algorithm, value),
@@ -178,12 +178,12 @@ class RequestParser:
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:
-        if request.method != "GET" and flag(request.args.get("force-delete"), "force-delete"):
+        if request.method != "GET" and _flag(request.args.get("force-delete"), "force-delete"):
             raise BadRequestError("purging (force-delete) is not enabled on this service")
 
 
-def flag(value: str | None, name: str) -> bool | None:
-    """Return the value of a parameter that is ``true`` or ``false``; ``None`` where it was not sent, or empty."""
+def _flag(value: str | None, name: str) -> bool | None:
+    """Return a parameter that is ``true`` or ``false`` in small letters; ``None`` where it was not sent, or empty."""
     if not value:
         return None
     if value not in ("true", "false"):

@@ -12,10 +12,10 @@ from persistence.http.application import add_route
 from persistence.http.parsing import Face
 from persistence.http.responses import ResponseHeaders, xml, xml_in_pieces
 from persistence.limits import LARGEST_QUERY
-from persistence.model.addresses import Form
-from persistence.model.form_query import Filter, FormQuery, Match, Metadata
-from persistence.model.holders import SERVICE_PREFIX
+from persistence.model.addresses import SERVICE_PREFIX, Form
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.instants import parse_time
+from persistence.model.texts import flag
 from persistence.services.searching import Answered
 
 
@@ -74,21 +74,14 @@ def add_attachment_lists(app: Flask, face: Face) -> None:
 def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
     """Return the query of a GET (spec search 4.1)."""
     since = request.args.get("modified-since")
-    later = Filter(Metadata.LAST_MODIFIED, Match.GT, parse_time(since, "modified-since")) if since is not None else None
+    filters = []
+    if since is not None:
+        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
     return FormQuery(
         app=app,
         form=form,
-        latest_only=not _flag(request.args.get("all-versions"), "all-versions"),
-        all_forms=_flag(request.args.get("all-forms"), "all-forms"),
-        ignore_admin=_flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
-        filters=(later,) if later is not None else (),
+        latest_only=not flag(request.args.get("all-versions"), "all-versions"),
+        all_forms=flag(request.args.get("all-forms"), "all-forms") is True,
+        ignore_admin=flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions") is True,
+        filters=tuple(filters),
     )
-
-
-def _flag(value: str | None, name: str) -> bool:
-    """Return the value of a flag in any case; other than ``parsing.flag`` it refuses an empty one."""
-    if value is None:
-        return False
-    if value.lower() not in ("true", "false"):
-        raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
-    return value.lower() == "true"

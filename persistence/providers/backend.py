@@ -36,7 +36,7 @@ from persistence.services.reencrypting import Reencryption
 from persistence.services.reencryption_jobs import Job, Reencrypts
 from persistence.services.services import Services
 from persistence.settings import Settings
-from persistence.storage.bodies import FileBodies
+from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.holding import Holding
 from persistence.storage.integrity import HandEdits
 from persistence.storage.routed import RoutedStorage, RoutedView

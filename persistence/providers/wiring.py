@@ -17,8 +17,8 @@ from persistence.index.protocol import SearchIndex
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sync.reindexing import TreeReindexer
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
+from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.providers.places import Place, PlaceOf, beside, reindexed
 from persistence.services.access import Access
@@ -72,9 +72,9 @@ def flat_views_of(
 ) -> FlatViews:
     """The flat views of the tree of a root, in one dialect."""
 
-    def naming_of(form: Form) -> Naming:
+    def naming_of(form: Form) -> FlatNaming:
         said = properties.of(form)
-        return Naming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
+        return FlatNaming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
 
     return FlatViews(root, naming_of, elsewhere)
 

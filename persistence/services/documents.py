@@ -23,7 +23,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
@@ -43,8 +43,8 @@ from persistence.services.rules import (
 )
 from persistence.services.singleton import Singletons
 from persistence.services.vault import AS_STORED, Intake, Vault
-from persistence.storage.reading import NOTHING_THERE, StoredRevision
 from persistence.storage.storage import Readable, Storage, Writing
+from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from typing import BinaryIO, cast
@@ -35,9 +35,17 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.limits import MOST_HOLDERS, MOST_SEALED
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
-from persistence.model.holders import PUBLIC_PREFIX, Held
+from persistence.forms.markers import MARKER_WORD
+from persistence.keeping import Kept
+from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
+from persistence.model.addresses import (
+    FORM_XHTML,
+    PUBLIC_PREFIX,
+    AttachmentRef,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
 from persistence.services.controls import Controls, Marked
@@ -45,13 +53,11 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
-_MARK = b"encrypted"
-"""What is in the names of all attributes that say that a value is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Encrypting:
     properties: Properties
     controls: Controls
     keys: EncryptionKeys
+    _looked: Kept[bool] = field(default_factory=lambda: Kept(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def receive(self, intake: Intake, chunks: Iterable[bytes]) -> Incoming:
         """What is marked by the definition of the version is encrypted.
@@ -139,7 +146,7 @@ class Encrypting:
                 read.found.file.close()
             raise
 
-    def is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment is stored encrypted.
 
         What is stored decides, and the holder only of what is not known here, or cannot be read now. A file that a
@@ -153,7 +160,7 @@ class Encrypting:
             if sidecar is None:
                 return is_said
             if sidecar.encrypted or not is_said:
-                return sidecar.encrypted
+                return bool(sidecar.encrypted)
             found = self.store.read(address, content=True)
             if found is None or found.file is None:
                 return False
@@ -211,7 +218,7 @@ class Encrypting:
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The same sidecar where nothing is encrypted."""
         plain = sidecar if sidecar.sealed_hash is None else self._with_hash(sidecar, address)
-        return msgspec.structs.replace(plain, encrypted=False, sealed_hash=None)
+        return msgspec.structs.replace(plain, encrypted=None, sealed_hash=None)
 
     def _with_plain_hash(self, read: Read, address: DocumentAddress) -> Read:
         if read.found.sidecar.sealed_hash is None:
@@ -223,9 +230,20 @@ class Encrypting:
         if file is None:
             return read
         with disk_errors("reading", address):
-            has_marks = may_mention(iter(partial(file.read, _CHUNK), b""), _MARK)
-            file.seek(0)
+            has_marks = self._has_marks(read.found, file)
         return replace(read, opening=partial(self.opening, address)) if has_marks else read
+
+    def _has_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
+        """Whether something in form data may be marked as encrypted, by its sidecar where that is of this content.
+
+        Sidecars of services before this note, and of contents that have the word somewhere else, do not say it. Such
+        contents are read to see, once in each process: another content has another id.
+        """
+        if found.is_edited:
+            return _mentions_encryption(file)
+        if found.sidecar.encrypted is not None:
+            return found.sidecar.encrypted
+        return self._looked.of(found.sidecar.id, lambda: _mentions_encryption(file))
 
     def _attachment(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         found = read.found
@@ -274,7 +292,7 @@ class _Data:
             raise _published_anew(self.address)
         return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
         if self.holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
@@ -372,7 +390,14 @@ def _may_be_framed(head: bytearray) -> bool:
 
 def _may_concern_us(data: bytes) -> bool:
     """Whether form data may say that something is encrypted, or name an attachment."""
-    return may_mention((data,), _MARK) or PUBLIC_PREFIX.encode() in data
+    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
+
+
+def _mentions_encryption(file: BinaryIO) -> bool:
+    """Read an open content, and go back to its beginning. Raises ``OSError``."""
+    mentions = may_mention(iter(partial(file.read, _CHUNK), b""), MARKER_WORD)
+    file.seek(0)
+    return mentions
 
 
 def _opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError
 from persistence.model.addresses import Address
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 RAW = "raw"
 
@@ -55,7 +54,8 @@ def check_data_format(asked: str | None, stored: str) -> None:
 class Received:
     """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form.
+    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
+    in it is marked as encrypted.
     """
 
     id: str
@@ -63,6 +63,7 @@ class Received:
     digest: str
     content_type: str
     metadata: FormMetadata | None = None
+    is_plain: bool = False
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
@@ -97,6 +98,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
         source=put.source,
         client_hash=put.client_hash,
         metadata=received.metadata,
+        encrypted=False if received.is_plain else None,
     )
 
 
