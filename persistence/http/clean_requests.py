@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-_CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LONGEST_NAME}}})+/?")
-"""Paths that ``clean`` leaves as they are: nearly all that are sent."""
+_CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LONGEST_NAME}}})+")
+"""Paths that ``clean`` leaves as they are, without a slash at their end: nearly all that are sent."""
 
 
 def clean(path: str) -> str:
@@ -37,7 +37,7 @@ def clean(path: str) -> str:
     Raises:
         ValueError, BadRequestError: says which segment is refused and why.
     """
-    if _CLEAN.fullmatch(path):
+    if _CLEAN.fullmatch(path.removesuffix("/")):
         return path
     segments = [_segment(part) for part in path.split("/") if part]
     if segments and path.endswith("//"):
