@@ -23,9 +23,9 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing, Survey
 from persistence.forms.holders import AttachmentHolder, HolderReader
-from persistence.forms.markers import MARKER_WORD
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
