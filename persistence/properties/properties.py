@@ -223,7 +223,7 @@ class Properties:
     def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> ExplainedProperty:
         """Explain the provider of a form's definitions or data, or of the attachments of its data.
 
-        ``kind`` is ``FORM`` or ``DATA``. Other than ``explain``, it finds an application or form with a dot in its name.
+        ``kind`` is ``FORM`` or ``DATA``. Other than ``explain``, it finds names that have a dot.
         """
         tokens = (*_provider_of(form, kind), *((_ATTACHMENTS,) if attachments else ()))
         property_ = known_property(tokens)
