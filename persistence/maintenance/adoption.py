@@ -24,13 +24,13 @@ from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services import content_types
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import check_for, metadata_of
-from persistence.storage import digests, files, mending, reading, writing
+from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.storage.storage import Readable
@@ -60,7 +60,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
         OSError: it cannot be read.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(files.open_file(path), "rb") as file, check_for(address) as check:
+    with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             hashing.update(chunk)
@@ -99,7 +99,7 @@ class Adoption:
             OSError: the disk refused.
         """
         try:
-            current = reading.read_sidecar(place)
+            current = stored_revision.read_sidecar(place)
         except ChangedSidecarError as error:
             self._take_in_changed(folder, finding, place, error)
             return
@@ -121,7 +121,8 @@ class Adoption:
         self._quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
-            mending.replace_sidecar(place, replace(error.said, version=version, adopted=True))
+            encrypted = error.said.encrypted or None  # the checksum does not cover that it is false
+            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True, encrypted=encrypted))
         else:
             self.adopt(folder, place, over=error.said)
 
@@ -140,8 +141,8 @@ class Adoption:
             raise BusyError(f"{address} is being edited")
         first()
         over = replace(over, version=self._version(folder, place, over))
-        sidecar = writing.after_twin(self._layout, address, self._next(address, content, over))
-        mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
+        sidecar = commit.after_twin(self._layout, address, self._next(address, content, over))
+        commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content) or None))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     @staticmethod
@@ -152,7 +153,7 @@ class Adoption:
         main = Place(folder.path, folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
-                document = reading.read_sidecar(main)
+                document = stored_revision.read_sidecar(main)
                 return over.version if document is None else document.version
         return over.version
 
@@ -199,7 +200,7 @@ class Adoption:
 def _keep_tombstone(place: Place, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
-        history = writing.keep(place, tombstone)
+        history = commit.keep(place, tombstone)
         try:
             files.sync(history)
         finally:
@@ -224,7 +225,7 @@ def preview(folder: Folder, place: Place) -> AdoptionPreview:
     """
     is_changed = False
     try:
-        stored = reading.read_sidecar(place)
+        stored = stored_revision.read_sidecar(place)
     except ChangedSidecarError as error:
         stored, is_changed = error.said, True
     content = read_through(folder.address(place.name), place.content)
@@ -262,7 +263,7 @@ def _difference(folder: Folder, place: Place, stored: Sidecar) -> Iterator[str]:
 
 def _lines(path: str) -> list[str] | None:
     """Return the lines of XML, with a break between tags; ``None`` if it is too large."""
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         data = file.read(_LARGEST_COMPARED + 1)
     if len(data) > _LARGEST_COMPARED:
         return None

@@ -30,12 +30,12 @@ from persistence.maintenance.tree import Folder, Tree, is_version
 from persistence.model.addresses import DATA_XML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
-from persistence.storage import digests, files, owner, reading
-from persistence.storage.bodies import BodiesView, FileBodies
+from persistence.storage import digests, directories, files, owner, stored_revision
+from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
-from persistence.storage.reading import Found
+from persistence.storage.stored_revision import StoredRevision
 
-BodiesOf = Callable[[Form], BodiesView | None]
+BodiesOf = Callable[[Form], BodiesReader | None]
 """Returns the bodies of a form's attachments, if they have a directory that is known."""
 
 RootOf = Callable[[Form], str | None]
@@ -82,13 +82,13 @@ class BodyCheck:
             if fault is not None:
                 yield Finding(damaged, place.content, f"{fault} in {bodies.root}", place)
 
-    def _bodies(self, form: Form) -> BodiesView | None:
+    def _bodies(self, form: Form) -> BodiesReader | None:
         try:
             return self._bodies_of(form)
         except ConfigurationError:  # the form has no provider any more
             return None
 
-    def _fault(self, found: Found, body: Body) -> str | None:
+    def _fault(self, found: StoredRevision, body: Body) -> str | None:
         if found.size != body.size:
             return f"its body has {found.size} bytes, and not {body.size},"
         if (self._deep or found.is_edited) and digests.of_open(found.opened) != body.digest:
@@ -131,7 +131,7 @@ class _Records:
     def _read(self, place: Place) -> Sidecar | None:
         """Read a record that may have its body elsewhere; that of a revision that was taken over does not say so."""
         try:
-            record = reading.read_sidecar(place)
+            record = stored_revision.read_sidecar(place)
         except (DamagedError, OSError):
             record = None
         if record is None:
@@ -225,9 +225,9 @@ class AttachmentsCheck:
         if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
             give_access(finding.path)
         elif finding.kind is FindingKind.EMPTY_DIRECTORY:
-            files.remove_if_empty(finding.path)
+            directories.remove_if_empty(finding.path)
         elif finding.kind is FindingKind.STRAY_OWN:
-            files.remove_tree(finding.path)
+            directories.remove_tree(finding.path)
         elif finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
             finish()
         else:
@@ -238,7 +238,7 @@ class AttachmentsCheck:
 
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
             place = tree.layout.place(address)
-            return reading.read_sidecar(place if instant is None else place.revision(instant))
+            return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
 
         main = folder.address(DATA_XML)
         if isinstance(main, DocumentAddress):

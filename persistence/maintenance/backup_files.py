@@ -14,7 +14,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.checksums import Checksums, ChecksumWriter
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Manifest
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import copying, digests, files
+from persistence.storage import digests, directories, files, nofollow
 from persistence.storage.owner import Identity, being
 
 _CHUNK = 1 << 20
@@ -61,12 +61,12 @@ class NewBackup:
         self.keeper = keeper
         self.previous = previous
         self.directory = directory
-        files.ensure_directory(directory)
+        directories.ensure(directory)
         self.checksums = ChecksumWriter(directory)
 
     def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
         """Write a small file that belongs to no part."""
-        copying.make_directories(os.path.dirname(f"{self.directory}/{path}"))
+        directories.make_all(os.path.dirname(f"{self.directory}/{path}"))
         with files.written(f"{self.directory}/{path}", data, mode):
             self.checksums.add(hashlib.sha256(data).hexdigest(), path)
 
@@ -92,7 +92,7 @@ class PartFiles:
         with being(self._backup.keeper):
             self._note(hashlib.sha256(data).hexdigest(), path)
             if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
-                copying.write_new(self._target(path), [data], nanoseconds)
+                files.write_new(self._target(path), [data], nanoseconds)
                 self._count(len(data))
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
@@ -121,7 +121,7 @@ class PartFiles:
         hashing = hashlib.sha256()
         target = self._target(path)
         try:
-            copying.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
         finally:
             self._note(hashing.hexdigest(), path)
             self._count(size)
@@ -130,7 +130,7 @@ class PartFiles:
 
     def _target(self, path: str) -> str:
         target = f"{self._backup.directory}/{self._part.path(path)}"
-        copying.make_directories(os.path.dirname(target))
+        directories.make_all(os.path.dirname(target))
         return target
 
     def _link(
@@ -152,9 +152,9 @@ class PartFiles:
             source = f"{last.path}/{candidate}"
             with suppress(OSError):  # a copy will do
                 status = os.lstat(source)
-                files.require_file(status, source)
+                nofollow.require_file(status, source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(last, candidate):
-                    copying.link(source, self._target(path))
+                    files.link(source, self._target(path))
                     self._backup.count.linked += 1
                     return True
         return False
@@ -168,7 +168,7 @@ class PartFiles:
 
 
 def _read(last: PreviousBackup, path: str) -> bytes:
-    with open(files.open_file(f"{last.path}/{path}"), "rb") as file:
+    with open(nofollow.open_file(f"{last.path}/{path}"), "rb") as file:
         return file.read()
 
 

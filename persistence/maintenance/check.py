@@ -37,11 +37,11 @@ from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, lease, locks, owner, root
+from persistence.storage import files, lease, locks, nofollow, owner, root
+from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
 from persistence.storage.locks import STRIPES, stripe
-from persistence.storage.observing import Change
 from persistence.storage.storage import Readable
 
 ADOPTED_AS_IS = "took it in as it is"
@@ -195,7 +195,7 @@ class Check:
         except BusyError as error:
             yield self.tally.add(Report(Finding(FindingKind.BUSY, folder.path, str(error)), Outcome.FOUND))
 
-    def _settle(self, folder: Folder, change: Change) -> Iterator[Report]:
+    def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
         """Take care of a folder under its lock, until nothing more can be done."""
         failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
@@ -248,7 +248,7 @@ class Check:
 def _is_file(path: str) -> bool:
     """Return whether there is a file, and no link to one; nor does the path lead through a link."""
     try:
-        os.close(files.open_file(path))
+        os.close(nofollow.open_file(path))
     except OSError:
         return False
     return True
@@ -295,7 +295,7 @@ class Slices:
 
     def _read(self) -> list[str]:
         try:
-            with open(files.open_to_read(self._path), "rb") as file:
+            with open(nofollow.open_to_read(self._path), "rb") as file:
                 checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=_CheckedFile).slices
         except (FileNotFoundError, msgspec.DecodeError):
             checked = []

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import BinaryIO
 
 from persistence.errors import DamagedError
-from persistence.storage import digests, files
+from persistence.storage import digests, files, nofollow
 
 SUMS = "SHA256SUMS"
 _DIGEST = 64
@@ -32,7 +32,7 @@ _LONGEST_LINE = 1 << 14
 
 def open_list(directory: str) -> BinaryIO:
     """Open the list of a backup. Raises ``OSError``."""
-    return open(files.open_file(f"{directory}/{SUMS}"), "rb")
+    return open(nofollow.open_file(f"{directory}/{SUMS}"), "rb")
 
 
 def read(file: BinaryIO) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ def verify(directory: str) -> Iterator[str | None]:
     with open_list(directory) as listed:
         for digest, path in read(listed):
             try:
-                with FileIO(files.open_file(f"{directory}/{path}")) as file:
+                with FileIO(nofollow.open_file(f"{directory}/{path}")) as file:
                     files.begin_writeback(file.fileno())  # empties the cache: the disk itself is to be read
                     found = digests.of_open(file)
             except OSError as error:
@@ -124,7 +124,7 @@ def _write(path: str, lines: Iterator[bytes]) -> None:
 @contextmanager
 def mapped(directory: str) -> Iterator[Checksums]:
     """Map the sorted list of a backup into memory for a block. Raises ``OSError``."""
-    with FileIO(files.open_file(f"{directory}/{SUMS}")) as file:
+    with FileIO(nofollow.open_file(f"{directory}/{SUMS}")) as file:
         if os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
             yield Checksums(b"")
             return

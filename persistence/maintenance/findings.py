@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from persistence.model.instants import next_after
-from persistence.storage import files
+from persistence.storage import directories, files
 from persistence.storage.layout import QUARANTINE, Layout, Place, file_name
 
 _REASONS = "reasons.jsonl"
@@ -211,9 +211,9 @@ class Quarantine:
     def keep(self, path: str, finding: Finding) -> None:
         """Give a file a second name here, before another one takes its name. Raises ``OSError``."""
         target = self._inside(path)
-        files.ensure_directory(os.path.dirname(target))
+        directories.ensure(os.path.dirname(target))
         files.keep_as(path, target)
-        files.sync_directory(os.path.dirname(target))
+        directories.sync(os.path.dirname(target))
         self._note(finding, target)
 
     def _inside(self, path: str) -> str:

@@ -17,7 +17,7 @@ from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import digests, files, owner, reading
+from persistence.storage import digests, directories, files, owner, stored_revision
 from persistence.storage.layout import (
     HISTORY,
     SIDECAR_SUFFIX,
@@ -226,7 +226,7 @@ def readable(history: History, name: str) -> Iterator[tuple[OlderRevision, Sidec
     """Yield the older revisions of a resource whose sidecars can be read, newest first."""
     for revision in history.of(name):
         try:
-            sidecar = reading.read_sidecar(revision.place)
+            sidecar = stored_revision.read_sidecar(revision.place)
         except (DamagedError, OSError):
             continue
         if sidecar is not None:
@@ -296,5 +296,5 @@ def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Fin
 def give_access(path: str) -> None:
     """Let the service use a file or directory, and nobody else. Raises ``OSError``."""
     status = os.lstat(path)
-    needed = files.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
+    needed = directories.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
     files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

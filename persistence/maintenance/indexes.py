@@ -23,13 +23,13 @@ from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.tree import Folder, Tree
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
-from persistence.model.search import Hits, Query, Scope, WhichDrafts
+from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
 from persistence.services.searched import searched
-from persistence.storage import files, lease, locks, owner, root
+from persistence.storage import directories, files, lease, locks, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 _PATIENCE = 600.0
 """Seconds to wait for documents that are being indexed."""
@@ -41,7 +41,7 @@ _FORM_DEPTH = 2
 
 
 @contextmanager
-def writable_tree(path: str) -> Iterator[View]:
+def writable_tree(path: str) -> Iterator[StoreReader]:
     """Open a tree to write its index; nobody restores or upgrades it for the block.
 
     Raises:
@@ -50,7 +50,7 @@ def writable_tree(path: str) -> Iterator[View]:
         BusyError: it is being restored or upgraded.
         DiskError: it cannot be looked at, or not be written.
     """
-    view = View(path)
+    view = StoreReader(path)
     with ExitStack() as stack:
         with disk_errors(f"data directory {view.root}"):
             owner.require(view.root)
@@ -60,7 +60,7 @@ def writable_tree(path: str) -> Iterator[View]:
         yield view
 
 
-def plan(view: View, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
+def plan(view: StoreReader, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
     """Plan the work on the index of a form, of one of its versions, or of all forms.
 
     Raises:
@@ -83,7 +83,7 @@ def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None =
     return tuple(index.flat.task(form, version) for form in forms)
 
 
-def require_form(view: View, index: Index, form: Form) -> None:
+def require_form(view: StoreReader, index: Index, form: Form) -> None:
     """Check that a form has data or a definition in the tree, or a definition elsewhere.
 
     Raises:
@@ -97,7 +97,7 @@ def require_form(view: View, index: Index, form: Form) -> None:
         raise NotFoundError(f"{form} does not exist")
 
 
-def is_rebuilding(view: View) -> bool:
+def is_rebuilding(view: StoreReader) -> bool:
     """Return whether somebody is rebuilding an index; another rebuild then waits. Raises ``DiskError``."""
     with disk_errors("looking how far the index is"):
         return progress_in(view.root) is not None
@@ -164,7 +164,7 @@ class FormSearch:
                 return None
         return plan(self._reader.store, self._index, Aim.READY, self._form)
 
-    def run(self, query: Query, drafts: WhichDrafts) -> Hits:
+    def run(self, query: Query, drafts: DraftFilter) -> Hits:
         """Return the hits of a query.
 
         Raises:
@@ -234,7 +234,7 @@ class IndexInspector:
     def _is_possible(self) -> bool:
         """Whether indexes can be compared; asked after the repair of the root."""
         try:
-            View(self._tree.root)
+            StoreReader(self._tree.root)
         except StartupError:
             return False
         is_own = owner.of(self._tree.root) == os.geteuid()
@@ -244,7 +244,7 @@ class IndexInspector:
         path = self._tree.layout.index(form)
         if not os.path.isdir(self._tree.layout.form(form)):
             what = "the index of a form that is gone"
-            yield Finding(FindingKind.STRAY_OWN, path, what), partial(files.remove_tree, path)
+            yield Finding(FindingKind.STRAY_OWN, path, what), partial(directories.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
             left = self._index.maker(form).generations.left()

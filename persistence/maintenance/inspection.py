@@ -34,7 +34,7 @@ from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import reading, sidecars, writing
+from persistence.storage import commit, sidecars, stored_revision
 from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
 from persistence.storage.layout import Place
 from persistence.storage.sidecars import ChangedSidecarError
@@ -100,7 +100,7 @@ class Inspector:
         """
         saved_at = Place(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
         try:
-            saved = reading.read_sidecar(saved_at)
+            saved = stored_revision.read_sidecar(saved_at)
         except DamagedError:
             return
         newest = max((sidecar.modified for sidecar in found.values()), default=None)
@@ -146,7 +146,7 @@ class _Inspection:
     def _interrupted(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
         """Find what a crash has left of a write: before its commit, or after it."""
         prepared = place.name in self.listing.prepared
-        named = writing.prepared_id(place) if prepared else None
+        named = commit.prepared_id(place) if prepared else None
         if prepared:
             what = "interrupted before its commit"
             yield Finding(FindingKind.UNFINISHED_WRITE, place.prepared, what, place)
@@ -275,7 +275,7 @@ class _Inspection:
     def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
         place, damaged = revision.place, FindingKind.REVISION_DAMAGED
         try:
-            sidecar = reading.read_sidecar(place)
+            sidecar = stored_revision.read_sidecar(place)
             if sidecar is None:
                 return
             if sidecar.modified != revision.instant:
@@ -341,7 +341,7 @@ def _faults(match: ContentMatch, place: Place, sidecar: Sidecar, newest: str = "
 
 
 def _read(place: Place) -> Sidecar:
-    sidecar = reading.read_sidecar(place)
+    sidecar = stored_revision.read_sidecar(place)
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar

@@ -11,15 +11,15 @@ from persistence.forms.controls import Control
 from persistence.maintenance.folder_files import list_history
 from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, TreeReader, Unreadable
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
 from persistence.model.sidecar import Sidecar
 from persistence.services.attachments import holders_in
 from persistence.services.controls import Controls
 from persistence.services.definitions import latest_version
 from persistence.services.rights import Rights
-from persistence.storage import reading
-from persistence.storage.reading import Found
+from persistence.storage import stored_revision
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class VersionReport:
     which the paths of controls are shown.
     """
 
-    published: Published
+    published: PublishedVersion
     source: str | None
     size: int
     is_edited: bool
@@ -153,13 +153,15 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
     )
 
 
-def _current(reader: TreeReader, address: DocumentAddress) -> tuple[Found | None, frozenset[str] | Unreadable | None]:
+def _current(
+    reader: TreeReader, address: DocumentAddress
+) -> tuple[StoredRevision | None, frozenset[str] | Unreadable | None]:
     """Return the current revision and the attachments that it names; of a damaged content only the sidecar."""
     try:
         found = reader.store.read(address, content=True)
     except DamagedError as error:
         sidecar = reader.store.sidecar(address)
-        damaged = None if sidecar is None else Found(sidecar, sidecar.etag, sidecar.size)
+        damaged = None if sidecar is None else StoredRevision(sidecar, sidecar.etag, sidecar.size)
         return damaged, Unreadable(DATA_XML, str(error))
     return found, None if found is None or found.file is None else _named(address, found.file)
 
@@ -179,7 +181,9 @@ def _other_collection(reader: TreeReader, address: DocumentAddress) -> Sidecar |
         return Unreadable(other.collection.value, str(error))
 
 
-def _revisions(reader: TreeReader, address: DocumentAddress, current: Found | None) -> Iterator[Sidecar | Unreadable]:
+def _revisions(
+    reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
+) -> Iterator[Sidecar | Unreadable]:
     """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
     place = reader.layout.place(address)
     with disk_errors(f"listing the older revisions of {address}"):
@@ -187,7 +191,7 @@ def _revisions(reader: TreeReader, address: DocumentAddress, current: Found | No
     for revision in revisions:
         try:
             with disk_errors(f"reading the revision {revision.instant} of {address}"):
-                sidecar = reading.read_sidecar(revision.place)
+                sidecar = stored_revision.read_sidecar(revision.place)
         except (DamagedError, DiskError) as error:
             yield Unreadable(revision.instant, str(error))
             continue

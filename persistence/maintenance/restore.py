@@ -18,7 +18,7 @@ from persistence.maintenance.backup_files import chunks
 from persistence.maintenance.checksums import SUMS
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore_targets import RestoreTarget, TreeTarget, target_of
-from persistence.storage import copying, digests, files, owner
+from persistence.storage import digests, directories, files, nofollow, owner
 from persistence.storage.layout import LAYOUT, QUARANTINE
 from persistence.storage.owner import Identity
 
@@ -120,7 +120,7 @@ class Restore:
             self._at_each(due, lambda each: each.begin())
             file.seek(0)
             with ExitStack() as synced:
-                self._at_each(due, lambda each: synced.enter_context(copying.synced(each.root)))
+                self._at_each(due, lambda each: synced.enter_context(files.synced(each.root)))
                 yield from self._fill(file, due)
             self._at_each(due, lambda each: each.finish())
 
@@ -142,7 +142,7 @@ class Restore:
         """
         with owner.being(self._reader):
             try:
-                return FileIO(files.open_file(f"{self.source}/{path}"))
+                return FileIO(nofollow.open_file(f"{self.source}/{path}"))
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}:
                     raise _NotInBackupError("a link, or no regular file, in the backup") from error
@@ -212,7 +212,7 @@ class Restore:
         if hashlib.sha256(data).hexdigest() != digest:
             yield f"{path}: not what it was when it was saved; it is not restored"
             return
-        files.ensure_directory(os.path.dirname(there))
+        directories.ensure(os.path.dirname(there))
         files.write_durably(there, data, mode)
         self.count.files += 1
 
@@ -226,12 +226,12 @@ class Restore:
             self.count.known += 1
             return
         files.remove(target)  # half of it, from a restore that was interrupted
-        copying.make_directories(os.path.dirname(target))
+        directories.make_all(os.path.dirname(target))
         hashing = hashlib.sha256()
         try:
             with self._opened(path) as file:
                 status = os.fstat(file.fileno())
-                copying.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
         except FileNotFoundError:
             yield f"{path}: missing from the backup"
         except _NotInBackupError as error:

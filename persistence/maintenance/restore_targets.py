@@ -11,7 +11,7 @@ from persistence.maintenance.manifest import BackupPart
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, formats, locks, owner, root
+from persistence.storage import directories, files, formats, locks, nofollow, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
 
@@ -63,7 +63,7 @@ class RestoreTarget(ABC):
 
     def prepare(self) -> None:
         """Make the directory, and what ``locked`` needs."""
-        files.ensure_directory(self.root)
+        directories.ensure(self.root)
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[None]:
@@ -113,7 +113,7 @@ class TreeTarget(RestoreTarget):
         """Remove the index of a tree that was here before, and write ``layout.json``."""
         trash = self._layout.own(TRASH)
         files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")
-        files.empty(trash)
+        directories.empty(trash)
         root.make_own(self.root)
         formats.write(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
@@ -130,7 +130,7 @@ class AttachmentsTarget(RestoreTarget):
     def restoring(self) -> str | None:
         """Return what the mark says."""
         try:
-            descriptor = files.open_to_read(self._layout.own(_RESTORING))
+            descriptor = nofollow.open_to_read(self._layout.own(_RESTORING))
         except FileNotFoundError:
             return None
         try:
@@ -149,4 +149,4 @@ class AttachmentsTarget(RestoreTarget):
     def finish(self) -> None:
         """Remove the mark."""
         files.remove(self._layout.own(_RESTORING))
-        files.sync_directory(self.root)
+        directories.sync(self.root)

@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, StartupError
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import list_folder
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import formats, reading, root, serving, uploads
+from persistence.storage import formats, root, serving, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
     INDEX,
@@ -46,7 +46,7 @@ def require_tree(tree: Tree) -> None:
 
 def _is_sidecar(folder: Folder, name: str) -> bool:
     try:
-        return reading.read_sidecar(Place(folder.path, name)) is not None
+        return stored_revision.read_sidecar(Place(folder.path, name)) is not None
     except (DamagedError, OSError):
         return False
 

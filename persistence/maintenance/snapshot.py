@@ -14,7 +14,7 @@ from persistence.errors import DamagedError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.folder_files import History, list_folder, list_history
 from persistence.model.sidecar import Sidecar
-from persistence.storage import files, sidecars
+from persistence.storage import nofollow, sidecars
 from persistence.storage.layout import Place
 
 
@@ -125,7 +125,7 @@ def _noting(path: str, snapshot: FolderSnapshot) -> Iterator[None]:
 
 
 def _open(path: str) -> BinaryIO:
-    return FileIO(files.open_file(path))
+    return FileIO(nofollow.open_file(path))
 
 
 def _is_at(path: str, file: BinaryIO) -> bool:

@@ -20,6 +20,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
+from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.layout import (
     CHECKED,
     CREATIONS,
@@ -39,7 +40,6 @@ from persistence.storage.layout import (
     unescape,
 )
 from persistence.storage.locks import Locks, stripe
-from persistence.storage.observing import NOBODY, Change, Observer
 
 OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""
@@ -87,7 +87,7 @@ class Tree:
     ``observer`` hears of the documents that are changed while their folder is locked.
     """
 
-    def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
+    def __init__(self, root: str, *, lock_timeout: float, observer: ChangeListener = NOBODY) -> None:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
@@ -95,7 +95,7 @@ class Tree:
         self._observer = observer
 
     @contextmanager
-    def locked(self, folder: Folder) -> Iterator[Change]:
+    def locked(self, folder: Folder) -> Iterator[ChangeEvents]:
         """Keep writers out of a folder for a block, which tells the change what it changes.
 
         Nobody writes in a tree that lacks the lock file.
@@ -104,7 +104,7 @@ class Tree:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
-        change = Change(self._observer)
+        change = ChangeEvents(self._observer)
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:

@@ -24,11 +24,11 @@ from persistence.maintenance.snapshot import FolderSnapshot, SidecarFile
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import reading
-from persistence.storage.attached import described
-from persistence.storage.bodies import BodiesView
+from persistence.storage import stored_revision
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Place, unescape
+from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
 
@@ -189,7 +189,7 @@ class TreeBackup:
             body, problem = self._body(folder, revision.name, revision.place, record, stack)
             if not problem:
                 return opened, body, ""
-            now = reading.read_sidecar(revision.place)
+            now = stored_revision.read_sidecar(revision.place)
             if now is None or now.id == record.id:
                 return opened, None, problem
         raise BusyError(f"{revision.place.content} is being rewritten too often to be saved")
@@ -237,7 +237,7 @@ class TreeBackup:
         problem = f"{what} in {bodies.root} is damaged, and saved as it is" if is_damaged else ""
         return _Body(part, path, (), file, described(record)), problem
 
-    def _directory(self, folder: Folder) -> BodiesView | None:
+    def _directory(self, folder: Folder) -> BodiesReader | None:
         """Return the directory of the bodies of a form's attachments, if it is saved."""
         try:
             bodies = self._bodies_of(folder.form)

@@ -14,15 +14,15 @@ from persistence.errors import DamagedError, DiskError, NotFoundError, disk_erro
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance.folder_files import list_folder
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, is_escaped, unescape
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import RoutedView, Where
 from persistence.storage.storage import Readable
-from persistence.storage.view import View
 
 
 class PermissionsSource(Enum):
@@ -58,7 +58,7 @@ class TreeReader:
     Methods raise as those of ``Store``.
     """
 
-    store: View
+    store: StoreReader
     layout: Layout
     properties: Properties
     catalog: Catalog
@@ -73,11 +73,11 @@ class TreeReader:
             DiskError: it cannot be looked at.
         """
         integrity = Integrity(elsewhere.hand_edits)
-        store = View(root, integrity)
+        store = StoreReader(root, integrity)
 
         def definition(form: Form) -> Readable:
             there = elsewhere.root(form)
-            return View(there, integrity) if there else store
+            return StoreReader(there, integrity) if there else store
 
         seen = RoutedView(Where(definition, lambda _: store, lambda _: (store,)))
         return cls(store, Layout(store.root), properties, Catalog(seen), seen)
@@ -98,7 +98,7 @@ class TreeReader:
                     size = found.size if body is None else body.size
                     yield AttachmentFacts(address.name, found.sidecar.content_type, size)
 
-    def permissions_source(self, published: Published) -> PermissionsSource:
+    def permissions_source(self, published: PublishedVersion) -> PermissionsSource:
         """Return the source of a version's permissions: its own count before those of the property."""
         configured = self.properties.of(published.form)
         if not configured.has_permissions:
@@ -107,7 +107,7 @@ class TreeReader:
             return PermissionsSource.DEFINITION
         return PermissionsSource.NOBODY if configured.permissions is None else PermissionsSource.PROPERTY
 
-    def is_singleton(self, published: Published) -> bool:
+    def is_singleton(self, published: PublishedVersion) -> bool:
         """Return whether a version has a single document, as it says, else as the property says (spec crud 4.12)."""
         return is_singleton(published, self.properties.of(published.form))
 
@@ -116,7 +116,7 @@ class TreeReader:
 class VersionSummary:
     """A published version, and the source of its permissions."""
 
-    published: Published
+    published: PublishedVersion
     is_singleton: bool
     permissions: PermissionsSource
 

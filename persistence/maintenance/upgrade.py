@@ -17,7 +17,7 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.instants import next_after
-from persistence.storage import copying, files, formats, lease, locks, owner, root, sidecars
+from persistence.storage import directories, files, formats, lease, locks, nofollow, owner, root, sidecars
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, Layout, Place
 
@@ -38,14 +38,14 @@ def seal_sidecars(path: str) -> None:
     """
     folders = (item.path for item in Tree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
-        with copying.synced(path):
+        with files.synced(path):
             written = [
                 sidecar
                 for folder in some
                 for directory in (folder, Place(folder, "").history)
                 for sidecar in _write_aside(directory)
             ]
-        with copying.synced(path):
+        with files.synced(path):
             for sidecar in written:
                 files.rename(_aside(sidecar), sidecar)
 
@@ -73,10 +73,10 @@ def _sealed(directory: str, name: str) -> bytes | None:
     """Return the sealed sidecar; ``None`` if the file is not one of the old schema."""
     path = f"{directory}/{name}"
     try:
-        files.require_file(os.lstat(path), path)
+        nofollow.require_file(os.lstat(path), path)
     except OSError:
         return None
-    descriptor = files.open_file(path)
+    descriptor = nofollow.open_file(path)
     try:
         sidecar = sidecars.decode_before(files.read_small(descriptor), path)
     except (DamagedError, IsADirectoryError):
@@ -130,7 +130,7 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         if not due and said.format == FORMAT and not said.upgrading_from:
             return
         owner.require(path)
-        files.make_directory(layout.own(LOCKS))
+        directories.make(layout.own(LOCKS))
         files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
         with locks.alone(service, in_use), lease.held(path):

@@ -8,7 +8,7 @@ from persistence.errors import PreconditionError
 from persistence.model.addresses import Address
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import plain_tag
-from persistence.storage.reading import Found
+from persistence.storage.stored_revision import StoredRevision
 
 
 def _everybody_may_read() -> bool:
@@ -18,7 +18,7 @@ def _everybody_may_read() -> bool:
 def check_precondition(
     precondition: Precondition,
     address: Address,
-    *stored: Found | None,
+    *stored: StoredRevision | None,
     may_read: Callable[[], bool] = _everybody_may_read,
 ) -> None:
     """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
@@ -52,7 +52,7 @@ def _reason(precondition: Precondition, address: Address, tags: Sequence[str]) -
     return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
 
 
-def _last_save(found: Found) -> str:
+def _last_save(found: StoredRevision) -> str:
     """The tag comes first: a long name may be cut off."""
     sidecar = found.sidecar
     by = "" if sidecar.modifier is None else f" by {sidecar.modifier}"

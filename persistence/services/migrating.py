@@ -6,7 +6,7 @@ from persistence.errors import BadRequestError, disk_errors
 from persistence.forms.migration import migrate
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import DocumentAddress
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.services.results import Read
 
 

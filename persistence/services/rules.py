@@ -6,23 +6,22 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError
 from persistence.model.addresses import Address
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import Found
+from persistence.storage.stored_revision import StoredRevision
 
 RAW = "raw"
 
 
-def living(found: Found | None) -> Found | None:
+def living(found: StoredRevision | None) -> StoredRevision | None:
     """The revision, unless it is a tombstone."""
     return None if found is None or found.sidecar.deleted else found
 
 
-def must_live(found: Found | None, address: Address) -> Found:
+def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     """The revision, which must be there (spec crud 4.1).
 
     Raises:
@@ -55,7 +54,8 @@ def check_data_format(asked: str | None, stored: str) -> None:
 class Received:
     """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form.
+    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
+    in it is marked as encrypted.
     """
 
     id: str
@@ -63,9 +63,10 @@ class Received:
     digest: str
     content_type: str
     metadata: FormMetadata | None = None
+    is_plain: bool = False
 
 
-def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
+def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
@@ -97,18 +98,19 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
         source=put.source,
         client_hash=put.client_hash,
         metadata=received.metadata,
+        encrypted=False if received.is_plain else None,
     )
 
 
-def grave_of(found: Found, user: User) -> Sidecar:
+def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
     """The tombstone that a DELETE by a user leaves of a revision."""
     return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
 
 
-def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:
+def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:
     """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
     if found is not None:
-        return grave_of(found, delete.user)
+        return tombstone_of(found, delete.user)
     modified = next_after(None)
     origin = delete.origin or Origin(None, delete.user)
     return Sidecar(
@@ -130,5 +132,5 @@ def owner_of(document: Sidecar) -> User:
     return User(name=document.creator, group=document.group, organization=document.organization)
 
 
-def _stored_origin(found: Found | None) -> Origin | None:
+def _stored_origin(found: StoredRevision | None) -> Origin | None:
     return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))
