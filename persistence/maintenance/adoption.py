@@ -27,9 +27,8 @@ from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
-from persistence.services import content_types
 from persistence.services.documents import version_of_new
-from persistence.services.receiving import check_for, metadata_of
+from persistence.services.receiving import check_for, metadata_of, type_by_name
 from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
@@ -184,7 +183,7 @@ class Adoption:
             created=modified if over.deleted else over.created,
             size=content.size,
             digest=content.digest,
-            content_type=over.content_type or content_types.by_name(address),
+            content_type=over.content_type or type_by_name(address),
             stage=over.stage,
             creator=over.creator,
             group=over.group,
