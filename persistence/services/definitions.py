@@ -23,8 +23,7 @@ from persistence.model.addresses import (
 from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import Properties
-from persistence.properties.providers import RouteProperties
+from persistence.properties.properties import Properties, RouteProperties
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
