@@ -13,9 +13,9 @@ from persistence.cli.property import explained
 from persistence.cli.texts import safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
-from persistence.properties.known import DATA, FORM
-from persistence.properties.providers import Provider
-from persistence.properties.uris import without_user
+from persistence.properties.entries import without_user
+from persistence.properties.properties import ProviderProperties
+from persistence.properties.property_table import DATA, FORM
 from persistence.providers.places import base_of, root_of
 from persistence.settings import Effective
 
@@ -56,7 +56,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         click.echo(safe(f"attachments are {_where_attached(found.attachments)}"))
 
 
-def _place(provider: Provider, effective: Effective) -> Iterator[str]:
+def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
     yield f"provider {provider.name} is {_where(provider, effective)}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"
@@ -65,12 +65,12 @@ def _place(provider: Provider, effective: Effective) -> Iterator[str]:
         yield f"  {dialect.header(name)}: {without_user(value)}"
 
 
-def _where(provider: Provider, effective: Effective) -> str:
+def _where(provider: ProviderProperties, effective: Effective) -> str:
     if provider.is_remote:
         return f"another service, {provider.address}"
     name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
     return f"a tree here, {root_of(provider, effective.settings.roots)} ({name})"
 
 
-def _where_attached(provider: Provider) -> str:
+def _where_attached(provider: ProviderProperties) -> str:
     return f"with another service, {provider.address}" if provider.is_remote else f"below {base_of(provider)}"

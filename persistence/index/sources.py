@@ -23,10 +23,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.index_keys import Key
+from persistence.model.form_versions import IndexKey
 from persistence.storage.integrity import HandEdits
-from persistence.storage.reading import NOTHING_THERE, Found, Mark
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
@@ -51,7 +51,7 @@ class Definition:
 
     mark: str
     state: State
-    keys: tuple[Key, ...] = ()
+    keys: tuple[IndexKey, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class Source:
         """What tells the state of a definition; cheaper than reading it."""
         if self.is_designer:
             return _DESIGNER_MARK
-        return self.data_format + _text(self._view.mark(DefinitionAddress(self.form, version, FORM_XHTML)))
+        return self.data_format + _text(self._view.fingerprint(DefinitionAddress(self.form, version, FORM_XHTML)))
 
     def definition(self, version: int) -> Definition:
         """The definition of a version."""
@@ -135,15 +135,15 @@ class Source:
 
         That of a draft tells the state of the saved document too, which decides who may read the draft.
         """
-        mark = self._view.mark(self._address(document, is_draft=is_draft))
+        mark = self._view.fingerprint(self._address(document, is_draft=is_draft))
         if mark == NOTHING_THERE:
             return ""
-        saved = self._view.mark(self._address(document, is_draft=False)) if is_draft else NOTHING_THERE
+        saved = self._view.fingerprint(self._address(document, is_draft=False)) if is_draft else NOTHING_THERE
         return _text(mark) if saved == NOTHING_THERE else f"{_text(mark)} {_text(saved)}"
 
     def size(self, document: str, *, is_draft: bool) -> int:
         """The bytes of a document; 0 where there is none."""
-        content = self._view.mark(self._address(document, is_draft=is_draft))[1]
+        content = self._view.fingerprint(self._address(document, is_draft=is_draft))[1]
         return 0 if content is None else content[2]
 
     def read(
@@ -196,7 +196,7 @@ class Source:
             for document in self._view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: Found, version: int, definition: Definition) -> Extracted:
+    def _extracted(self, found: StoredRevision, version: int, definition: Definition) -> Extracted:
         with found.opened as file, disk_errors("reading", self.form):
             if self._handed is not None and found.etag == found.sidecar.id:
                 handed = self._handed.take(found.etag, definition.mark)
@@ -228,5 +228,5 @@ class Source:
             return Definition(mark, State.UNKNOWN)
 
 
-def _text(mark: Mark) -> str:
+def _text(mark: Fingerprint) -> str:
     return ";".join("" if part is None else f"{part[0]:x}.{part[1]:x}.{part[2]:x}" for part in mark)

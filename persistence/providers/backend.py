@@ -14,8 +14,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
 from persistence.providers.places import (
     Place,
@@ -36,7 +35,7 @@ from persistence.services.reencrypting import Reencryption
 from persistence.services.reencryption_jobs import Job, Reencrypts
 from persistence.services.services import Services
 from persistence.settings import Settings
-from persistence.storage.bodies import FileBodies
+from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.holding import Holding
 from persistence.storage.integrity import HandEdits
 from persistence.storage.routed import RoutedStorage, RoutedView
@@ -99,7 +98,7 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
     trees = {root: opened.enter_context(_tree(settings, properties, root, reports.given_up)) for root in roots}
     places = {root: tree.place for root, tree in trees.items()}
 
-    def place_of(provider: Provider) -> Place:
+    def place_of(provider: ProviderProperties) -> Place:
         return remotes[provider.name] if provider.is_remote else places[root_of(provider, roots)]
 
     @cache
@@ -112,7 +111,7 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
 
     bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
 
-    def bodies_of(provider: Provider, main: Storage) -> Bodies:
+    def bodies_of(provider: ProviderProperties, main: Storage) -> Bodies:
         return calling().bodies(provider, main) if provider.is_remote else bodies[base_of(provider)]
 
     data_of = with_attachments(properties, place_of, bodies_of)

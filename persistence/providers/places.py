@@ -9,23 +9,20 @@ from functools import cache, lru_cache
 from typing import TypeVar
 
 from persistence.errors import StartupError
+from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.roots import Roots
-from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
-from persistence.services.definitions import Tables
-from persistence.services.reindexing import Reindexes
-from persistence.services.routed import Indexed
-from persistence.storage.attached import Attached
-from persistence.storage.bodies import BodiesView
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM
+from persistence.settings import Roots
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import Where
+from persistence.storage.split_attachments import Attached
 from persistence.storage.storage import Bodies, Readable, Storage
-from persistence.storage.view import View
 
 R = TypeVar("R", bound=Readable)
 
@@ -35,16 +32,16 @@ class Place:
     """What one provider has: revisions, and what searches, reports on and indexes its data."""
 
     storage: Storage
-    index: Indexed
-    flat: Tables
-    reindexing: Reindexes
+    index: SearchIndex
+    flat: ReportTables
+    reindexing: Reindexer
 
 
-PlaceOf = Callable[[Provider], Place]
+PlaceOf = Callable[[ProviderProperties], Place]
 """Leads to the place of a provider, always the same one."""
 
 
-def root_of(provider: Provider, roots: Roots) -> str:
+def root_of(provider: ProviderProperties, roots: Roots) -> str:
     """The root of the tree of a provider.
 
     Raises:
@@ -59,7 +56,7 @@ def root_of(provider: Provider, roots: Roots) -> str:
     return root
 
 
-def base_of(provider: Provider) -> str:
+def base_of(provider: ProviderProperties) -> str:
     """The directory of a provider of attachments.
 
     Raises:
@@ -95,7 +92,7 @@ def check(properties: Properties, roots: Roots) -> None:
 
 
 def with_attachments(
-    properties: Properties, place_of: PlaceOf, bodies_of: Callable[[Provider, Storage], Bodies]
+    properties: Properties, place_of: PlaceOf, bodies_of: Callable[[ProviderProperties, Storage], Bodies]
 ) -> Callable[[Form], Storage]:
     """What has the data of a form with its attachments, whoever keeps the bodies of these."""
 
@@ -113,7 +110,7 @@ def with_attachments(
     return data_of
 
 
-B = TypeVar("B", bound=BodiesView)
+B = TypeVar("B", bound=BodiesReader)
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
@@ -126,7 +123,9 @@ def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[
     return of
 
 
-def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data_of: Callable[[Form], R]) -> Where[R]:
+def everywhere(
+    properties: Properties, storage_of: Callable[[ProviderProperties], R], data_of: Callable[[Form], R]
+) -> Where[R]:
     """Where the properties say that forms are."""
     return Where(
         definition=_kept(lambda form: storage_of(properties.of(form).route.definition)),
@@ -135,7 +134,7 @@ def everywhere(properties: Properties, storage_of: Callable[[Provider], R], data
     )
 
 
-def beside(tree: R, properties: Properties, storage_of: Callable[[Provider], R]) -> Where[R]:
+def beside(tree: R, properties: Properties, storage_of: Callable[[ProviderProperties], R]) -> Where[R]:
     """Where those are who ask for the data of one tree: its own definitions count, unless properties say others do.
 
     Whoever comes by the tree's own name must not find data without the permissions of its form.
@@ -172,12 +171,12 @@ def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandE
     def forms() -> Iterator[Form]:
         for other in roots:
             if other != root and os.path.isdir(other):
-                yield from (form for form in View(other).forms() if root_of_definition(form) == other)
+                yield from (form for form in StoreReader(other).forms() if root_of_definition(form) == other)
 
     return Elsewhere(root_of_definition, forms, hand_edits)
 
 
-def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexes]:
+def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexer]:
     """What makes the indexes of all active providers anew."""
     return list(_distinct(place_of(provider).reindexing for provider in properties.providers(DATA)))
 

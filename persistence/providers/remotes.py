@@ -9,8 +9,7 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.index.handing import Handed
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import Provider
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import Place
 from persistence.remote.bodies import RemoteBodies
 from persistence.remote.caller import Caller
@@ -44,7 +43,7 @@ class Remotes(Closable):
         for client in self.clients:
             client.close()
 
-    def place(self, provider: Provider) -> Place:
+    def place(self, provider: ProviderProperties) -> Place:
         """The place that another service is."""
         caller = self._caller(provider)
         index = RemoteIndex(
@@ -55,11 +54,11 @@ class Remotes(Closable):
         )
         return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
 
-    def bodies(self, provider: Provider, main: Readable) -> RemoteBodies:
+    def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
         """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
         return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
 
-    def _caller(self, provider: Provider) -> Caller:
+    def _caller(self, provider: ProviderProperties) -> Caller:
         names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
         client = Client(provider.name, provider.uri, self.limits)
         self.clients.append(client)

@@ -12,8 +12,8 @@ import msgspec
 from persistence.errors import BadRequestError, RemoteError
 from persistence.model import instants
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
 from persistence.remote.client import Answer
 from persistence.remote.names import Names
@@ -68,7 +68,7 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
     return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_SEALED, sidecar.sealed_hash)
 
 
-def grave_of(address: Address) -> Sidecar:
+def tombstone_of(address: Address) -> Sidecar:
     """The sidecar of something of which is known only that it was deleted.
 
     A deleted definition lets nobody in: what it said of its data is not known.

@@ -16,10 +16,10 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Field, path
 from persistence.remote.ranges import asked_from, go_to
-from persistence.storage.attached import described
 from persistence.storage.holding import Holding
-from persistence.storage.reading import UNKNOWN_SIZE, Found
+from persistence.storage.split_attachments import described
 from persistence.storage.storage import Incoming
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18
@@ -42,7 +42,7 @@ class RemoteBodies:
         """As ``Bodies`` says."""
         return self._holding.upload()
 
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """As ``Bodies`` says; one that is not as long as its record says is not sure to be of that revision.
 
         Raises:
@@ -60,9 +60,9 @@ class RemoteBodies:
         size = sidecar.size if answer.length is None else answer.length
         etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
         if not content:
-            return Found(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
+            return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
         ask = partial(self._from, address, sidecar.version, size)
-        return Found(sidecar, etag, size, as_file(RemoteContent(size, ask)))
+        return StoredRevision(sidecar, etag, size, as_file(RemoteContent(size, ask)))
 
     @contextmanager
     def placing(

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from persistence import client_request
 from persistence.errors import BadRequestError, MalformedXmlError, RemoteError
-from persistence.forms.form_list_reader import ListedVersion, read_form_list
+from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import Form
+from persistence.model.form_query import ListedVersion
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
-from persistence.storage.reading import Mark
+from persistence.storage.stored_revision import Fingerprint
 
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -30,7 +31,7 @@ class Version:
     sum: int
 
     @property
-    def mark(self) -> Mark:
+    def fingerprint(self) -> Fingerprint:
         """The mark of its ``form.xhtml``."""
         return (self.sum, epoch_nanoseconds(self.modified), self.number), None
 

@@ -8,29 +8,32 @@ from functools import lru_cache
 from itertools import count
 
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
-from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
-from persistence.forms.search_request import distinct_request, search_request
+from persistence.forms.search_xml import (
+    read_distinct_answer,
+    read_search_answer,
+    write_distinct_request,
+    write_search_request,
+)
 from persistence.index.budget import Budget
 from persistence.index.sources import Source, State
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.search import (
-    NOTHING,
     Comparison,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
+    FoundDocument,
+    FoundDocuments,
     Hit,
     Hits,
-    Holder,
     Query,
     Scope,
-    Sight,
-    Sights,
     Sort,
-    WhichDrafts,
 )
+from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
@@ -64,13 +67,13 @@ class RemoteIndex:
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
-        """As ``Checks`` says: nothing is taken from what streams by."""
+        """As ``SearchIndex`` says: nothing is taken from what streams by."""
         return Streaming()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """As ``Index`` says; the time of the other service is its own."""
+        """As ``SearchIndex`` says; the time of the other service is its own."""
         sights = self._sights(form, scope)
-        if NOTHING in sights:
+        if NOBODY in sights:
             return Hits()
         owner = _owner(form, sights)
         if owner is not None:
@@ -79,7 +82,7 @@ class RemoteIndex:
         if owner is not None and scope.seen.is_by_saved:
             if scope.drafts.kind is Drafts.ONLY:
                 return Hits()
-            scope = replace(scope, drafts=WhichDrafts(Drafts.EXCLUDE))  # it may be of what somebody else has saved
+            scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be of what somebody else has saved
         found = _asked(self._caller, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
@@ -90,18 +93,18 @@ class RemoteIndex:
         return Hits(_total(found), page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """As ``Index`` says, drafts being found as the provider does."""
+        """As ``SearchIndex`` says, drafts being found as the provider does."""
         sights = self._sights(form, scope)
-        if NOTHING in sights:
+        if NOBODY in sights:
             return iter(())
         if sights:
             raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
         names = self._caller.names
         asked = path("distinct-values", names.app(form.app), form.name)
         fields = [names.field("Form-Definition-Version", _version(scope))]
-        body = self._caller.ask_with(Call("POST", asked, fields), distinct_request(by))
+        body = self._caller.ask_with(Call("POST", asked, fields), write_distinct_request(by))
         try:
-            values = read_values([body])
+            values = read_distinct_answer([body])
         except MalformedXmlError as error:
             raise _no_answer(self._caller) from error
         if budget is not None:
@@ -110,11 +113,11 @@ class RemoteIndex:
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """As ``Index`` says."""
+        """As ``SearchIndex`` says."""
         definition = self._source_of(form).definition(version)
         return definition.paths if definition.state is State.PUBLISHED else None
 
-    def _sights(self, form: Form, scope: Scope) -> Sights:
+    def _sights(self, form: Form, scope: Scope) -> OwnerSets:
         """Owners whose documents may be seen, as far as the provider cannot be left to judge.
 
         Raises:
@@ -124,14 +127,14 @@ class RemoteIndex:
             return frozenset()
         versions = tuple(self._source_of(form).versions()) if scope.versions is None else scope.versions
         found = {scope.seen.of_version(version) for version in versions or (1,)}
-        if all(NOTHING in each for each in found):
-            return frozenset({NOTHING})
+        if all(NOBODY in each for each in found):
+            return frozenset({NOBODY})
         if len(found) > 1:
             raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
         return found.pop()
 
 
-def _owner(form: Form, sights: Sights) -> str | None:
+def _owner(form: Form, sights: OwnerSets) -> str | None:
     """The one user whose documents may be seen; ``None`` where everybody's may.
 
     Raises:
@@ -139,7 +142,7 @@ def _owner(form: Form, sights: Sights) -> str | None:
     """
     owners = {holder.creator for sight in sights for holder in sight.holders}
     owner = owners.pop() if len(owners) == 1 else None
-    if sights and (owner is None or sights != {Sight(frozenset({Holder(creator=owner)}))}):
+    if sights and (owner is None or sights != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
         raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
     return owner
 
@@ -153,7 +156,7 @@ class DocumentIds:
     def of(self, form: Form, collection: Collection) -> Iterator[str]:
         """The ids of the documents of a form that the client who asks may find, each once."""
         drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
-        scope = Scope(drafts=WhichDrafts(drafts))
+        scope = Scope(drafts=DraftFilter(drafts))
         since: Instant | None = None
         known: set[str] = set()
         while True:
@@ -187,9 +190,9 @@ def _asked(caller: Caller, form: Form, scope: Scope, query: Query) -> FoundDocum
     names = caller.names
     fields = [names.field("Form-Definition-Version", _version(scope))]
     call = Call("POST", path("search", names.app(form.app), form.name), fields)
-    body = caller.ask_with(call, search_request(scope, query))
+    body = caller.ask_with(call, write_search_request(scope, query))
     try:
-        return read_found([body])
+        return read_search_answer([body])
     except MalformedXmlError as error:
         raise _no_answer(caller) from error
 

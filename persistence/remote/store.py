@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from persistence import client_request
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.listing import Listing, Version
 from persistence.remote.reading import Reader
@@ -18,8 +18,8 @@ from persistence.remote.searching import DocumentIds
 from persistence.remote.writing import RemoteWriter
 from persistence.storage.holding import Holding
 from persistence.storage.layout import Layout
-from persistence.storage.reading import NOTHING_THERE, Found, Mark
 from persistence.storage.storage import Storage, Writing
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 _NAMES = Layout("")
@@ -53,12 +53,12 @@ class RemoteStore(Storage):
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
-    def read(self, address: Address, *, content: bool) -> Found | None:
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
         _NAMES.place(address)
         return self._reader.read(address, content=content)
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
         _NAMES.place(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
@@ -68,17 +68,17 @@ class RemoteStore(Storage):
         found = self.read(address, content=True)
         return None if found is None else found.file
 
-    def mark(self, address: Address) -> Mark:
+    def fingerprint(self, address: Address) -> Fingerprint:
         """As ``Readable`` says; that of a definition is by the list of what is published, and one request asks once."""
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
         if listed is not None:
-            return listed.mark
-        return client_request.current().once((RemoteStore, self._who, address), lambda: self._mark(address))
+            return listed.fingerprint
+        return client_request.current().once((RemoteStore, self._who, address), lambda: self._fingerprint(address))
 
-    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """As ``Readable`` says."""
         _NAMES.versions(form)
-        return ((number, version.mark) for number, version in self._listing.versions(form).items())
+        return ((number, version.fingerprint) for number, version in self._listing.versions(form).items())
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Those that are published: of others, nobody can be asked."""
@@ -122,7 +122,7 @@ class RemoteStore(Storage):
     def _listed(self, address: DefinitionAddress) -> Version | None:
         return self._listing.versions(address.form).get(address.version) if address.is_main else None
 
-    def _mark(self, address: Address) -> Mark:
+    def _fingerprint(self, address: Address) -> Fingerprint:
         found = self.read(address, content=False)
         if found is None:
             return NOTHING_THERE

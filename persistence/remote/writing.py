@@ -9,17 +9,17 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
+from persistence import client_request
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
-from persistence.remote import client_request
 from persistence.remote.answers import changed, kept_hash
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.listing import Listing
 from persistence.remote.names import Field
 from persistence.remote.reading import Reader
-from persistence.storage.reading import Found
 from persistence.storage.storage import Incoming, Writing
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18
@@ -37,7 +37,7 @@ class RemoteWriter(Writing):
         self._listing = listing
         self._address = address
         self._reader = reader
-        self._seen: dict[Address, Found | None] = {}
+        self._seen: dict[Address, StoredRevision | None] = {}
 
     @staticmethod
     @contextmanager
@@ -49,12 +49,12 @@ class RemoteWriter(Writing):
         finally:
             _is_singleton.reset(token)
 
-    def current(self, address: Address) -> Found | None:
+    def current(self, address: Address) -> StoredRevision | None:
         """As ``Writing`` says."""
         found = self._seen[address] = self._reader.read(address, content=False)
         return found
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
         """As ``Writing`` says: the body that was received is sent in one request."""
         if not isinstance(upload, Upload):
             raise TypeError("only what was received here can be sent")
@@ -65,21 +65,21 @@ class RemoteWriter(Writing):
             call = Call("PUT", self._caller.names.path(address), fields, _query(sidecar), body)
             return self._changed(call, address, sidecar)
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         """As ``Writing`` says."""
         fields = self._decided(tombstone.version, over)
         return self._changed(Call("DELETE", self._caller.names.path(address), fields), address, tombstone)
 
-    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """As ``Writing`` says."""
-        self.bury(address, tombstone, over=over)
+        self.delete(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Delete a draft, where that is what is asked for: with saved data it goes by itself (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         found = self._seen.get(draft)
         if draft == self._address and found is not None:
-            self.bury(draft, found.sidecar, over=found)
+            self.delete(draft, found.sidecar, over=found)
 
     def _changed(self, call: Call, address: Address, sidecar: Sidecar) -> Sidecar:
         try:
@@ -92,7 +92,7 @@ class RemoteWriter(Writing):
         answer.close()
         return changed(answer, self._caller.names, address, sidecar)
 
-    def _decided(self, version: int, over: Found | None) -> list[Field]:
+    def _decided(self, version: int, over: StoredRevision | None) -> list[Field]:
         field = self._caller.names.field
         fields = [field("Form-Definition-Version", str(version))]
         if over is None or over.sidecar.deleted:

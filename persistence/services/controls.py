@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 from persistence.errors import disk_errors
 from persistence.forms.controls import Control, read_controls
-from persistence.forms.mentions import may_mention
 from persistence.keeping import Kept
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.storage.storage import Readable
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 18
 _ENCRYPT = b"encrypt"
@@ -63,12 +63,12 @@ class Controls:
     def of(self, form: Form, version: int) -> tuple[Control, ...] | None:
         """The controls of a version of a form; ``None`` where it is not published."""
         address = DefinitionAddress(form, version, FORM_XHTML)
-        return self._kept.of((address, self._store.mark(address)), lambda: self._read(address))
+        return self._kept.of((address, self._store.fingerprint(address)), lambda: self._read(address))
 
     def marked(self, form: Form, version: int) -> Marked | None:
         """The controls that are encrypted; ``None`` where the version is not published."""
         address = DefinitionAddress(form, version, FORM_XHTML)
-        return self._kept_marked.of((address, self._store.mark(address)), lambda: self._read_marked(address))
+        return self._kept_marked.of((address, self._store.fingerprint(address)), lambda: self._read_marked(address))
 
     def _read(self, address: DefinitionAddress) -> tuple[Control, ...] | None:
         file = self._open(address)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.index.protocol import ReportTables
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -20,18 +20,16 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import Properties
-from persistence.properties.providers import Route
-from persistence.services.conditions import check_precondition
+from persistence.properties.properties import Properties, RouteProperties
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, grave_over, living, must_live, next_revision
-from persistence.storage.reading import Found
+from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
@@ -41,21 +39,6 @@ def latest_version(store: Readable, form: Form) -> int | None:
         if sidecar is not None and not sidecar.deleted:
             return version
     return None
-
-
-class Tables(Protocol):
-    """Flat views. Methods raise ``DiskError`` and ``BusyError``."""
-
-    def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its definition as it is stored, with rows of all its documents.
-
-        Raises:
-            BadRequestError: it has too much for views; those there were stay.
-            DamagedError: it cannot be parsed.
-        """
-
-    def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted."""
 
 
 class Replaces(Enum):
@@ -83,7 +66,7 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Storage, properties: Properties, flat: Tables) -> None:
+    def __init__(self, store: Storage, properties: Properties, flat: ReportTables) -> None:
         self._store = store
         self._properties = properties
         self._flat = flat
@@ -143,10 +126,10 @@ class Definitions:
             if delete.origin is None:
                 must_live(own, address)
             check_precondition(delete.precondition, address, living(own))
-            grave = writer.bury(address, grave_over(own, version, delete), over=own)
+            tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
         if name == FORM_XHTML:
             self._flat.drop(form, version)
-        return Removed(address, version, grave, None)
+        return Removed(address, version, tombstone, None)
 
     def _wants_flat_views(self, form: Form, parts: Iterable[Part]) -> bool:
         """Whether what is published is to have flat views (spec search 7.1).
@@ -205,13 +188,13 @@ def _commit(
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
 
 
-def _is_parted(route: Route) -> bool:
+def _is_parted(route: RouteProperties) -> bool:
     """Whether only one of definition and data is with another service, or each with another one."""
     definition, data = route.definition, route.data
     return (definition.is_remote or data.is_remote) and definition.uri != data.uri
 
 
-def _may_stay(there: Found, part: Part) -> bool:
+def _may_stay(there: StoredRevision, part: Part) -> bool:
     if part.replaces is Replaces.OTHER_CONTENT:
         return not there.is_edited and there.sidecar.digest == part.received.digest
     return part.replaces is Replaces.NOTHING

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
+from persistence.index.protocol import SearchIndex
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -23,44 +23,36 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import Access
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import (
     check_data_format,
-    grave_of,
+    check_precondition,
     living,
     must_live,
     next_revision,
+    tombstone_of,
 )
 from persistence.services.singleton import Singletons
 from persistence.services.vault import AS_STORED, Intake, Vault
-from persistence.storage.reading import NOTHING_THERE, Found
 from persistence.storage.storage import Readable, Storage, Writing
-from persistence.xml.streaming import Streaming
+from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What a decision rests on: the resource itself and, for an attachment, its living ``data.xml``."""
 
-    own: Found | None
-    main: Found | None
-
-
-class Checks(Protocol):
-    """What checks documents while they are received: the index, which then need not read them again."""
-
-    def checking(self, form: Form, version: int) -> Streaming:
-        """What checks one document."""
+    own: StoredRevision | None
+    main: StoredRevision | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Documents:
     properties: Properties
     access: Access
     singletons: Singletons
-    checks: Checks
+    checks: SearchIndex
     vault: Vault = AS_STORED
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
@@ -95,7 +87,7 @@ class Documents:
             raise
         return _asked(get, self.vault.show(Read(address, found, operations), address, get))
 
-    def revision(self, address: DocumentAddress, get: Get, *, content: bool) -> Found:
+    def revision(self, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
         """The living revision that a GET selects, its content open if that is wanted."""
         if get.instant is None:
             return must_live(self.store.read(address, content=content), address)
@@ -140,14 +132,14 @@ class Documents:
             versions.must_equal(number, own.sidecar.version, address)
             document = own if address.is_main else must_live(main, address.main)
             operations = self.access.to_delete(address, document.sidecar, delete.user)
-            grave = grave_of(own, delete.user)
+            tombstone = tombstone_of(own, delete.user)
             if not address.is_draft:
-                grave = self._bury(writer, address, own, grave)
-                return Removed(address, own.sidecar.version, grave, operations)
+                tombstone = self._delete(writer, address, own, tombstone)
+                return Removed(address, own.sidecar.version, tombstone, operations)
             if address.is_main:
                 writer.discard_draft(address.form, address.document)
             else:
-                writer.forget(address, grave, over=own)
+                writer.purge(address, tombstone, over=own)
             return Removed(address, own.sidecar.version, None, operations)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
@@ -185,7 +177,7 @@ class Documents:
                 writer.discard_draft(address.form, address.document)
                 return False
             self.access.to_delete(address, own.sidecar, delete.user)
-            self._bury(writer, address, own, grave_of(own, delete.user))
+            self._delete(writer, address, own, tombstone_of(own, delete.user))
             return True
 
     def _is_to_go(self, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:
@@ -201,11 +193,11 @@ class Documents:
         return draft is not None and draft.modified < sidecar.modified
 
     @staticmethod
-    def _bury(writer: Writing, address: DocumentAddress, own: Found, grave: Sidecar) -> Sidecar:
-        buried = writer.bury(address, grave, over=own)
+    def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tombstone: Sidecar) -> Sidecar:
+        stored = writer.delete(address, tombstone, over=own)
         if address.is_main:
             writer.discard_draft(address.form, address.document)
-        return buried
+        return stored
 
     def _may_read(self, user: User, address: DocumentAddress) -> bool:
         """Whether a user may read a resource of a document that is there."""
@@ -218,7 +210,7 @@ class Documents:
             return False
         return True
 
-    def _see(self, address: DocumentAddress, own: Found | None) -> _Seen:
+    def _see(self, address: DocumentAddress, own: StoredRevision | None) -> _Seen:
         main = None if address.is_main else living(self.store.read(address.main, content=False))
         return _Seen(own, main)
 
@@ -269,7 +261,7 @@ class Documents:
         configured = self.properties.of(address.form)
         if not configured.needs_publication or self.dialect.is_designer(address.form):
             return
-        if self.store.mark(DefinitionAddress(address.form, version, FORM_XHTML)) == NOTHING_THERE:
+        if self.store.fingerprint(DefinitionAddress(address.form, version, FORM_XHTML)) == NOTHING_THERE:
             name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.published-only"
             raise NotFoundError(
                 f"version {version} of {address.form} was never published, and data is stored of published versions"

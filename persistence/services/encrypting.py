@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from typing import BinaryIO, cast
@@ -16,11 +16,9 @@ from typing import BinaryIO, cast
 import msgspec
 
 from persistence.crypto import frames, legacy
-from persistence.crypto.frames import Header
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.keys import EncryptionKeys
-from persistence.crypto.plain_file import PlainFile
-from persistence.crypto.values import ValueCipher
+from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing
+from persistence.crypto.frames import FileHeader, PlainFile
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
@@ -33,12 +31,19 @@ from persistence.errors import (
     MalformedXmlError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.forms.mentions import may_mention
-from persistence.limits import MOST_HOLDERS, MOST_SEALED
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
-from persistence.model.holders import PUBLIC_PREFIX, Held
+from persistence.keeping import Kept
+from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
+from persistence.model.addresses import (
+    FORM_XHTML,
+    PUBLIC_PREFIX,
+    AttachmentRef,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
 from persistence.services.controls import Controls, Marked
@@ -46,12 +51,11 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import Found
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
-_MARK = b"encrypted"
-"""What is in the names of all attributes that say that a value is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Encrypting:
     properties: Properties
     controls: Controls
     keys: EncryptionKeys
+    _looked: Kept[bool] = field(default_factory=lambda: Kept(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def receive(self, intake: Intake, chunks: Iterable[bytes]) -> Incoming:
         """What is marked by the definition of the version is encrypted.
@@ -85,7 +90,7 @@ class Encrypting:
             self.keys.ring().to_write()
         return _Attachment(self, intake, chunks, is_marked)
 
-    def marked(self, address: DocumentAddress, version: int, over: Found | None) -> Marked | None:
+    def marked(self, address: DocumentAddress, version: int, over: StoredRevision | None) -> Marked | None:
         """What is marked by the definition of a version; raises as ``receive``.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
@@ -139,7 +144,7 @@ class Encrypting:
                 read.found.file.close()
             raise
 
-    def is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment is stored encrypted.
 
         What is stored decides, and the holder only of what is not known here, or cannot be read now. A file that a
@@ -153,7 +158,7 @@ class Encrypting:
             if sidecar is None:
                 return is_said
             if sidecar.encrypted or not is_said:
-                return sidecar.encrypted
+                return bool(sidecar.encrypted)
             found = self.store.read(address, content=True)
             if found is None or found.file is None:
                 return False
@@ -175,12 +180,12 @@ class Encrypting:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.open) as opening:
+            with Opening(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
 
-    def plain_file(self, found: Found, address: DocumentAddress) -> PlainFile | None:
+    def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
         """The plain content of an open attachment; ``None`` where it is not encrypted.
 
         The sidecar says whether it is. A file that was stored through the provider face, or put into the tree, says so
@@ -205,13 +210,13 @@ class Encrypting:
         sealed = None
         if sidecar.client_hash is not None:
             text = msgspec.json.encode(sidecar.client_hash).decode()
-            sealed = self.cipher(address).seal(text, _hash_place(address))
+            sealed = self.cipher(address).encrypt(text, _hash_place(address))
         return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed)
 
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The same sidecar where nothing is encrypted."""
         plain = sidecar if sidecar.sealed_hash is None else self._with_hash(sidecar, address)
-        return msgspec.structs.replace(plain, encrypted=False, sealed_hash=None)
+        return msgspec.structs.replace(plain, encrypted=None, sealed_hash=None)
 
     def _with_plain_hash(self, read: Read, address: DocumentAddress) -> Read:
         if read.found.sidecar.sealed_hash is None:
@@ -223,9 +228,20 @@ class Encrypting:
         if file is None:
             return read
         with disk_errors("reading", address):
-            has_marks = may_mention(iter(partial(file.read, _CHUNK), b""), _MARK)
-            file.seek(0)
-        return replace(read, opening=partial(self.opening, address)) if has_marks else read
+            has_marks = self._has_marks(read.found, file)
+        return replace(read, decryption=partial(self.opening, address)) if has_marks else read
+
+    def _has_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
+        """Whether something in form data may be marked as encrypted, by its sidecar where that is of this content.
+
+        Sidecars of services before this note, and of contents that have the word somewhere else, do not say it. Such
+        contents are read to see, once in each process: another content has another id.
+        """
+        if found.is_edited:
+            return _mentions_encryption(file)
+        if found.sidecar.encrypted is not None:
+            return found.sidecar.encrypted
+        return self._looked.of(found.sidecar.id, lambda: _mentions_encryption(file))
 
     def _attachment(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         found = read.found
@@ -237,7 +253,7 @@ class Encrypting:
     def _with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The sidecar with the client's hash; without it where that cannot be read, for it is only a hint."""
         try:
-            text = self.cipher(address).open(sidecar.sealed_hash or "", _hash_place(address))
+            text = self.cipher(address).decrypt(sidecar.sealed_hash or "", _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
@@ -268,13 +284,13 @@ class _Data:
             yield from sealing.edited(itertools.chain((head,), source))
         self.count = sealing.count
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Whether there are encrypted values; then the client's hash is encrypted too."""
         if self.vault.marked(self.address, sidecar.version, over) != self.marked:
             raise _published_anew(self.address)
         return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
         if self.holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
@@ -297,7 +313,7 @@ class _Seal:
         self._count += 1
         if self._count > MOST_SEALED:
             raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
-        return self._cipher.seal(text, place)
+        return self._cipher.encrypt(text, place)
 
 
 @dataclass(slots=True)
@@ -321,7 +337,7 @@ class _Attachment:
         """
         source = iter(self.source)
         head = _head(source, _may_be_framed)
-        header = frames.authentic(head, self.vault.keys.ring()) if frames.may_begin(head) else None
+        header = frames.authentic_header(head, self.vault.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = itertools.chain((head,), source)
         elif self.intake.may_read(header.address):
@@ -332,10 +348,10 @@ class _Attachment:
             )
         self.is_encrypted = self.is_marked or header is not None
         if self.is_encrypted:
-            return frames.sealed(plain, self.intake.address, self.vault.keys.ring())
+            return frames.encrypted(plain, self.intake.address, self.vault.keys.ring())
         return plain
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.intake.address
         if _is_marked(self.intake.holder, self.vault.marked(address, sidecar.version, over)) is not self.is_marked:
@@ -372,12 +388,19 @@ def _may_be_framed(head: bytearray) -> bool:
 
 def _may_concern_us(data: bytes) -> bool:
     """Whether form data may say that something is encrypted, or name an attachment."""
-    return may_mention((data,), _MARK) or PUBLIC_PREFIX.encode() in data
+    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
 
 
-def _opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:
+def _mentions_encryption(file: BinaryIO) -> bool:
+    """Read an open content, and go back to its beginning. Raises ``OSError``."""
+    mentions = may_mention(iter(partial(file.read, _CHUNK), b""), MARKER_WORD)
+    file.seek(0)
+    return mentions
+
+
+def _opened(chunks: Iterable[bytes], header: FileHeader, ring: KeyRing) -> Iterator[bytes]:
     try:
-        yield from frames.opened(chunks, header, ring)
+        yield from frames.decrypted(chunks, header, ring)
     except DamagedError as error:
         raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 

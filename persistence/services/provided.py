@@ -18,14 +18,13 @@ from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.preconditions import Precondition
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import grave_of, grave_over, living, next_revision
-from persistence.storage.reading import Found
+from persistence.services.rules import check_precondition, living, next_revision, tombstone_of, tombstone_over
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +93,14 @@ class ProvidedDocuments:
         with self.documents.store.writing(address) as writer:
             own = writer.current(address)
             self._check(address, delete.precondition, version, own)
-            grave = None
+            tombstone = None
             if not address.is_draft:
-                grave = writer.bury(address, grave_over(own, version, delete), over=own)
+                tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
             elif not address.is_main and own is not None:
-                writer.forget(address, grave_of(own, delete.user), over=own)
+                writer.purge(address, tombstone_of(own, delete.user), over=own)
             if address.is_main:
                 writer.discard_draft(address.form, address.document)
-        return Removed(address, version, grave, None)
+        return Removed(address, version, tombstone, None)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
         """There is no such path: the proxy searches, and deletes one document after the other.
@@ -111,7 +110,9 @@ class ProvidedDocuments:
         """
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
-    def _check(self, address: DocumentAddress, precondition: Precondition, version: int, stored: Found | None) -> None:
+    def _check(
+        self, address: DocumentAddress, precondition: Precondition, version: int, stored: StoredRevision | None
+    ) -> None:
         """Refuse what the proxy would have refused, had it seen what is stored now."""
         own, main = living(stored), None
         if not address.is_main:
@@ -135,7 +136,7 @@ def _nobodys(origin: Origin | None) -> Origin | None:
     return None if origin is None else replace(origin, owner=ANONYMOUS)
 
 
-def _with_organization(origin: Origin | None, stored: Found | None) -> Origin | None:
+def _with_organization(origin: Origin | None, stored: StoredRevision | None) -> Origin | None:
     """The proxy does not say the organization of an owner that it has found; the stored owner's is known."""
     if origin is None or origin.created is None or stored is None or stored.sidecar.creator != origin.owner.name:
         return origin

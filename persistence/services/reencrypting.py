@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from persistence.crypto import frames
-from persistence.crypto.plain_file import PlainFile
+from persistence.crypto.frames import PlainFile
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -23,16 +23,17 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing, Survey
-from persistence.forms.holders import Holder, HolderReader
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.holders import Held
+from persistence.forms.holders import AttachmentHolder, HolderReader
+from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encrypting import Encrypting
-from persistence.storage.reading import Found
-from persistence.storage.rewritable import BodiesOf, Rewritable
+from persistence.storage.rewriting import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import WordWatch
 
 _CHUNK = 1 << 18
 _ROUNDS = 3
@@ -53,7 +54,7 @@ class Rewriting:
     """A revision that is to be rewritten, and what gives its new content and sidecar, but for id, size and digest."""
 
     revision: Revision
-    content: Callable[[Found], Iterator[bytes]]
+    content: Callable[[StoredRevision], Iterator[bytes]]
     sidecar: Callable[[Sidecar], Sidecar]
 
 
@@ -70,7 +71,7 @@ class Reencryption:
 
     def __init__(self, store: Store, bodies_of: BodiesOf, vault: Encrypting) -> None:
         self._store = store
-        self._rewritable = Rewritable(store, bodies_of)
+        self._rewritable = RevisionRewriter(store, bodies_of)
         self._vault = vault
 
     @property
@@ -145,15 +146,23 @@ class Reencryption:
             _close(found)
             return False
         doing = f"encrypting {address} anew"
+        watch = WordWatch(MARKER_WORD)
         with found.file, self._rewritable.upload(address, old) as upload:
             for piece in rewriting.content(found):
                 with disk_errors(doing):
                     upload.write(piece)
+                watch.feed(piece)
             with disk_errors(doing):
                 upload.flush()
             said = rewriting.sidecar(old)
+            is_plain = address.is_main and not watch.may_be_there
             rewritten = msgspec.structs.replace(
-                said, id=upload.id, size=upload.size, digest=upload.digest, tag=old.etag
+                said,
+                id=upload.id,
+                size=upload.size,
+                digest=upload.digest,
+                tag=old.etag,
+                encrypted=False if is_plain else said.encrypted,
             )
             return self._rewritable.rewrite(address, instant, old, rewritten, upload)
 
@@ -167,7 +176,7 @@ class _Planning:
     """
 
     store: Store
-    rewritable: Rewritable
+    rewritable: RevisionRewriter
     vault: Encrypting
     form: Form
     document: str
@@ -189,7 +198,7 @@ class _Planning:
         for each in data:
             self._noting(each, self._plan_data)
 
-    def _noting(self, revision: Revision, look: Callable[[Revision, Found], None]) -> None:
+    def _noting(self, revision: Revision, look: Callable[[Revision, StoredRevision], None]) -> None:
         """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
         address = revision.address
         try:
@@ -227,7 +236,7 @@ class _Planning:
             if record is not None and not record.deleted:
                 yield Revision(address, instant, record)
 
-    def _name(self, revision: Revision, found: Found) -> None:
+    def _name(self, revision: Revision, found: StoredRevision) -> None:
         """Take down which attachments data names in controls, and whether any of these is marked."""
         marked = self.vault.controls.marked(self.form, revision.sidecar.version)
         if marked is None:
@@ -240,7 +249,7 @@ class _Planning:
                 key = holder.held.collection, holder.held.name
                 self.named[key] = self.named.get(key, False) or _is_below(holder, paths)
 
-    def _plan_attachment(self, revision: Revision, found: Found) -> None:
+    def _plan_attachment(self, revision: Revision, found: StoredRevision) -> None:
         address, sidecar = revision.address, revision.sidecar
         plain = self.vault.plain_file(found, address)
         is_wanted = self.named.get((address.collection, address.name), plain is not None)
@@ -254,7 +263,7 @@ class _Planning:
             opened = partial(self._opened, address)
             self.opened.append(Rewriting(revision, opened, lambda old: self.vault.as_plain(old, address)))
 
-    def _plan_data(self, revision: Revision, found: Found) -> None:
+    def _plan_data(self, revision: Revision, found: StoredRevision) -> None:
         paths, values = self._paths(revision, found)
         survey = self._survey(found, paths, values)
         has_values = survey.plain + survey.wanted > 0
@@ -270,7 +279,9 @@ class _Planning:
             return is_wanted and self.vault.cipher(revision.address).is_current(sidecar.sealed_hash)
         return sidecar.client_hash is None or not is_wanted
 
-    def _paths(self, revision: Revision, found: Found) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
+    def _paths(
+        self, revision: Revision, found: StoredRevision
+    ) -> tuple[frozenset[tuple[str, ...]], frozenset[tuple[str, ...]]]:
         """The paths that are marked, and those of them that take no files.
 
         Where the definition is gone, both are those of the values that are encrypted.
@@ -281,12 +292,14 @@ class _Planning:
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 
-    def _survey(self, found: Found, paths: frozenset[tuple[str, ...]], values: frozenset[tuple[str, ...]]) -> Survey:
+    def _survey(
+        self, found: StoredRevision, paths: frozenset[tuple[str, ...]], values: frozenset[tuple[str, ...]]
+    ) -> Survey:
         cipher = self.vault.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
         with Survey(paths, values, cipher.is_current, self._is_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment will be encrypted."""
         if (held.form, held.document) == (self.form, self.document) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
@@ -294,7 +307,7 @@ class _Planning:
                 return will_be and self._is_there(held, held.collection)
         return self.vault.is_encrypted(held, is_said)
 
-    def _is_there(self, held: Held, collection: Collection) -> bool:
+    def _is_there(self, held: AttachmentRef, collection: Collection) -> bool:
         sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))
         return sidecar is not None and not sidecar.deleted
 
@@ -303,24 +316,24 @@ class _Planning:
         address: DocumentAddress,
         paths: Iterable[tuple[str, ...]],
         values: Iterable[tuple[str, ...]],
-        found: Found,
+        found: StoredRevision,
     ) -> Iterator[bytes]:
         opened = self.vault.opening(address, _pieces(found.opened))
-        with Sealing(paths, values, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
+        with Sealing(paths, values, self.vault.cipher(address).encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(opened)
 
-    def _opened(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:
+    def _opened(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
         plain = self.vault.plain_file(found, address)
         yield from _pieces(found.opened if plain is None else plain)
 
-    def _sealed(self, address: DocumentAddress, found: Found) -> Iterator[bytes]:
-        return frames.sealed(self._opened(address, found), address, self.vault.keys.ring())
+    def _sealed(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
+        return frames.encrypted(self._opened(address, found), address, self.vault.keys.ring())
 
     def _as_sealed(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.vault.as_encrypted(self.vault.as_plain(old, address), address)
 
 
-def _is_below(holder: Holder, paths: frozenset[tuple[str, ...]]) -> bool:
+def _is_below(holder: AttachmentHolder, paths: frozenset[tuple[str, ...]]) -> bool:
     return any(holder.path[:length] in paths for length in range(1, len(holder.path) + 1))
 
 
@@ -330,6 +343,6 @@ def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
         yield piece
 
 
-def _close(found: Found | None) -> None:
+def _close(found: StoredRevision | None) -> None:
     if found is not None and found.file is not None:
         found.file.close()

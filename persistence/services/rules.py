@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from persistence.errors import BadRequestError, DeletedError, NotFoundError
+from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
+from persistence.model.preconditions import NO_PRECONDITION, Precondition
+from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, plain_tag, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import Found
+from persistence.storage.stored_revision import StoredRevision
 
 RAW = "raw"
 
 
-def living(found: Found | None) -> Found | None:
+def living(found: StoredRevision | None) -> StoredRevision | None:
     """The revision, unless it is a tombstone."""
     return None if found is None or found.sidecar.deleted else found
 
 
-def must_live(found: Found | None, address: Address) -> Found:
+def must_live(found: StoredRevision | None, address: Address) -> StoredRevision:
     """The revision, which must be there (spec crud 4.1).
 
     Raises:
@@ -51,11 +52,61 @@ def check_data_format(asked: str | None, stored: str) -> None:
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 
 
+def _everybody_may_read() -> bool:
+    return True
+
+
+def check_precondition(
+    precondition: Precondition,
+    address: Address,
+    *stored: StoredRevision | None,
+    may_read: Callable[[], bool] = _everybody_may_read,
+) -> None:
+    """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
+
+    For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do, and so
+    will the tag of its decrypted content. Where nothing is stored, there is nothing to overwrite and the headers are
+    ignored. ``may_read`` says whether the caller may know who has saved, when, and under which tag; it is asked only
+    where the precondition fails.
+
+    Raises:
+        PreconditionError: something is stored, and nothing of it is what the client expects.
+    """
+    if precondition is NO_PRECONDITION:
+        return
+    there = [found for found in stored if found is not None]
+    tags = [tag for found in there for tag in (found.etag, plain_tag(found.etag))]
+    if tags and not precondition.holds_for(*tags):
+        reason = _reason(precondition, address, tags)
+        raise PreconditionError(f"{_last_save(there[0])}: {reason}" if may_read() else reason)
+
+
+def _reason(precondition: Precondition, address: Address, tags: Sequence[str]) -> str:
+    excluded, expected = precondition.excluded, precondition.expected
+    if expected is None or expected.match(*tags):
+        is_any = excluded is not None and excluded.tags is None
+        return f"{address} already exists" + (" (If-None-Match: *)" if is_any else ", as If-None-Match names it")
+    if expected.has_weak:
+        return (
+            f"a weak tag (W/) never matches in If-Match (RFC 9110 13.1.1), and a proxy may have weakened it: {address}"
+        )
+    return f"If-Match does not name the current ETag, so somebody has saved since: {address}"
+
+
+def _last_save(found: StoredRevision) -> str:
+    """The tag comes first: a long name may be cut off."""
+    sidecar = found.sidecar
+    by = "" if sidecar.modifier is None else f" by {sidecar.modifier}"
+    edited = ", and edited by hand since" if found.is_edited else ""
+    return f'current ETag "{found.etag}", saved at {sidecar.modified}{by}{edited}'
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form.
+    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
+    in it is marked as encrypted.
     """
 
     id: str
@@ -63,9 +114,10 @@ class Received:
     digest: str
     content_type: str
     metadata: FormMetadata | None = None
+    is_plain: bool = False
 
 
-def next_revision(put: Put, received: Received, version: int, *, over: Found | None, owner: User) -> Sidecar:
+def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
@@ -97,18 +149,19 @@ def next_revision(put: Put, received: Received, version: int, *, over: Found | N
         source=put.source,
         client_hash=put.client_hash,
         metadata=received.metadata,
+        encrypted=False if received.is_plain else None,
     )
 
 
-def grave_of(found: Found, user: User) -> Sidecar:
+def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
     """The tombstone that a DELETE by a user leaves of a revision."""
     return tombstone(found.sidecar, modified=next_after(found.latest), modifier=user.name)
 
 
-def grave_over(found: Found | None, version: int, delete: Delete) -> Sidecar:
+def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:
     """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
     if found is not None:
-        return grave_of(found, delete.user)
+        return tombstone_of(found, delete.user)
     modified = next_after(None)
     origin = delete.origin or Origin(None, delete.user)
     return Sidecar(
@@ -130,5 +183,5 @@ def owner_of(document: Sidecar) -> User:
     return User(name=document.creator, group=document.group, organization=document.organization)
 
 
-def _stored_origin(found: Found | None) -> Origin | None:
+def _stored_origin(found: StoredRevision | None) -> Origin | None:
     return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))

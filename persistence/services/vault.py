@@ -10,7 +10,7 @@ from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.requests import Get
 from persistence.services.results import Read
-from persistence.storage.reading import Found
+from persistence.storage.stored_revision import StoredRevision
 
 MayRead = Callable[[DocumentAddress], bool]
 """Whether whoever calls may read a resource."""
@@ -25,7 +25,7 @@ class Intake:
 
     address: DocumentAddress
     version: int
-    over: Found | None
+    over: StoredRevision | None
     holder: str | None
     may_read: MayRead
 
@@ -37,7 +37,7 @@ class Incoming(Protocol):
     def chunks(self) -> Iterable[bytes]:
         """The bytes to store."""
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """The sidecar with what it must say of them, asked under the lock, when all chunks have been read.
 
         Raises:
@@ -71,7 +71,7 @@ class Vault(Protocol):
 class _AsReceived:
     chunks: Iterable[bytes]
 
-    def noted(self, sidecar: Sidecar, over: Found | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
         """Nothing is to be said."""
         del over
         return sidecar

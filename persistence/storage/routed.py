@@ -12,9 +12,9 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.integrity import Integrity
-from persistence.storage.reading import Found, Mark
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
-from persistence.storage.view import View
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 R_co = TypeVar("R_co", bound=Readable, covariant=True)
 
@@ -45,11 +45,11 @@ class RoutedView(Readable):
         """As ``Readable`` says."""
         return self._where.of(address).sidecar(address)
 
-    def read(self, address: Address, *, content: bool) -> Found | None:
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
         return self._where.of(address).read(address, content=content)
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
         return self._where.of(address).read_revision(address, instant, content=content)
 
@@ -57,13 +57,13 @@ class RoutedView(Readable):
         """As ``Readable`` says."""
         return self._where.of(address).content(address)
 
-    def mark(self, address: Address) -> Mark:
+    def fingerprint(self, address: Address) -> Fingerprint:
         """As ``Readable`` says."""
-        return self._where.of(address).mark(address)
+        return self._where.of(address).fingerprint(address)
 
-    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """As ``Readable`` says."""
-        return self._where.definition(form).marks(form)
+        return self._where.definition(form).fingerprints(form)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """The forms whose definitions are asked for there where they are found: what lies elsewhere does not count."""
@@ -109,8 +109,8 @@ def apart(data: str, definitions: str, integrity: Integrity) -> Readable:
         StartupError: there is none, it has another format, or it is not whole.
         DiskError: it cannot be looked at.
     """
-    here = View(data, integrity)
+    here = StoreReader(data, integrity)
     if not definitions:
         return here
-    there = View(definitions, integrity)
+    there = StoreReader(definitions, integrity)
     return RoutedView(Where(definition=lambda _: there, data=lambda _: here, defining=lambda _: (there,)))

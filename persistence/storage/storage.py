@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, Self
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage.reading import Found, Mark
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
 class Readable(Protocol):
@@ -24,22 +24,22 @@ class Readable(Protocol):
     def sidecar(self, address: Address) -> Sidecar | None:
         """The sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
-    def read(self, address: Address, *, content: bool) -> Found | None:
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored.
 
         Sidecar and content are of one revision. The file can be sought in, and is the caller's to close.
         """
 
-    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> Found | None:
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
 
     def content(self, address: Address) -> BinaryIO | None:
         """The content, open, also where its sidecar is lost; ``None`` where there is none."""
 
-    def mark(self, address: Address) -> Mark:
+    def fingerprint(self, address: Address) -> Fingerprint:
         """What differs between any two states of a resource; ``NOTHING_THERE`` where there is none. Asked often."""
 
-    def marks(self, form: Form) -> Iterator[tuple[int, Mark]]:
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
@@ -81,23 +81,23 @@ class Incoming(Protocol):
 class Writing(Protocol):
     """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too."""
 
-    def current(self, address: Address) -> Found | None:
+    def current(self, address: Address) -> StoredRevision | None:
         """The facts of the stored revision, as nobody else changes it now; ``None`` where nothing was ever stored."""
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: Found | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
         """Store a content as the next revision, over what ``current`` found, wholly or not at all.
 
         ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than
         was asked for, where the storage has its own ids and instants.
         """
 
-    def bury(self, address: Address, tombstone: Sidecar, *, over: Found | None) -> Sidecar:
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         """Replace the stored revision by a tombstone, and return the one that is stored.
 
         A proxy may have one put where nothing was ever stored (spec crud 11).
         """
 
-    def forget(self, address: Address, tombstone: Sidecar, *, over: Found) -> None:
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft."""
 
     def discard_draft(self, form: Form, document: str) -> None:
@@ -113,7 +113,7 @@ class Bodies(Protocol):
     def upload(self) -> Incoming:
         """Begin to receive a body."""
 
-    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> Found | None:
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """The body of the revision of a record, open if asked for; ``None`` where there is none.
 
         Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.

@@ -26,11 +26,11 @@ from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in, services_of
 from persistence.services.requests import Put
 from persistence.services.results import Written
-from persistence.storage import reading
+from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, Place
-from persistence.storage.reading import Found
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
@@ -169,29 +169,29 @@ class Judge(Closable):
         found, body = self._read(address)
         return None if found is None else Revision(found.etag, found.sidecar.modified, body)
 
-    def _read(self, address: Address) -> tuple[Found | None, bytes | None]:
+    def _read(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
         return _read(self._layout.place(address))
 
 
 _UNKNOWN = Revision("", Instant(""), None)
 
 
-def _read(place: Place) -> tuple[Found | None, bytes | None]:
-    found = reading.read(place, Integrity(), content=True)
+def _read(place: Place) -> tuple[StoredRevision | None, bytes | None]:
+    found = stored_revision.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None
     with found.file:
         return found, found.file.read()
 
 
-def _which(found: Found | None, possible: tuple[Revision | None, ...]) -> Revision | None:
+def _which(found: StoredRevision | None, possible: tuple[Revision | None, ...]) -> Revision | None:
     for revision in possible:
         if (found.etag if found else None) == (revision.etag if revision else None):
             return revision
     return _UNKNOWN
 
 
-def _mismatch(found: Found | None, body: bytes | None, current: Revision | None) -> Iterator[str]:
+def _mismatch(found: StoredRevision | None, body: bytes | None, current: Revision | None) -> Iterator[str]:
     if found is None or current is None:
         return
     if body != current.body or found.sidecar.deleted != (body is None):
@@ -202,5 +202,5 @@ def _mismatch(found: Found | None, body: bytes | None, current: Revision | None)
             yield f"the sidecar of {_tag(current)} does not describe its content"
 
 
-def _tag(revision: Found | Revision | None) -> str:
+def _tag(revision: StoredRevision | Revision | None) -> str:
     return "nothing" if revision is None else f"revision {revision.etag[:8]}"

@@ -182,7 +182,7 @@ def test_older_revisions_are_read_by_their_instant(service: Service, form: str) 
     for number in range(3):
         put = service.put(path, b"<d>%d</d>" % number, Form_Definition_Version=1, Workflow_Stage=f"s{number}")
         instants.append(put[own + "Last-Modified"])
-    grave = service.delete(path)[own + "Last-Modified"]
+    tombstone = service.delete(path)[own + "Last-Modified"]
     service.put(path, b"<d>again</d>", Form_Definition_Version=1)
     assert instants == sorted(set(map(str, instants)))
     for number, instant in enumerate(instants):
@@ -190,7 +190,7 @@ def test_older_revisions_are_read_by_their_instant(service: Service, form: str) 
         assert (old.status, old.body) == (200, b"<d>%d</d>" % number)
         assert (old[own + "Workflow-Stage"], old[own + "Last-Modified"]) == (f"s{number}", instant)
         assert service.head(f"{path}?last-modified-time={instant}")["ETag"] == old["ETag"]
-    assert service.get(f"{path}?last-modified-time={grave}").status == service.deleted
+    assert service.get(f"{path}?last-modified-time={tombstone}").status == service.deleted
     assert service.get(f"{path}?last-modified-time=2001-01-01T00:00:00.000Z").status == 404
     assert service.get(f"{path}?last-modified-time=").body == b"<d>again</d>"
     assert service.get(f"{path}?last-modified-time=yesterday").status == 400

@@ -184,8 +184,11 @@ def test_delete_keeps_creation_and_owner_of_what_it_buries(provider: Service, fo
     created = provider.put(path.format("A"), Form_Definition_Version=1, Username="lea")
     for name in "AB":
         provider.delete(path.format(name), Form_Definition_Version=1, Username="bob", **EXISTING)
-    graves = [sidecar(provider, path.format(name)) for name in "AB"]
-    assert [(grave["creator"], grave["created"]) for grave in graves] == [("lea", modified(created)), ("eve", CREATED)]
+    tombstones = [sidecar(provider, path.format(name)) for name in "AB"]
+    assert [(tombstone["creator"], tombstone["created"]) for tombstone in tombstones] == [
+        ("lea", modified(created)),
+        ("eve", CREATED),
+    ]
 
 
 def test_a_draft_leaves_no_tombstone(provider: Service, form: str) -> None:
@@ -308,9 +311,9 @@ def test_older_revisions_can_be_read(provider: Service, form: str) -> None:
     """Must: revisions by last-modified-time, if history is offered (spec crud 4.8)."""
     path = f"{form}/data/D/data.xml"
     first = provider.put(path, b"<d>1</d>", Form_Definition_Version=1)
-    grave = provider.delete(path, Form_Definition_Version=1, **EXISTING)
+    tombstone = provider.delete(path, Form_Definition_Version=1, **EXISTING)
     assert provider.get(f"{path}?last-modified-time={modified(first)}").body == b"<d>1</d>"
-    assert provider.get(f"{path}?last-modified-time={modified(grave)}").status == 410
+    assert provider.get(f"{path}?last-modified-time={modified(tombstone)}").status == 410
     assert provider.head(f"{path}?last-modified-time={CREATED}").status == 404
 
 
@@ -382,22 +385,22 @@ def test_form_metadata_has_permissions_and_versions(provider: Service, form: str
 
 
 @pytest.fixture(scope="module")
-def graves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("graves"), dialect="orbeon") as service:
+def tombstones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with running(tmp_path_factory.mktemp("tombstones"), dialect="orbeon") as service:
         yield replace(service, face=PROVIDER)
 
 
-def test_tombstones_of_nothing_are_no_damage(graves: Service) -> None:
+def test_tombstones_of_nothing_are_no_damage(tombstones: Service) -> None:
     """What DELETE leaves where nothing was ever stored is a tree that ``persistence check`` approves of."""
     for resource in RESOURCES:
-        assert graves.delete(f"a/f/{resource}", Form_Definition_Version=1).status == 204
-    stray = graves.data / "a/f/data/E/data.xml"
+        assert tombstones.delete(f"a/f/{resource}", Form_Definition_Version=1).status == 204
+    stray = tombstones.data / "a/f/data/E/data.xml"
     stray.parent.mkdir()
     stray.write_bytes(b"<by-hand/>")
-    assert graves.delete("a/f/data/E/data.xml", Form_Definition_Version=1).status == 204
-    assert [path.read_bytes() for path in (graves.data / ".quarantine").rglob("data.xml")] == [b"<by-hand/>"]
-    assert _checked(graves.data) == ""
-    search = graves.raw("POST", "/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
+    assert tombstones.delete("a/f/data/E/data.xml", Form_Definition_Version=1).status == 204
+    assert [path.read_bytes() for path in (tombstones.data / ".quarantine").rglob("data.xml")] == [b"<by-hand/>"]
+    assert _checked(tombstones.data) == ""
+    search = tombstones.raw("POST", "/search/a/f", {"Content-Type": "application/xml"}, b"<search/>")
     assert (search.status, b'search-total="0"' in search.body) == (200, True)
 
 

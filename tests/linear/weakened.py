@@ -16,8 +16,8 @@ from persistence.model.addresses import Address
 from persistence.model.instants import Instant
 from persistence.storage import locks
 from persistence.storage.locks import Locks
-from persistence.storage.reading import Found
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 WEAKENED = "WEAKENED"
 REMEMBERED = 0.05
@@ -44,7 +44,7 @@ def _without_fresh_reads() -> None:
     read = Store.read
     shown: dict[Address, tuple[float, Instant]] = {}
 
-    def remembering(self: Store, address: Address, *, content: bool) -> Found | None:
+    def remembering(self: Store, address: Address, *, content: bool) -> StoredRevision | None:
         found = read(self, address, content=content)
         if found is None or found.file is None:
             return found

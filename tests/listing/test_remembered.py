@@ -12,12 +12,12 @@ import pytest
 
 from persistence.index.forms import FormsFile, Remembered, Version
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.services import catalog
 from persistence.services.catalog import Catalog
-from persistence.storage.reading import Found
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.opened import opened
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import Service, running
@@ -71,7 +71,7 @@ def read_anew(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, st
     read: list[str] = []
     real = Store.read
 
-    def counted(self: Store, address: DefinitionAddress, *, content: bool) -> Found | None:
+    def counted(self: Store, address: DefinitionAddress, *, content: bool) -> StoredRevision | None:
         read.append(f"{address.form} {address.version}")
         return real(self, address, content=content)
 

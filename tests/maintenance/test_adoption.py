@@ -228,7 +228,7 @@ def test_a_whole_form_is_taken_in(workshop: Workshop) -> None:
 
 def test_a_file_put_back_after_a_deletion_lives_again(workshop: Workshop) -> None:
     """The tombstone goes into the history, as with a PUT."""
-    grave = workshop.sidecar(DELETED)
+    tombstone = workshop.sidecar(DELETED)
     workshop.file(DELETED).write_bytes(EDITED)
     assert workshop.get(DELETED) == (404, b"")
     assert workshop.check().kinds == [("no-sidecar", DELETED)]
@@ -236,7 +236,7 @@ def test_a_file_put_back_after_a_deletion_lives_again(workshop: Workshop) -> Non
     assert workshop.get(DELETED) == (200, EDITED)
     assert workshop.sidecar(DELETED)["created"] == workshop.sidecar(DELETED)["modified"]
     kept = [path.read_text() for path in workshop.file("app/form/data/deleted/.history").glob("*.json")]
-    assert any(str(grave["id"]) in text for text in kept)
+    assert any(str(tombstone["id"]) in text for text in kept)
     assert workshop.check("--deep").findings == []
 
 

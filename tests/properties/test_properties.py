@@ -10,12 +10,11 @@ from persistence.errors import BadRequestError, ConfigurationError, status_of
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permission
 from persistence.properties import properties as module
-from persistence.properties.properties import FormProperties, Properties
-from persistence.properties.providers import Provider, Route
+from persistence.properties.properties import FormProperties, Properties, ProviderProperties, RouteProperties
 
 LEAVE = Form("hr", "leave")
 SHIPPED = FormProperties(
-    route=Route(Provider("files"), Provider("files")),
+    route=RouteProperties(ProviderProperties("files"), ProviderProperties("files")),
     has_drafts=True,
     has_permissions=True,
     has_versions=True,
@@ -29,9 +28,9 @@ SHIPPED = FormProperties(
     restricts_searches=True,
 )
 PREFIXES = "prefixes-in-main-view-column-names"
-FILES = Provider("files")
-IDLE = Provider("files", is_active=False)
-A = Provider("a", mirrored=(("Versioning", "false"),))
+FILES = ProviderProperties("files")
+IDLE = ProviderProperties("files", is_active=False)
+A = ProviderProperties("a", mirrored=(("Versioning", "false"),))
 OF_A = '"persistence.a.autosave" = false\n"persistence.a.versioning" = false'
 
 
@@ -52,7 +51,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.*.published-only" = true', {"needs_publication": True}),
         ('"persistence.*.data-format-version" = "2019.1.0"', {"data_format": "2019.1.0"}),
         ('"persistence.*.data-format-version" = ""', {}),
-        ('"persistence.*.active" = false', {"route": Route(IDLE, IDLE)}),
+        ('"persistence.*.active" = false', {"route": RouteProperties(IDLE, IDLE)}),
         ('"detail.singleton.enabled.hr.leave" = true', {"is_singleton": True}),
         ('"detail.singleton.enabled.*.*" = true\n"detail.singleton.enabled.hr.*" = false', {}),
         ('"detail.singleton.enabled.hr.travel" = true', {}),
@@ -64,11 +63,14 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
         ('"persistence.*.search.restrict-to-readable" = true', {"restricts_searches": True}),
         ('"persistence.files.search.restrict-to-readable" = false', {"restricts_searches": False}),
         ('"persistence.*.autosave" = false\n"persistence.files.autosave" = true', {}),
-        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"route": Route(FILES, A), "has_drafts": False}),
-        (f'"persistence.provider.*.leave.form" = "a"\n{OF_A}', {"route": Route(A, FILES), "has_versions": False}),
+        (f'"persistence.provider.hr.*.data" = "a"\n{OF_A}', {"route": RouteProperties(FILES, A), "has_drafts": False}),
+        (
+            f'"persistence.provider.*.leave.form" = "a"\n{OF_A}',
+            {"route": RouteProperties(A, FILES), "has_versions": False},
+        ),
         (
             f'"persistence.provider.*.leave.*" = "a"\n{OF_A}',
-            {"route": Route(A, A), "has_drafts": False, "has_versions": False},
+            {"route": RouteProperties(A, A), "has_drafts": False, "has_versions": False},
         ),
     ],
 )

@@ -12,14 +12,14 @@ import pytest
 
 from persistence.errors import DamagedError, DiskError
 from persistence.model.sidecar import Sidecar
-from persistence.storage import files, sidecars
+from persistence.storage import directories, files, sidecars
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sidecars import resealed, said
-from tests.storage.test_store import ATTACHMENT, DATA, bury, write
+from tests.storage.test_store import ATTACHMENT, DATA, delete, write
 
 EDIT, NO_XML = b"<d>edited by hand</d>", b"<d>cut o"
 
@@ -258,7 +258,7 @@ def files_json(fields: dict[str, object]) -> bytes:
 def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
     store = store_at(root)
     write(store, DATA, b"<d>one</d>")
-    files.remove_tree(str(root / name))
+    directories.remove_tree(str(root / name))
     assert store.free_bytes() > 0
     write(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     with store.writing(DATA) as writer:
@@ -343,7 +343,7 @@ def test_an_edit_of_what_a_kill_left_unfinished_goes_to_the_quarantine(root: Pat
     if how == "saved over":
         write(store, DATA, b"<d>three</d>")
     else:
-        bury(store, DATA)
+        delete(store, DATA)
     assert EDIT in [path.read_bytes() for path in (root / ".quarantine").rglob("data.xml")]
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,9 +11,9 @@ from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.storage import files
-from persistence.storage.reading import Found
+from persistence.storage import directories, files
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.initialised import initialised
 from tests.opened import opened
 
@@ -50,14 +51,14 @@ def write(store: Store, address: Address, content: bytes) -> Sidecar:
             return writer.commit(address, sidecar, upload, over=over)
 
 
-def bury(store: Store, address: Address) -> Sidecar:
+def delete(store: Store, address: Address) -> Sidecar:
     """One DELETE, as the service does it."""
     with store.writing(address) as writer:
         over = writer.current(address)
         assert over is not None
-        grave = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
-        writer.bury(address, grave, over=over)
-    return grave
+        deleted = tombstone(over.sidecar, modified=next_after(over.sidecar.modified), modifier=None)
+        writer.delete(address, deleted, over=over)
+    return deleted
 
 
 def content(store: Store, address: Address) -> bytes | None:
@@ -82,7 +83,7 @@ def test_what_is_written_is_read(store: Store, address: Address) -> None:
     assert content(store, address) == b"one"
     second = write(store, address, b"two")
     found = store.read(address, content=False)
-    assert found == Found(second, second.id, 3, None)
+    assert found == StoredRevision(second, second.id, 3, None)
     assert second.modified > first.modified
     assert content(store, address) == b"two"
 
@@ -111,16 +112,16 @@ def test_a_draft_keeps_no_older_revision(store: Store) -> None:
 
 @pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
 def test_a_tombstone_hides_the_content_and_keeps_it(store: Store, address: Address) -> None:
-    buried = write(store, address, b"one")
-    grave = bury(store, address)
+    replaced = write(store, address, b"one")
+    deleted = delete(store, address)
     found = store.read(address, content=True)
-    assert found == Found(grave, grave.id, 0, None)
+    assert found == StoredRevision(deleted, deleted.id, 0, None)
     assert content(store, address) is None
-    old = store.read_revision(address, buried.modified, content=False)
+    old = store.read_revision(address, replaced.modified, content=False)
     assert old is not None
-    assert old.sidecar == buried
+    assert old.sidecar == replaced
     write(store, address, b"two")
-    again = store.read_revision(address, grave.modified, content=False)
+    again = store.read_revision(address, deleted.modified, content=False)
     assert again is not None
     assert again.sidecar.deleted
 
@@ -141,7 +142,7 @@ def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     trash = Path(store.root) / ".trash"
     write(store, DRAFT, b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "remove_tree", lambda _: None)
+        patch.setattr(directories, "remove_tree", lambda _: None)
         with store.writing(DATA) as writer:
             writer.discard_draft(FORM, "D")
     assert store.read(DRAFT, content=False) is None
@@ -180,19 +181,22 @@ def test_an_upload_that_is_not_committed_is_gone(store: Store) -> None:
 def test_nothing_is_left_beside_the_files(store: Store) -> None:
     for body in (b"one", b"two"):
         write(store, DATA, body)
-    bury(store, DATA)
+    delete(store, DATA)
     write(store, DATA, b"three")
     left = {name for name in tree(store) if not name.startswith("hr/leave/data/D/.history/")}
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
 
-CALLS = ["open_unnamed", "written", "keep_as", "link_descriptor", "sync", "sync_directory", "rename"]
+CALLS = [
+    *((files, call) for call in ("open_unnamed", "written", "keep_as", "link_descriptor", "sync", "rename")),
+    (directories, "sync"),
+]
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("module", "call"), CALLS)
 @pytest.mark.parametrize(("code", "kind"), [(5, DiskError), (28, DiskFullError), (122, DiskFullError), (30, DiskError)])
 def test_a_disk_that_refuses_leaves_the_old_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[DiskError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, code: int, kind: type[DiskError]
 ) -> None:
     """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
@@ -203,7 +207,7 @@ def test_a_disk_that_refuses_leaves_the_old_revision(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, call, refuse)
+        patch.setattr(module, call, refuse)
         with pytest.raises(kind, match=os.strerror(code)):
             write(store, DATA, b"two")
     assert content(store, DATA) == b"one"
@@ -226,7 +230,7 @@ def fail_after(calls: int, real: Callable[..., object]) -> Callable[..., object]
 
 
 @pytest.mark.parametrize("number", range(2))
-@pytest.mark.parametrize("step", [write, lambda store, address, _body: bury(store, address)], ids=["write", "bury"])
+@pytest.mark.parametrize("step", [write, lambda store, address, _body: delete(store, address)], ids=["write", "delete"])
 def test_the_next_writer_finishes_or_discards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: Callable[..., object]
 ) -> None:
@@ -287,7 +291,7 @@ def test_where_links_are_refused_the_history_is_a_copy(tmp_path: Path, monkeypat
     assert old.file is not None
     with old.file:
         assert (old.etag, old.file.read()) == (first.id, b"one")
-    bury(store, DATA)
+    delete(store, DATA)
     write(store, DATA, b"three")
     assert content(store, DATA) == b"three"
 
@@ -316,7 +320,7 @@ def test_a_file_put_there_by_hand_is_not_overwritten(store: Store) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"by hand")
     write(store, DATA, b"one")
-    bury(store, DATA)
+    delete(store, DATA)
     path.write_bytes(b"by hand, too")
     write(store, DATA, b"two")
     assert content(store, DATA) == b"two"
