@@ -65,7 +65,8 @@ def order(form: str, *, metadata: str = "", more: str = "") -> bytes:
         form,
         data="<form><customer><customer-grid>"
         + "".join(f"<{name}/>" for name in names)
-        + "</customer-grid></customer><items><lines><lines-iteration><product/><scan/></lines-iteration></lines></items></form>",
+        + "</customer-grid></customer><items><lines><lines-iteration><product/><scan/></lines-iteration></lines>"
+        "</items></form>",
         controls=bind("customer", bind("customer-grid", "".join(map(bind, names))))
         + bind("items", bind("lines", bind("lines-iteration", bind("product") + bind("scan")))),
         body='<fr:section id="customer-section" bind="customer-bind">'
@@ -116,7 +117,9 @@ def secret(form: str, metadata: str = "") -> bytes:
     )
 
 
-def secret_data(ssn: str, name: str, *notes: str, scan: str = "", photo: str = "", files: tuple[str, ...] = ()) -> bytes:
+def secret_data(
+    ssn: str, name: str, *notes: str, scan: str = "", photo: str = "", files: tuple[str, ...] = ()
+) -> bytes:
     """Return data with values to encrypt."""
     several = "".join(f"<_ filename='f.txt'>{file}</_>" for file in files)
     kids = "".join(f"<kids><note>{note}</note></kids>" for note in notes)

@@ -47,7 +47,7 @@ def settings(dialect: str) -> str:
         "persistence.registered.published-only": True,
         "persistence.provider.plain.*.*": "drafty",
         "persistence.drafty.autosave": False,
-        "permissions.ruled.*": '{"anyone": ["create"], "owner": ["read", "update"], "roles": {"clerk": ["read", "list"]}}',
+        "permissions.ruled.*": '{"anyone": ["create"], "owner": ["read", "update"], "roles": {"clerk": ["list"]}}',
         "detail.singleton.enabled.acme.single": True,
         "field-encryption.password": "another",
         "field-encryption.password.read-fallback": PASSWORD,
@@ -118,16 +118,19 @@ def _orders(author: Author) -> None:
     form = "acme/order"
     for version, more in ((1, ""), (2, "city"), (3, "")):
         author.form(form, order(form, more=more), version, Create_Flat_View=str(version == 2).lower(), **ANN)
-        author.put(
-            f"{form}/form/logo.png", b"logo %d" % version, "image/png", Form_Definition_Version=version, **ANN
-        )
+        author.put(f"{form}/form/logo.png", b"logo %d" % version, "image/png", Form_Definition_Version=version, **ANN)
     author.form(form, order(form, metadata="<available>false</available>"), 4, **BOB)
     author.delete(f"{form}/form/form.xhtml", Form_Definition_Version=4)
     author.put(f"{form}/form/style.css", b"p { color: red }", "text/css", Form_Definition_Version=3)
     author.put(f"{form}/form/style.css", b"p { color: blue }", "text/css", Form_Definition_Version=3)
     scan = f"{PUBLIC}/crud/{form}/data/d-1/scan.png"
     rows = (
-        ("d-1", 1, ANN, order_data("Ada", "ada@example.org", "call back", "red green", "open", "Pump A", "Valve_9", scan=scan)),
+        (
+            "d-1",
+            1,
+            ANN,
+            order_data("Ada", "ada@example.org", "call back", "red green", "open", "Pump A", "Valve_9", scan=scan),
+        ),
         ("d-2", 1, BOB, order_data("Bob", "bob@Example.org", "100% sure", "green", "closed", "valve b")),
         ("d-3", 2, ANN, order_data("Zoe", "", "", "reddish blue", "open", "")),
         ("d-4", 3, CID, order_data("Ünal <x>", "u@example.org", "a\nb", "red", "open", "Pump A", "Pump B")),
@@ -137,9 +140,14 @@ def _orders(author: Author) -> None:
     for name, version, user, body in rows:
         author.put(f"{form}/data/{name}/data.xml?valid=true", body, Form_Definition_Version=version, **user)
     author.put(
-        f"{form}/data/d-1/scan.png", SCAN, "image/png", Form_Definition_Version=1, Hash_Algorithm="SHA-256",
-        Hash_Value="c0ffee", **ANN,
-    )  # fmt: skip
+        f"{form}/data/d-1/scan.png",
+        SCAN,
+        "image/png",
+        Form_Definition_Version=1,
+        Hash_Algorithm="SHA-256",
+        Hash_Value="c0ffee",
+        **ANN,
+    )
     author.put(f"{form}/data/d-1/empty.bin", b"", "", Form_Definition_Version=1, **ANN)
     author.put(f"{form}/data/d-1/note.txt", "Grüße\n".encode(), "text/plain; charset=utf-8", Form_Definition_Version=1)
     author.put(f"{form}/data/d-1/note.txt", b"second\n", "text/plain", Form_Definition_Version=1, **BOB)
@@ -158,8 +166,12 @@ def _orders(author: Author) -> None:
         author.delete(f"{form}/data/{name}/data.xml", **CID)
     author.put(f"{form}/data/d-8/data.xml", rows[0][3], Form_Definition_Version=3, **ANN)
     for number in range(12):
-        body = order_data(f"Row {number:02}", f"r{number % 3}@example.org", "lorem ipsum", "red", ("open", "sent")[number % 2])
-        author.put(f"{form}/data/row-{number:02}/data.xml", body, Form_Definition_Version=3, **(ANN, BOB, CID)[number % 3])
+        body = order_data(
+            f"Row {number:02}", f"r{number % 3}@example.org", "lorem ipsum", "red", ("open", "sent")[number % 2]
+        )
+        author.put(
+            f"{form}/data/row-{number:02}/data.xml", body, Form_Definition_Version=3, **(ANN, BOB, CID)[number % 3]
+        )
 
 
 def _drafts(author: Author, form: str) -> None:
@@ -179,7 +191,9 @@ def _owned(author: Author) -> None:
     form = "acme/owned"
     author.form(form, order(form, metadata=OWNERS), 1, **ANN)
     for name, user in (("a", ANN), ("b", BOB), ("c", CID), ("d", DEE)):
-        author.put(f"{form}/data/{name}/data.xml", order_data(name, "", "", "", "open"), Form_Definition_Version=1, **user)
+        author.put(
+            f"{form}/data/{name}/data.xml", order_data(name, "", "", "", "open"), Form_Definition_Version=1, **user
+        )
     author.put(f"{form}/data/a/file.bin", b"of ann", "", Form_Definition_Version=1, **ANN)
     author.put(f"{form}/draft/a/data.xml", order_data("a2", "", "", "", "open"), Form_Definition_Version=1, **ANN)
     author.form(form, order(form, metadata='<permissions><permission operations="create read list"/></permissions>'), 2)
@@ -188,20 +202,30 @@ def _owned(author: Author) -> None:
 
 
 def _secrets(author: Author) -> None:
-    """A form with encrypted controls and attachments, two keys (the second is made between two saves), and legacy values."""
+    """A form with encrypted controls and attachments, and a value that a real runtime has encrypted."""
     form = "hr/secret"
     author.form(form, secret(form), 1)
     base = f"{PUBLIC}/crud/{form}/data"
     for name in ("s-1", "s-2"):
         for file, holder in (("scan.bin", "person/scan"), ("photo.bin", "person/photo"), ("f-1.bin", "person/files")):
-            content = (SCAN if (name, file) == ("s-1", "scan.bin") else b"short") + name.encode()  # one takes two frames
+            content = (
+                SCAN if (name, file) == ("s-1", "scan.bin") else b"short"
+            ) + name.encode()  # one takes two frames
             author.put(
-                f"{form}/data/{name}/{file}", content, "application/x-scan", Form_Definition_Version=1,
-                Path_To_Holder=holder, **ANN,
-            )  # fmt: skip
+                f"{form}/data/{name}/{file}",
+                content,
+                "application/x-scan",
+                Form_Definition_Version=1,
+                Path_To_Holder=holder,
+                **ANN,
+            )
         places = {"scan": f"{base}/{name}/scan.bin", "photo": f"{base}/{name}/photo.bin"}
-        body = secret_data("078-05-1120", "Ada", "first note", "zweite Notiz ö", files=(f"{base}/{name}/f-1.bin",), **places)
-        author.put(f"{form}/data/{name}/data.xml", body, Form_Definition_Version=1, Hash_Algorithm="X", Hash_Value="1", **ANN)
+        body = secret_data(
+            "078-05-1120", "Ada", "first note", "zweite Notiz ö", files=(f"{base}/{name}/f-1.bin",), **places
+        )
+        author.put(
+            f"{form}/data/{name}/data.xml", body, Form_Definition_Version=1, Hash_Algorithm="X", Hash_Value="1", **ANN
+        )
     author.put(f"{form}/data/s-2/data.xml", secret_data("", "Bob"), **BOB)
     author.put(f"{form}/draft/s-1/data.xml", secret_data("draft", "Ada"), Form_Definition_Version=1, **ANN)
     author.form(form, order(form), 2)
@@ -217,12 +241,15 @@ def _odd(author: Author) -> None:
         author.form(f"{app}/{name}", order(f"{app}/{name}"), 1)
         author.put(f"{app}/{name}/data/1/data.xml", order_data("odd", "", "", "", "open"), Form_Definition_Version=1)
     form = "odd/names"
-    author.form(form, order(form, metadata='<title xml:lang="en">&lt;b&gt; &amp; "quoted" – ä</title>'), 1)
+    author.form(form, order(form, metadata='<title xml:lang="en">&lt;b&gt; &amp; "quoted" ä</title>'), 1)
     for name in ODD:
         author.put(f"{form}/data/{name}/data.xml", order_data(name, "", "", "", "open"), Form_Definition_Version=1)
         author.put(f"{form}/data/1/{name}", name.encode(), "text/plain", Form_Definition_Version=1)
-    author.put(f"{form}/data/1/data.xml", '<?xml version="1.0" encoding="ISO-8859-1"?><form>\xe4</form>'.encode("latin-1"),
-               Form_Definition_Version=1)  # fmt: skip
+    author.put(
+        f"{form}/data/1/data.xml",
+        '<?xml version="1.0" encoding="ISO-8859-1"?><form>\xe4</form>'.encode("latin-1"),
+        Form_Definition_Version=1,
+    )
     author.put(f"{form}/data/2/data.xml", "<form>utf-16 ö</form>".encode("utf-16"), Form_Definition_Version=1)
     hidden = f'<form {designs.FR}><a fr:relevant="false">x</a><b>y<!-- c --></b></form>'
     author.put(f"{form}/data/3/data.xml", hidden.encode(), Form_Definition_Version=1)
@@ -240,7 +267,7 @@ def _elsewhere(author: Author) -> None:
     inner = "<lines><lines-iteration><product>p</product></lines-iteration></lines>"
     newer = f"<form><customer><name>new</name><status>open</status></customer><items>{inner}</items></form>"
     author.put("newer/form/data/1/data.xml?data-format-version=4.8.0", newer.encode(), Form_Definition_Version=1)
-    author.put("un/published/data/1/data.xml", b"<form><a>anything</a></form>", **BOB)
+    author.put("un/published/data/1/data.xml", b"<form><a>anything</a></form>", Form_Definition_Version=1, **BOB)
     author.form("strict/form", order("strict/form"), 1)
     author.put("strict/form/data/1/data.xml", b"<form/>", Form_Definition_Version=1)
 
@@ -269,18 +296,26 @@ def _gone(author: Author) -> None:
     author.delete("gone/form/form/form.xhtml", Form_Definition_Version=1, **BOB)
     for version in (1, 2):
         author.form("gone/half", order("gone/half"), version)
-        author.put(f"gone/half/data/{version}/data.xml", order_data("half", "", "", "", "open"), Form_Definition_Version=version)
+        author.put(
+            f"gone/half/data/{version}/data.xml",
+            order_data("half", "", "", "", "open"),
+            Form_Definition_Version=version,
+        )
     author.delete("gone/half/form/form.xhtml", Form_Definition_Version=1)
     author.form("gone/emptied", order("gone/emptied"), 1)
     for name in ("1", "2", "3"):
-        author.put(f"gone/emptied/data/{name}/data.xml", order_data(name, "", "", "", "open"), Form_Definition_Version=1)
+        author.put(
+            f"gone/emptied/data/{name}/data.xml", order_data(name, "", "", "", "open"), Form_Definition_Version=1
+        )
     author.delete("gone/emptied/data/")
 
 
 def _single_and_ruled(author: Author) -> None:
     """A form with one document only, one with the permissions of a property, and one without drafts."""
     author.form("acme/single", order("acme/single"), 1)
-    author.put("acme/single/data/only/data.xml", order_data("only", "", "", "", "open"), Form_Definition_Version=1, **ANN)
+    author.put(
+        "acme/single/data/only/data.xml", order_data("only", "", "", "", "open"), Form_Definition_Version=1, **ANN
+    )
     author.form("ruled/form", order("ruled/form"), 1)
     author.put("ruled/form/data/1/data.xml", order_data("ruled", "", "", "", "open"), Form_Definition_Version=1, **ANN)
     author.form("plain/form", order("plain/form"), 1)
@@ -290,8 +325,10 @@ def _single_and_ruled(author: Author) -> None:
 def _behind_a_proxy(author: Author) -> None:
     """What a proxy stores: it has decided who may, and says what it has found."""
     existing = {
-        "Created_Existing": "2024-05-06T07:08:09.010Z", "Username_Existing": "eve", "Group_Existing": "founders",
-    }  # fmt: skip
+        "Created_Existing": "2024-05-06T07:08:09.010Z",
+        "Username_Existing": "eve",
+        "Group_Existing": "founders",
+    }
     form = "acme/proxied"
     author.form(form, order(form, metadata=OWNERS), 1)
     for own in ({}, existing):

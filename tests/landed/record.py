@@ -2,7 +2,7 @@
 
 Run with the interpreter of the checkout whose answers are to be kept, from the directory of this project:
 
-    /path/to/checkout/.venv/bin/python -m tests.landed.record
+    /path/to/checkout/.venv/bin/python -m tests.landed.record [DIALECT...]
 
 The archives beside this file hold the tree of each dialect with its settings and keys, and the questions with their
 answers. They are recorded anew only where a release is to answer otherwise.
@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.landed import archive, history
+from tests.landed.asker import Asker
 from tests.landed.history import Author
-from tests.landed.questions import Questions
+from tests.landed.resource_questions import about_resources
+from tests.landed.search_questions import about_searches
 from tests.landed.wire import environment, serving
 
 HERE = Path(__file__).parent
@@ -73,10 +75,10 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Record both dialects."""
+    """Record the dialects that are named, or both."""
     python = Path(sys.executable)
     with tempfile.TemporaryDirectory() as name:
-        for dialect in DIALECTS:
+        for dialect in sys.argv[1:] or DIALECTS:
             directory = Path(name, dialect)
             _write(python, directory, dialect)
             archive.pack(directory, tree_of(dialect))
@@ -104,6 +106,7 @@ def _write(python: Path, directory: Path, dialect: str) -> None:
     _command(python, directory, ("key", "new"))
     with serving(python, directory) as wire:
         history.write(Author(wire, dialect))
+    _command(python, directory, ("key", "new"))  # the first one decrypts from now on
     history.edit_by_hand(directory / "data")
 
 
@@ -111,7 +114,9 @@ def _answers(python: Path, directory: Path, dialect: str) -> dict[str, Any]:
     """Return the answers about the packed tree, which is unpacked for that: they are to be those after an unpacking."""
     archive.unpack(tree_of(dialect), directory)
     with serving(python, directory) as wire:
-        answers = [[question, wire.ask(question)] for question in Questions(wire, dialect).all()]
+        asker = Asker(wire, dialect)
+        questions = [*about_resources(asker), *about_searches(asker)]
+        answers = [[question, wire.ask(question)] for question in questions]
     for question, answer in answers:
         if question["method"] in {"PUT", "DELETE"} and answer["status"] < 400:
             raise SystemExit(f"this changes the tree: {question}")
@@ -121,9 +126,17 @@ def _answers(python: Path, directory: Path, dialect: str) -> dict[str, Any]:
 def _command(python: Path, directory: Path, arguments: tuple[str, ...]) -> list[Any]:
     done = subprocess.run(
         [str(python), "-m", "persistence.cli", *arguments, "--config", "persistence.toml"],
-        cwd=directory, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return [list(arguments), done.returncode, *(comparable(arguments, text, directory) for text in (done.stdout, done.stderr))]
+        cwd=directory,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [
+        list(arguments),
+        done.returncode,
+        *(comparable(arguments, text, directory) for text in (done.stdout, done.stderr)),
+    ]
 
 
 def comparable(arguments: tuple[str, ...], text: str, directory: Path) -> str:
@@ -140,8 +153,8 @@ _SECONDS = re.compile(r'\b[0-9.]+ s\b(, [0-9]+ a second)?|"seconds":[0-9.e-]+')
 
 def _require_same(first: dict[str, Any], second: dict[str, Any]) -> None:
     """Raise where an answer does not come from the tree alone."""
-    for kind in first:
-        for one, other in zip(first[kind], second[kind], strict=True):
+    for kind, answers in first.items():
+        for one, other in zip(answers, second[kind], strict=True):
             if one != other:
                 raise SystemExit(f"answered otherwise the second time:\n{one}\n{other}")
 

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from persistence.cli import commands
+from persistence.cli import main
 from tests.landed import archive
 from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
 from tests.landed.wire import Wire, serving
-from tests.opened import close_all
 
 REWORDED: dict[str, str] = {}
 """Texts of commands that read otherwise now than when they were recorded."""
@@ -62,17 +60,19 @@ def test_every_request_is_answered_as_before(service: Wire, recorded: dict[str, 
 
 
 def test_every_command_prints_what_it_did_before(
-    tree: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    tree: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit status and both streams, of commands that change nothing."""
     monkeypatch.chdir(tree)
+    monkeypatch.setenv("TZ", "UTC")
     different = []
     for arguments, *expected in recorded["commands"]:
-        result = CliRunner().invoke(commands, [*arguments, "--config", "persistence.toml"], prog_name="persistence")
-        close_all()
-        printed = [comparable(arguments, text, tree) for text in (result.stdout, result.stderr)]
-        if [result.exit_code, *printed] != [expected[0], *map(_reworded, expected[1:])]:
-            different.append((arguments, expected, [result.exit_code, *printed]))
+        monkeypatch.setattr(sys, "argv", ["persistence", *arguments, "--config", "persistence.toml"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = [comparable(arguments, text, tree) for text in capsys.readouterr()]
+        if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
+            different.append((arguments, expected, [ended.value.code, *printed]))
     assert not different, _told(different)
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ def serving(python: Path, directory: Path) -> Iterator[Wire]:
             [*arguments, "--workers", "1"], cwd=directory, env=environment(), stdout=output, stderr=output
         )
     try:
-        yield Wire(http.client.HTTPConnection("127.0.0.1", _port(process, log), timeout=60))
+        with closing(http.client.HTTPConnection("127.0.0.1", _port(process, log), timeout=60)) as connection:
+            yield Wire(connection)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
