@@ -40,7 +40,7 @@ class Generations:
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
             return None
         try:
-            name = files.read_small(descriptor).decode(errors="replace")
+            name = nofollow.read_small(descriptor).decode(errors="replace")
         finally:
             os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None

@@ -46,7 +46,7 @@ def progress_in(root: str) -> Reported | None:
     try:
         if locks.try_lock(descriptor):
             return None
-        data = files.read_small(descriptor)
+        data = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     with suppress(msgspec.DecodeError):

@@ -291,7 +291,7 @@ def _corrected(place: Place) -> bool:
     """Correct a sidecar in which one bit was flipped; ``False`` where that is not what happened. Raises ``OSError``."""
     descriptor = nofollow.open_to_read(place.sidecar)
     try:
-        sidecar = sidecars.corrected(files.read_small(descriptor), place.sidecar, place.address)
+        sidecar = sidecars.corrected(nofollow.read_small(descriptor), place.sidecar, place.address)
     finally:
         os.close(descriptor)
     if sidecar is None:

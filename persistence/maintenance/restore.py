@@ -219,7 +219,7 @@ class Restore:
         if files.exists(there):
             return  # it is the same
         with self._opened(path) as file:
-            data = files.read_small(file.fileno())
+            data = nofollow.read_small(file.fileno())
         if hashlib.sha256(data).hexdigest() != digest:
             yield f"{path}: not what it was when it was saved; it is not restored"
             return

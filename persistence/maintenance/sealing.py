@@ -70,7 +70,7 @@ def _sealed(directory: str, name: str) -> bytes | None:
         return None
     descriptor = nofollow.open_file(path)
     try:
-        sidecar = sidecars.decode_before(files.read_small(descriptor), path)
+        sidecar = sidecars.decode_before(nofollow.read_small(descriptor), path)
     except (DamagedError, IsADirectoryError):
         return None
     finally:

@@ -147,6 +147,6 @@ class _Attachments(_Directory):
         except FileNotFoundError:
             return ""
         try:
-            return os.fsdecode(files.read_small(descriptor))
+            return os.fsdecode(nofollow.read_small(descriptor))
         finally:
             os.close(descriptor)

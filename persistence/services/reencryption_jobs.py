@@ -164,7 +164,7 @@ def progress_in(root: str) -> list[Progress]:
         except FileNotFoundError:
             return []
         try:
-            return msgspec.json.decode(files.read_small(descriptor), type=list[Progress])
+            return msgspec.json.decode(nofollow.read_small(descriptor), type=list[Progress])
         except msgspec.DecodeError:
             return []
         finally:

@@ -21,7 +21,7 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import directories, files, leftovers, nofollow, root, stored_revision
+from persistence.storage import directories, files, nofollow, root, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
@@ -168,7 +168,7 @@ class FileBodies(BodiesReader):
         with suppress(FileNotFoundError, NotADirectoryError):
             for version in os.listdir(document):
                 if version.isascii() and version.isdigit():
-                    for place in leftovers.beside(Place(f"{document}/{version}", main.name)):
+                    for place in stored_revision.incomplete_writes(Place(f"{document}/{version}", main.name)):
                         yield int(version), place
 
     @contextmanager

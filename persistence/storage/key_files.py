@@ -90,7 +90,7 @@ class KeyFile(Generic[T]):
             return self._nothing
         try:
             status = os.fstat(descriptor)
-            content = self._decode(files.read_small(descriptor), status)
+            content = self._decode(nofollow.read_small(descriptor), status)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise DamagedError(f"the {self._what} in {self.name} cannot be read: {error}") from error
         finally:

@@ -207,7 +207,7 @@ class Lease:
         except FileNotFoundError:
             return None
         try:
-            return _decode(files.read_small(descriptor)[:_LENGTH])
+            return _decode(nofollow.read_small(descriptor)[:_LENGTH])
         except (msgspec.DecodeError, ValueError, RecursionError):
             return None
         finally:
