@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 
-from persistence.crypto.keys import EncryptionKeys
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.index.index import Index
 from persistence.keys import Keys

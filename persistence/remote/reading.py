@@ -9,12 +9,12 @@ from http import HTTPStatus
 
 import msgspec
 
+from persistence import client_request
 from persistence.crypto import frames
 from persistence.errors import BusyError, RemoteError, disk_errors
-from persistence.forms.markers import MARKER_WORD
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.remote import client_request
 from persistence.remote.answers import sidecar_of, tombstone_of
 from persistence.remote.caller import Caller
 from persistence.remote.client import Answer, Call

@@ -16,8 +16,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms import permissions
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
 from persistence.keeping import Kept
 from persistence.limits import (
@@ -259,7 +258,7 @@ def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissi
 
 def _read_permissions(metadata: FormMetadata) -> Permissions | None:
     text = metadata.permissions
-    return None if text is None else _read.of(text, lambda: permissions.from_xml(text))
+    return None if text is None else _read.of(text, lambda: read_permissions(text))
 
 
 _read: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)

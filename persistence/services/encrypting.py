@@ -16,11 +16,9 @@ from typing import BinaryIO, cast
 import msgspec
 
 from persistence.crypto import frames, legacy
-from persistence.crypto.frames import Header
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.keys import EncryptionKeys
-from persistence.crypto.plain_file import PlainFile
-from persistence.crypto.values import ValueCipher
+from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing
+from persistence.crypto.frames import FileHeader, PlainFile
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
@@ -33,9 +31,9 @@ from persistence.errors import (
     MalformedXmlError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.forms.markers import MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import (
@@ -182,7 +180,7 @@ class Encrypting:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.open) as opening:
+            with Opening(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
@@ -212,7 +210,7 @@ class Encrypting:
         sealed = None
         if sidecar.client_hash is not None:
             text = msgspec.json.encode(sidecar.client_hash).decode()
-            sealed = self.cipher(address).seal(text, _hash_place(address))
+            sealed = self.cipher(address).encrypt(text, _hash_place(address))
         return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed)
 
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
@@ -255,7 +253,7 @@ class Encrypting:
     def _with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The sidecar with the client's hash; without it where that cannot be read, for it is only a hint."""
         try:
-            text = self.cipher(address).open(sidecar.sealed_hash or "", _hash_place(address))
+            text = self.cipher(address).decrypt(sidecar.sealed_hash or "", _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
@@ -315,7 +313,7 @@ class _Seal:
         self._count += 1
         if self._count > MOST_SEALED:
             raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
-        return self._cipher.seal(text, place)
+        return self._cipher.encrypt(text, place)
 
 
 @dataclass(slots=True)
@@ -339,7 +337,7 @@ class _Attachment:
         """
         source = iter(self.source)
         head = _head(source, _may_be_framed)
-        header = frames.authentic(head, self.vault.keys.ring()) if frames.may_begin(head) else None
+        header = frames.authentic_header(head, self.vault.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = itertools.chain((head,), source)
         elif self.intake.may_read(header.address):
@@ -350,7 +348,7 @@ class _Attachment:
             )
         self.is_encrypted = self.is_marked or header is not None
         if self.is_encrypted:
-            return frames.sealed(plain, self.intake.address, self.vault.keys.ring())
+            return frames.encrypted(plain, self.intake.address, self.vault.keys.ring())
         return plain
 
     def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
@@ -400,9 +398,9 @@ def _mentions_encryption(file: BinaryIO) -> bool:
     return mentions
 
 
-def _opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:
+def _opened(chunks: Iterable[bytes], header: FileHeader, ring: KeyRing) -> Iterator[bytes]:
     try:
-        yield from frames.opened(chunks, header, ring)
+        yield from frames.decrypted(chunks, header, ring)
     except DamagedError as error:
         raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 

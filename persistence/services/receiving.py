@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import disk_errors
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.definition_check import DefinitionCheck
-from persistence.forms.markers import MARKER_WORD
 from persistence.forms.metadata import MetadataReader
 from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from persistence.crypto import frames
-from persistence.crypto.plain_file import PlainFile
+from persistence.crypto.frames import PlainFile
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -23,9 +23,9 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing, Survey
 from persistence.forms.holders import AttachmentHolder, HolderReader
-from persistence.forms.markers import MARKER_WORD
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -319,7 +319,7 @@ class _Planning:
         found: StoredRevision,
     ) -> Iterator[bytes]:
         opened = self.vault.opening(address, _pieces(found.opened))
-        with Sealing(paths, values, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
+        with Sealing(paths, values, self.vault.cipher(address).encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(opened)
 
     def _opened(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
@@ -327,7 +327,7 @@ class _Planning:
         yield from _pieces(found.opened if plain is None else plain)
 
     def _sealed(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
-        return frames.sealed(self._opened(address, found), address, self.vault.keys.ring())
+        return frames.encrypted(self._opened(address, found), address, self.vault.keys.ring())
 
     def _as_sealed(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.vault.as_encrypted(self.vault.as_plain(old, address), address)

@@ -1,4 +1,7 @@
-"""The request of a client while it is served: what of it another service is told, and what was asked for it already."""
+"""The request of a client while it is served: its headers for calls of other services, and the answers of those calls.
+
+Apart from both ``http``, which begins it, and ``remote``, which tells it on: neither imports the other.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """Header fields as WSGI has them: names in any case, values dressed as Latin-1 (PEP 3333).
+    """A request: header fields as WSGI has them, names in any case, values as Latin-1 characters (PEP 3333).
 
-    ``query`` is as it was sent, without its question mark; ``known`` is what others have said to calls for it.
+    ``query`` is as it was sent, without its question mark; ``known`` has what other services answered for it.
     """
 
     method: str = "GET"
@@ -23,14 +26,14 @@ class ClientRequest:
     known: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, ask: Callable[[], T]) -> T:
-        """What ``ask`` says, which is asked once for the whole request."""
+        """Return the result of ``ask``, which is called once for the whole request."""
         if key not in self.known:
             self.known[key] = ask()
         found: T = self.known[key]
         return found
 
     def field_of(self, name: str) -> str | None:
-        """The value of a field; ``None`` where it was not sent."""
+        """Return the value of a field; ``None`` where it was not sent."""
         return next((value for key, value in self.fields if key.lower() == name.lower()), None)
 
 
@@ -38,10 +41,10 @@ _current: ContextVar[ClientRequest | None] = ContextVar("client_request", defaul
 
 
 def begin(request: ClientRequest) -> None:
-    """Serve a request in this thread from now on, in the place of the one before."""
+    """Serve a request in this thread from now on, instead of the one before."""
     _current.set(request)
 
 
 def current() -> ClientRequest:
-    """The request that is being served; outside of any, an empty one that remembers nothing."""
+    """Return the request that is being served; outside of any, an empty one that keeps nothing."""
     return _current.get() or ClientRequest()

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto import legacy
-from persistence.crypto.keyring import KeyRing, purpose
+from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import DamagedError
 from persistence.model.addresses import Form
 
@@ -34,35 +34,35 @@ class ValueCipher:
         self._document = document
         self._cipher = lru_cache(8)(self._derived)
 
-    def seal(self, text: str, place: tuple[str, ...]) -> str:
-        """The encrypted value of a text.
+    def encrypt(self, text: str, place: tuple[str, ...]) -> str:
+        """Return the encrypted value of a text.
 
         Raises:
             ConfigurationError: there is no key that encrypts.
         """
         key_id = self._ring.to_write()
         nonce = secrets.token_bytes(_NONCE)
-        sealed = nonce + self._cipher(key_id).encrypt(nonce, text.encode(), _aad(place))
-        return f"{_PREFIX}{key_id}:{base64.b64encode(sealed).decode()}"
+        data = nonce + self._cipher(key_id).encrypt(nonce, text.encode(), _aad(place))
+        return f"{_PREFIX}{key_id}:{base64.b64encode(data).decode()}"
 
-    def open(self, value: str, place: tuple[str, ...]) -> str:
-        """The text of an encrypted value, in this format or the real system's.
+    def decrypt(self, value: str, place: tuple[str, ...]) -> str:
+        """Return the text of an encrypted value, in this format or the real system's.
 
         Raises:
             ConfigurationError: its key is not here.
             DamagedError: it is no such value, or one of another document or place, or was changed.
         """
-        key_id, sealed = _parts(value)
+        key_id, data = _parts(value)
         if key_id is None:
-            return legacy.open_value(sealed, self._ring)
+            return legacy.decrypt_value(data, self._ring)
         try:
-            return self._cipher(key_id).decrypt(sealed[:_NONCE], sealed[_NONCE:], _aad(place)).decode()
+            return self._cipher(key_id).decrypt(data[:_NONCE], data[_NONCE:], _aad(place)).decode()
         except (InvalidTag, ValueError) as error:
             whose = f"{self._form} {self._document}"
             raise DamagedError(f"an encrypted value of {whose} is not as it was written") from error
 
     def is_current(self, value: str) -> bool:
-        """Whether a value is encrypted with the key that encrypts now."""
+        """Return whether a value is encrypted with the key that encrypts now."""
         try:
             return _parts(value)[0] == self._ring.writing
         except DamagedError:
@@ -74,7 +74,7 @@ class ValueCipher:
 
 
 def _parts(value: str) -> tuple[str | None, bytes]:
-    """The id of the key, ``None`` for the real system's format, and the bytes."""
+    """Return the id of the key, ``None`` for the real system's format, and the bytes."""
     key_id, text = None, value.strip()
     if text.startswith(_PREFIX):
         key_id, _, text = text.removeprefix(_PREFIX).partition(":")

@@ -7,22 +7,35 @@ from datetime import UTC, datetime
 import pytest
 
 from persistence.errors import BadRequestError
+from persistence.forms import messages
+from persistence.forms.form_list_xml import read_form_query
+from persistence.forms.messages import RequestElement
 from persistence.limits import MOST_FILTERS
-from persistence.model.elements import Element
-from persistence.model.form_elements import from_elements
 from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 
 
-def element(text: str = "", **attributes: str) -> Element:
-    return Element({name.replace("_", "-"): value for name, value in attributes.items()}, text)
+def element(text: str = "", **attributes: str) -> RequestElement:
+    return RequestElement({name.replace("_", "-"): value for name, value in attributes.items()}, text)
 
 
-def condition(text: str, metadata: str, match: str, **more: str) -> Element:
+def condition(text: str, metadata: str, match: str, **more: str) -> RequestElement:
     return element(text, metadata=metadata, match=match, **more)
 
 
-def query(*filters: Element, root: Element | None = None, sort: Element | None = None) -> FormQuery:
-    return from_elements(root or Element(), filters, sort, None)
+def query(
+    *filters: RequestElement,
+    root: RequestElement | None = None,
+    sort: RequestElement | None = None,
+    page: RequestElement | None = None,
+) -> FormQuery:
+    children = [("filter", each) for each in filters] + [("sort", sort), ("pagination", page)]
+    content = "".join(written(name, each) for name, each in children if each is not None)
+    return read_form_query([written("search", root or RequestElement(), content).encode()])
+
+
+def written(name: str, given: RequestElement, content: str = "") -> str:
+    attributes = "".join(messages.attribute(key, value) for key, value in given.attributes.items())
+    return messages.element(name, attributes, content or messages.text(given.text))
 
 
 def test_nothing_asked_for_is_every_version_the_last_modified_first() -> None:
@@ -54,7 +67,7 @@ def test_nothing_asked_for_is_every_version_the_last_modified_first() -> None:
         ),
     ],
 )
-def test_filters(given: Element, made: FormFilter) -> None:
+def test_filters(given: RequestElement, made: FormFilter) -> None:
     assert query(given).filters == (made,)
 
 
@@ -67,8 +80,8 @@ def test_the_language_of_titles_is_the_nearest_that_is_given(
 ) -> None:
     """A blank one counts as given: the real client sends it."""
 
-    def with_language(given: str | None, attributes: dict[str, str]) -> Element:
-        return Element(attributes if given is None else {**attributes, "xml:lang": given}, "x")
+    def with_language(given: str | None, attributes: dict[str, str]) -> RequestElement:
+        return RequestElement(attributes if given is None else {**attributes, "xml:lang": given}, "x")
 
     made = query(
         with_language(own, {"metadata": "title", "match": "exact"}),
@@ -113,8 +126,8 @@ def test_flags_of_the_root_are_exactly_true(text: str, holds: bool) -> None:  # 
         (element(page_number=" 007 ", page_size=""), FormPage(7, 10)),
     ],
 )
-def test_pages(page: Element | None, made: FormPage | None) -> None:
-    assert from_elements(Element(), (), None, page).page == made
+def test_pages(page: RequestElement | None, made: FormPage | None) -> None:
+    assert query(page=page).page == made
 
 
 @pytest.mark.parametrize(
@@ -135,7 +148,7 @@ def test_pages(page: Element | None, made: FormPage | None) -> None:
         condition("true", "available", "exact", url="http://a", combinator="or"),
     ],
 )  # fmt: skip
-def test_filters_that_are_refused(given: Element) -> None:
+def test_filters_that_are_refused(given: RequestElement) -> None:
     with pytest.raises(BadRequestError):
         query(given)
 
@@ -164,7 +177,7 @@ def test_there_is_an_end_to_filters() -> None:
         element(metadata="title", direction="asc", combinator="min"),
     ],
 )
-def test_sorts_that_are_refused(sort: Element) -> None:
+def test_sorts_that_are_refused(sort: RequestElement) -> None:
     with pytest.raises(BadRequestError):
         query(sort=sort)
 
@@ -173,4 +186,4 @@ def test_sorts_that_are_refused(sort: Element) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "+1", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_pages_that_are_refused(name: str, text: str) -> None:
     with pytest.raises(BadRequestError, match=name):
-        from_elements(Element(), (), None, Element({name: text}))
+        query(page=RequestElement({name: text}))

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persistence.forms.writing import attribute, element, text
+from persistence.forms.messages import attribute, element, text
 
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _texts = st.text(st.sampled_from("ab&<>'\"\t\r\n \x00\x1f\x7f\ud800\ufffeé\U0001f600") | st.characters())

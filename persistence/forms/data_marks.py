@@ -1,19 +1,34 @@
-"""Where the non-relevant elements of form data lie (seed, query parameter ``nonrelevant``; spec forms 3.1).
+"""The attributes of the form runner in form data: what is not relevant, and what is encrypted.
 
-They are to be cut out of the bytes as they are stored, so that everything else stays as it is: declarations of
-namespaces, ``xml:lang``, CDATA, the encoding.
+Non-relevant elements are cut out of the bytes as they are stored, so that everything else stays as it is: declarations
+of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``; spec forms 3.1).
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 RELEVANT = f"{FR}{SEPARATOR}relevant"
+
+VALUE_ENCRYPTED = "value-encrypted"
+ATTACHMENT_ENCRYPTED = "attachment-encrypted"
+OLD_MARKER = "encrypted"
+
+MARKER_WORD = b"encrypted"
+"""A word in the names of all of them."""
+
+VALUE_MARKER = f"{FR}{SEPARATOR}{VALUE_ENCRYPTED}"
+ATTACHMENT_MARKER = f"{FR}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
+
+
+def is_value_marked(attributes: Mapping[str, str]) -> bool:
+    """Whether the element says that its value is encrypted, in the new or in the old way (spec forms 4.3)."""
+    return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
 
 
 def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
