@@ -24,10 +24,11 @@ from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.slices import slice_of
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import lease, locks, nofollow, owner, root
+from persistence.storage import lease, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
+from persistence.storage.locks import LockFile
 from persistence.storage.storage import Readable
 
 TAKEN_IN = "took it in as it is"
@@ -135,7 +136,7 @@ class Check:
                 stack.enter_context(lease.held(self._tree.root))
             self._file, self._is_part = self._file_of(only), bool(only)
             if _is_file(self._tree.layout.own(SERVICE)):
-                stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
+                stack.enter_context(LockFile(self._tree.layout.own(SERVICE)).shared())
             for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
                 yield self._counted(self._of_root(finding))
             for item in self._tree.walk(only):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -13,8 +12,9 @@ from persistence.index.making import processors
 from persistence.index.reindexing import progress_in, reported
 from persistence.index.work import Aim, FlatTask, Work
 from persistence.model.addresses import Form
-from persistence.storage import lease, locks, owner, root
+from persistence.storage import lease, owner, root
 from persistence.storage.layout import SERVICE
+from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 
 
@@ -33,7 +33,7 @@ def tended(path: str) -> Iterator[StoreReader]:
         with disk_errors(f"data directory {view.root}"):
             owner.require(view.root)
             root.make_own(view.root)  # a copy may have come without
-            stack.callback(os.close, locks.share(f"{view.root}/{SERVICE}"))
+            stack.enter_context(LockFile(f"{view.root}/{SERVICE}").shared())
             stack.enter_context(lease.held(view.root))
         yield view
 

@@ -11,9 +11,10 @@ from persistence.maintenance.manifest import Part
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, formats, locks, nofollow, owner, root
+from persistence.storage import directories, files, formats, nofollow, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, file_name
+from persistence.storage.locks import LockFile
 
 _BUSY = "the data directory is in use: stop the service first"
 _RESTORING = ".restoring"
@@ -101,7 +102,7 @@ class _Tree(_Directory):
         root.make_own(self.root)
 
     def alone(self) -> AbstractContextManager[None]:
-        return locks.alone(f"{self.root}/{SERVICE}", _BUSY)
+        return LockFile(f"{self.root}/{SERVICE}").exclusive(_BUSY)
 
     def begin(self) -> None:
         files.rename(f"{self.root}/{INDEX}", f"{self.root}/{TRASH}/{fresh_id()}")  # of a tree that was here before

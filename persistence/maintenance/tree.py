@@ -92,7 +92,7 @@ class Tree:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
-        self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
+        self._locks = Locks(self.root, lock_timeout, create=self._is_own)
         self._observer = observer
 
     @contextmanager
@@ -119,7 +119,7 @@ class Tree:
         if not has_locks:
             yield
             return
-        with self._locks.holding(folder.scope):
+        with self._locks.document(folder.scope):
             yield
 
     def inside(self, path: str) -> str:

@@ -14,9 +14,10 @@ import msgspec
 from persistence.errors import disk_errors
 from persistence.maintenance.sealing import seal_sidecars
 from persistence.model.instants import next_after
-from persistence.storage import directories, files, formats, lease, locks, owner, root
+from persistence.storage import directories, files, formats, lease, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE
+from persistence.storage.locks import LockFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
         directories.make(f"{path}/{LOCKS}")
         files.ensure_file(f"{path}/{SERVICE}")
         in_use = "the data directory is in use: stop the service first"
-        with locks.alone(f"{path}/{SERVICE}", in_use), lease.held(path):
+        with LockFile(f"{path}/{SERVICE}").exclusive(in_use), lease.held(path):
             began = LayoutFile(FORMAT, layout.steps, upgrading_from=layout.upgrading_from or layout.format)
             formats.write(f"{path}/{LAYOUT}", began)
             done = dict(layout.steps)
