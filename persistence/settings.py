@@ -20,8 +20,8 @@ from persistence.errors import StartupError
 from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers
 from persistence.model.users import Admin
-from persistence.properties.nearest import general_names
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import general_names
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"

@@ -9,7 +9,7 @@ from click import Context
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import STATUS
-from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, KnownProperty
+from persistence.properties.property_table import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, KnownProperty
 from persistence.settings import DEFAULT_FILE, SECRET, Settings, load
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -15,8 +15,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
 from persistence.providers.places import (
     Place,

@@ -9,8 +9,7 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.index.handing import Handed
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import Place
 from persistence.remote.bodies import RemoteBodies
 from persistence.remote.caller import Caller
