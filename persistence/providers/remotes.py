@@ -19,8 +19,9 @@ from persistence.remote.names import Names
 from persistence.remote.reindexing import RemoteReindexing
 from persistence.remote.searching import RemoteIndex
 from persistence.remote.store import RemoteStore
-from persistence.storage.holding import Holding
+from persistence.storage.locks import Locks
 from persistence.storage.storage import Readable
+from persistence.storage.uploads import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Remotes(Closable):
     dialect: Dialect
     properties: Properties
     limits: Limits
-    holding: Holding
+    spool: Spool
+    locks: Locks
     seen: Readable
     clients: list[Client] = field(default_factory=list)
     definitions: Handed = field(default_factory=Handed)
@@ -52,11 +54,11 @@ class Remotes(Closable):
             lambda form: self.properties.of(form).route.definition == provider,
             is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
         )
-        return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
+        return Place(RemoteStore(caller, self.spool, self.locks), index, RemoteTables(), RemoteReindexing(caller))
 
     def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
         """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
+        return RemoteBodies(self._caller(provider), self.spool, main.sidecar)
 
     def _caller(self, provider: ProviderProperties) -> Caller:
         names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)

@@ -16,11 +16,9 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Field, path
 from persistence.remote.ranges import asked_from, go_to
-from persistence.storage.holding import Holding
 from persistence.storage.split_attachments import described
-from persistence.storage.storage import Incoming
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.uploads import Spool, Upload
 
 _CHUNK = 1 << 18
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
@@ -33,14 +31,14 @@ class RemoteBodies:
     ``current`` leads to the sidecar that is stored of an attachment.
     """
 
-    def __init__(self, caller: Caller, holding: Holding, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
+    def __init__(self, caller: Caller, spool: Spool, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._caller = caller
-        self._holding = holding
+        self._spool = spool
         self._current = current
 
     def upload(self) -> Upload:
         """As ``Bodies`` says."""
-        return self._holding.upload()
+        return self._spool.upload()
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """As ``Bodies`` says; one that is not as long as its record says is not sure to be of that revision.
@@ -69,12 +67,10 @@ class RemoteBodies:
         self,
         address: DocumentAddress,
         sidecar: Sidecar,
-        upload: Incoming,
+        upload: Upload,
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[None]:
         """As ``Bodies`` says: the body before is gone then, also where the record cannot be stored."""
-        if not isinstance(upload, Upload):
-            raise TypeError("only what was received here can be sent")
         kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
         fields = [("Content-Type", kind), ("Content-Length", b"%d" % upload.size)]
         with upload.opened() as file:

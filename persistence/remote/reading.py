@@ -21,8 +21,8 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Fields
 from persistence.remote.ranges import asked_from, go_to, is_wanted
-from persistence.storage.holding import Holding
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+from persistence.storage.uploads import Spool
 from persistence.xml.markup import WordWatch
 
 Query = tuple[tuple[str, str], ...]
@@ -35,9 +35,9 @@ _MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 class Reader:
     """Reads from one provider. Methods raise ``RemoteError``, ``DiskError``, and what refusals mean."""
 
-    def __init__(self, caller: Caller, holding: Holding) -> None:
+    def __init__(self, caller: Caller, spool: Spool) -> None:
         self._caller = caller
-        self._holding = holding
+        self._spool = spool
 
     def read(self, address: Address, query: Query = (), *, content: bool) -> StoredRevision | None:
         """A revision, its content open if asked for; a tombstone where it is only known that it was deleted."""
@@ -108,7 +108,7 @@ class Reader:
         return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
-        with disk_errors("receiving", address), self._holding.upload() as upload:
+        with disk_errors("receiving", address), self._spool.upload() as upload:
             for piece in answer:
                 upload.write(piece)
                 watch.feed(piece)

@@ -16,11 +16,11 @@ from persistence.remote.listing import Listing, Version
 from persistence.remote.reading import Reader
 from persistence.remote.searching import DocumentIds
 from persistence.remote.writing import RemoteWriter
-from persistence.storage.holding import Holding
 from persistence.storage.layout import Layout
+from persistence.storage.locks import Locks
 from persistence.storage.storage import Storage, Writing
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.uploads import Spool, Upload
 
 _NAMES = Layout("")
 """What can be no name here can be none elsewhere."""
@@ -29,15 +29,16 @@ _NAMES = Layout("")
 class RemoteStore(Storage):
     """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
 
-    ``holding`` has the locks and the spool of this service: a body is received wholly before the other side sees any
+    ``spool`` and ``locks`` are of this service: a body is received wholly before the other side sees any
     of it, and two writers here do not decide by what is not so any more.
     """
 
-    def __init__(self, caller: Caller, holding: Holding) -> None:
+    def __init__(self, caller: Caller, spool: Spool, locks: Locks) -> None:
         self._who = caller.who
         self._caller = caller
-        self._holding = holding
-        self._reader = Reader(caller, holding)
+        self._spool = spool
+        self._locks = locks
+        self._reader = Reader(caller, spool)
         self._listing = Listing(caller)
         self._ids = DocumentIds(caller)
 
@@ -99,13 +100,13 @@ class RemoteStore(Storage):
     def upload(self, address: Address) -> Upload:
         """As ``Storage`` says."""
         _NAMES.place(address)
-        return self._holding.upload()
+        return self._spool.upload()
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         """As ``Storage`` says; the lock is one of this service."""
         _NAMES.place(address)
-        with disk_errors("writing", address), self._holding.writing((self._who, *address.scope)):
+        with disk_errors("writing", address), self._locks.elsewhere((self._who, *address.scope)):
             yield RemoteWriter(self._caller, self._listing, address, self._reader)
 
     @contextmanager
@@ -114,7 +115,7 @@ class RemoteStore(Storage):
         scope = (self._who, form.app, form.name)
         with (
             disk_errors("creating a document of", form),
-            self._holding.creating(scope),
+            self._locks.creation(scope),
             RemoteWriter.of_singleton(),
         ):
             yield

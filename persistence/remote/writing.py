@@ -18,7 +18,7 @@ from persistence.remote.client import Call
 from persistence.remote.listing import Listing
 from persistence.remote.names import Field
 from persistence.remote.reading import Reader
-from persistence.storage.storage import Incoming, Writing
+from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -54,10 +54,8 @@ class RemoteWriter(Writing):
         found = self._seen[address] = self._reader.read(address, content=False)
         return found
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """As ``Writing`` says: the body that was received is sent in one request."""
-        if not isinstance(upload, Upload):
-            raise TypeError("only what was received here can be sent")
         length = ("Content-Length", b"%d" % upload.size)
         fields = (*self._decided(sidecar.version, over), *self._described(address, sidecar), length)
         with upload.opened() as file:
