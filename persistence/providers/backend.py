@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
@@ -14,8 +15,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
 from persistence.providers.places import (
     Place,
@@ -37,11 +37,13 @@ from persistence.services.reencryption_jobs import Job, Reencrypts
 from persistence.services.services import Services
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.holding import Holding
 from persistence.storage.integrity import HandEdits
+from persistence.storage.locks import Locks
+from persistence.storage.root import make_own
 from persistence.storage.routed import RoutedStorage, RoutedView
 from persistence.storage.storage import Bodies, Storage
 from persistence.storage.store import Store
+from persistence.storage.uploads import Spool
 
 if TYPE_CHECKING:
     from persistence.providers.remotes import Remotes
@@ -162,8 +164,9 @@ def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> R
 
     seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
     limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-    holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
-    return Remotes(DIALECTS[settings.dialect], properties, limits, holding, seen)
+    root = os.path.realpath(settings.roots.default)
+    locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
+    return Remotes(DIALECTS[settings.dialect], properties, limits, Spool(root), locks, seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.index.handing import Handed
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import Place
 from persistence.remote.client import CallLimits, Client
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_bodies import RemoteBodies
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing, RemoteTables
 from persistence.remote.remote_store import RemoteStore
-from persistence.storage.holding import Holding
+from persistence.storage.locks import Locks
 from persistence.storage.storage import Readable
+from persistence.storage.uploads import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Remotes(Closable):
     dialect: Dialect
     properties: Properties
     limits: CallLimits
-    holding: Holding
+    spool: Spool
+    locks: Locks
     seen: Readable
     clients: list[Client] = field(default_factory=list)
     definitions: Handed = field(default_factory=Handed)
@@ -50,11 +51,11 @@ class Remotes(Closable):
             lambda form: self.properties.of(form).route.definition == provider,
             is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
         )
-        return Place(RemoteStore(client, self.holding), index, RemoteTables(), RemoteReindexing(client))
+        return Place(RemoteStore(client, self.spool, self.locks), index, RemoteTables(), RemoteReindexing(client))
 
     def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
         """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._client(provider), self.holding, main.sidecar)
+        return RemoteBodies(self._client(provider), self.spool, main.sidecar)
 
     def _client(self, provider: ProviderProperties) -> Client:
         names = ProviderNames(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)

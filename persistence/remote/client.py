@@ -38,7 +38,6 @@ from persistence.errors import (
 )
 from persistence.limits import LARGEST_ANSWER
 from persistence.remote.provider_names import HeaderField, HeaderFields, ProviderNames
-from persistence.storage.storage import Incoming
 from persistence.storage.uploads import Upload
 
 _KEPT_FOR = 10.0
@@ -209,10 +208,8 @@ def refusal(who: str, what: str, status: int, line: str, retry_after: str | None
 
 
 @contextmanager
-def body_of(upload: Incoming) -> Iterator[tuple[Iterator[bytes], HeaderField]]:
+def body_of(upload: Upload) -> Iterator[tuple[Iterator[bytes], HeaderField]]:
     """Open a content that was received for a call: yield its pieces, and the field that says its length."""
-    if not isinstance(upload, Upload):
-        raise TypeError("only what was received here can be sent")
     with upload.opened() as file:
         yield iter(partial(file.read, _PIECE), b""), ("Content-Length", b"%d" % upload.size)
 

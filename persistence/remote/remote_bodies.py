@@ -14,11 +14,9 @@ from persistence.model.sidecar import Sidecar
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
 from persistence.remote.provider_names import HeaderField
 from persistence.remote.remote_reader import go_to, opened_remotely, range_from
-from persistence.storage.holding import Holding
 from persistence.storage.split_attachments import described
-from persistence.storage.storage import Incoming
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.uploads import Spool, Upload
 
 _GONE = (HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
@@ -29,14 +27,14 @@ class RemoteBodies:
     ``current`` returns the sidecar that is stored of an attachment.
     """
 
-    def __init__(self, client: Client, holding: Holding, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
+    def __init__(self, client: Client, spool: Spool, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
         self._client = client
-        self._holding = holding
+        self._spool = spool
         self._current = current
 
     def upload(self) -> Upload:
         """See ``Bodies``."""
-        return self._holding.upload()
+        return self._spool.upload()
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """See ``Bodies``; a body whose length is not that of its record may be of another revision.
@@ -64,7 +62,7 @@ class RemoteBodies:
         self,
         address: DocumentAddress,
         sidecar: Sidecar,
-        upload: Incoming,
+        upload: Upload,
         over: Sidecar | None,  # noqa: ARG002
     ) -> Iterator[None]:
         """See ``Bodies``; the body before is gone then, also where the record cannot be stored."""

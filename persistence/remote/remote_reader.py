@@ -21,8 +21,8 @@ from persistence.model.sidecar import Sidecar
 from persistence.remote.answers import sidecar_of, tombstone_of
 from persistence.remote.client import Client, RemoteAnswer, RemoteCall
 from persistence.remote.provider_names import HeaderField, HeaderFields
-from persistence.storage.holding import Holding
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+from persistence.storage.uploads import Spool
 from persistence.xml.markup import WordWatch
 
 Parameters = tuple[tuple[str, str], ...]
@@ -36,9 +36,9 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?", re.ASCII)
 class RemoteReader:
     """Reads from one provider. Methods raise ``RemoteError``, ``DiskError``, and what refusals mean."""
 
-    def __init__(self, client: Client, holding: Holding) -> None:
+    def __init__(self, client: Client, spool: Spool) -> None:
         self._client = client
-        self._holding = holding
+        self._spool = spool
 
     def read(self, address: Address, query: Parameters = (), *, content: bool) -> StoredRevision | None:
         """Return a revision, its content open if asked for; a tombstone where it is only known to be deleted."""
@@ -105,7 +105,7 @@ class RemoteReader:
         return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
 
     def _spooled(self, address: Address, sidecar: Sidecar, answer: RemoteAnswer, watch: WordWatch) -> StoredRevision:
-        with disk_errors("receiving", address), self._holding.upload() as upload:
+        with disk_errors("receiving", address), self._spool.upload() as upload:
             for piece in answer:
                 upload.write(piece)
                 watch.feed(piece)

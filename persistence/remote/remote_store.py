@@ -19,11 +19,11 @@ from persistence.remote.form_list import ListedDefinition, PublishedList
 from persistence.remote.provider_names import HeaderField
 from persistence.remote.remote_index import DocumentIds
 from persistence.remote.remote_reader import RemoteReader
-from persistence.storage.holding import Holding
 from persistence.storage.layout import Layout
-from persistence.storage.storage import Incoming, Storage, Writing
+from persistence.storage.locks import Locks
+from persistence.storage.storage import Storage, Writing
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.storage.uploads import Upload
+from persistence.storage.uploads import Spool, Upload
 
 _NAMES = Layout("")
 """Names that cannot be kept here cannot be kept elsewhere."""
@@ -37,14 +37,15 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 class RemoteStore(Storage):
     """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
 
-    ``holding`` has the locks and the spool of this service: a body is received wholly before the other side sees any
-    of it, and two writers here do not decide by outdated facts.
+    ``spool`` and ``locks`` are those of this service: a body is received wholly before the other side sees any of it,
+    and two writers here do not decide by outdated facts.
     """
 
-    def __init__(self, client: Client, holding: Holding) -> None:
+    def __init__(self, client: Client, spool: Spool, locks: Locks) -> None:
         self._client = client
-        self._holding = holding
-        self._reader = RemoteReader(client, holding)
+        self._spool = spool
+        self._locks = locks
+        self._reader = RemoteReader(client, spool)
         self._published = PublishedList(client)
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -106,20 +107,20 @@ class RemoteStore(Storage):
     def upload(self, address: Address) -> Upload:
         """See ``Storage``."""
         _NAMES.place(address)
-        return self._holding.upload()
+        return self._spool.upload()
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         """See ``Storage``; the lock is one of this service."""
         _NAMES.place(address)
-        with disk_errors("writing", address), self._holding.writing((self._client.who, *address.scope)):
+        with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
             yield RemoteWriter(self._client, self._reader, self._published, address)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
         """Keep others from creating, here by a lock; the field ``Singleton`` of the PUT does so there."""
         scope = (self._client.who, form.app, form.name)
-        with disk_errors("creating a document of", form), self._holding.creating(scope):
+        with disk_errors("creating a document of", form), self._locks.creation(scope):
             token = _is_singleton.set(True)
             try:
                 yield
@@ -152,7 +153,7 @@ class RemoteWriter(Writing):
         found = self._seen[address] = self._reader.read(address, content=False)
         return found
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """See ``Writing``; the body that was received is sent in one request."""
         with body_of(upload) as (body, length):
             fields = [*self._decided(sidecar.version, over), *self._described(address, sidecar), length]

@@ -29,13 +29,13 @@ from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import Access
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import (
     check_data_format,
+    check_precondition,
     living,
     must_live,
     next_revision,
