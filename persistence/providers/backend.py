@@ -157,13 +157,13 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
 def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
     """What calls of other services have in common; their locks and spool are in the default tree."""
     from persistence.providers.remotes import Remotes  # noqa: PLC0415 - the same
-    from persistence.remote.client import Limits  # noqa: PLC0415 - a tenth of the start, for those who need it
+    from persistence.remote.client import CallLimits  # noqa: PLC0415 - a tenth of the start, for those who need it
 
     def of_data(form: Form) -> Storage:
         return place_of(properties.of(form).route.data).storage
 
     seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
-    limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+    limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
     root = os.path.realpath(settings.roots.default)
     locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
     return Remotes(DIALECTS[settings.dialect], properties, limits, Spool(root), locks, seen)
