@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
@@ -14,8 +15,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.indexer import Failed, Indexer
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
 from persistence.providers.places import (
     Place,
@@ -38,11 +38,13 @@ from persistence.services.reencryption_jobs import ReencryptionJob, Reencryption
 from persistence.services.services import Services
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.holding import Holding
 from persistence.storage.integrity import HandEdits
+from persistence.storage.locks import Locks
+from persistence.storage.root import make_own
 from persistence.storage.routed import RoutedStorage, RoutedView
 from persistence.storage.storage import Bodies, Storage
 from persistence.storage.store import Store
+from persistence.storage.uploads import Spool
 
 if TYPE_CHECKING:
     from persistence.providers.remotes import Remotes
@@ -156,15 +158,16 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
 def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
     """What calls of other services have in common; their locks and spool are in the default tree."""
     from persistence.providers.remotes import Remotes  # noqa: PLC0415 - the same
-    from persistence.remote.client import Limits  # noqa: PLC0415 - a tenth of the start, for those who need it
+    from persistence.remote.client import CallLimits  # noqa: PLC0415 - a tenth of the start, for those who need it
 
     def of_data(form: Form) -> Storage:
         return place_of(properties.of(form).route.data).storage
 
     seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
-    limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-    holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
-    return Remotes(DIALECTS[settings.dialect], properties, limits, holding, seen)
+    limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+    root = os.path.realpath(settings.roots.default)
+    locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
+    return Remotes(DIALECTS[settings.dialect], properties, limits, Spool(root), locks, seen)
 
 
 @dataclass(frozen=True, slots=True)

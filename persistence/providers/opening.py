@@ -11,8 +11,7 @@ from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.index.index import Index
 from persistence.keys import Keys
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
 from persistence.providers.wiring import index_of, pending_in
 from persistence.services.controls import Controls
