@@ -161,7 +161,7 @@ def _progress_in(root: str) -> list[ReencryptionProgress]:
         except FileNotFoundError:
             return []
         try:
-            return msgspec.json.decode(nofollow.read_small(descriptor), type=list[Progress])
+            return msgspec.json.decode(nofollow.read_small(descriptor), type=list[ReencryptionProgress])
         except msgspec.DecodeError:
             return []
         finally:
