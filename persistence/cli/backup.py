@@ -21,7 +21,7 @@ from persistence.maintenance.restore import Restore
 from persistence.maintenance.tree import Tree
 from persistence.providers.opening import integrity_of
 from persistence.providers.places import bodies_by_form
-from persistence.storage import files, nofollow, owner
+from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
@@ -107,7 +107,7 @@ def _read(path: str) -> bytes:
     with disk_errors(f"reading {path}"):
         descriptor = nofollow.open_linked(path)
         try:
-            return files.read_small(descriptor)
+            return nofollow.read_small(descriptor)
         finally:
             os.close(descriptor)
 

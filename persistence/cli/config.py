@@ -12,11 +12,10 @@ from persistence.cli.options import file_options, form_and_version, settings_opt
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
-from persistence.properties.known import DATA, FORM, KnownProperty, Value, ValueType
+from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
-from persistence.properties.properties import ExplainedProperty, Properties
-from persistence.properties.providers import ProviderProperties
-from persistence.properties.uris import without_user
+from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
 from persistence.providers.places import base_of, root_of
 from persistence.settings import Effective
 

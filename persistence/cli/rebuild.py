@@ -16,7 +16,7 @@ from persistence.index.work import Aim
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.providers.opening import open_index, open_reencryption
-from persistence.services.reencryption_jobs import Job
+from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
@@ -114,7 +114,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
             if form not in forms:
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
-        jobs = [Job(reencryption, reader.root, each, version, rebuild_index) for each in forms]
+        jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
         started = time.monotonic()
         count, problems = (_plan if dry_run else _run)(jobs, prefix)
         seconds = time.monotonic() - started
@@ -124,7 +124,7 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
     return REMAINS if problems else 0
 
 
-def _plan(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _plan(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """Count the revisions that would be rewritten, and the problems."""
     count = problems = 0
     with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
@@ -136,7 +136,7 @@ def _plan(jobs: list[Job], prefix: str) -> tuple[int, int]:
     return count, problems
 
 
-def _run(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _run(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """Rewrite; count the revisions that were rewritten, and the problems."""
     count = problems = 0
     with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
@@ -157,5 +157,5 @@ def _say(bar: ProgressBar, prefix: str, problems: list[str]) -> int:
     return len(problems)
 
 
-def _documents(jobs: list[Job]) -> int:
+def _documents(jobs: list[ReencryptionJob]) -> int:
     return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))

@@ -13,8 +13,8 @@ from persistence.errors import BadRequestError, NotSupportedError, PersistenceEr
 from persistence.maintenance.manifest import attachments_name, tree_name
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Form
-from persistence.properties.known import DATA, FORM
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import DATA, FORM
 from persistence.providers.places import base_of, elsewhere, root_of
 from persistence.settings import Settings
 from persistence.storage import owner

@@ -13,10 +13,9 @@ from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM
 from persistence.settings import Roots
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits
