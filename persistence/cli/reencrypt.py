@@ -19,7 +19,7 @@ from persistence.index.work import Aim
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.providers.opening import open_index, open_reencryption
-from persistence.services.reencryption_jobs import Job
+from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
 
@@ -64,7 +64,10 @@ def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None
         Noting(tree.root) as noting,
         open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
     ):
-        jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
+        jobs = [
+            ReencryptionJob(reencryption, view.root, one, version, reindex)
+            for one in _forms(reencryption.forms(), form)
+        ]
         started = time.monotonic()
         count, problems = (_tried if dry_run else _done)(jobs, prefix)
         seconds = time.monotonic() - started
@@ -82,7 +85,7 @@ def _forms(there: list[Form], wanted: Form | None) -> list[Form]:
     return [wanted]
 
 
-def _tried(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _tried(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """How many revisions would be rewritten, and how many problems there are."""
     count = problems = 0
     with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
@@ -94,7 +97,7 @@ def _tried(jobs: list[Job], prefix: str) -> tuple[int, int]:
     return count, problems
 
 
-def _done(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _done(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """How many revisions were rewritten, and how many problems there were."""
     count = problems = 0
     with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
@@ -115,5 +118,5 @@ def _say(bar: Progress, prefix: str, problems: list[str]) -> int:
     return len(problems)
 
 
-def _documents(jobs: list[Job]) -> int:
+def _documents(jobs: list[ReencryptionJob]) -> int:
     return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))
