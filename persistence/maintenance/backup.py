@@ -28,9 +28,10 @@ from persistence.maintenance.manifest import FORMAT, MANIFEST, WRONG, BackupPart
 from persistence.maintenance.tree import Tree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
-from persistence.storage import directories, files, formats, locks, owner
+from persistence.storage import directories, files, formats, owner
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
+from persistence.storage.locks import LockFile
 from persistence.storage.root import missing
 
 PARTIAL = ".partial"
@@ -204,7 +205,7 @@ class Backup:
         directories.ensure(self._destination)
         lock = f"{self._destination}/{_LOCK}"
         files.ensure_file(lock)
-        with locks.alone(lock, "another backup is being made there"):
+        with LockFile(lock).exclusive("another backup is being made there"):
             for name in os.listdir(self._destination):
                 if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
                     directories.remove_tree(f"{self._destination}/{name}")
@@ -227,7 +228,7 @@ def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error
-        stack.callback(os.close, locks.share(tree.layout.own(SERVICE)))
+        stack.enter_context(LockFile(tree.layout.own(SERVICE)).shared())
     path = tree.layout.own(LAYOUT)
     layout = formats.read(path)
     if layout is None:

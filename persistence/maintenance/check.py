@@ -37,11 +37,11 @@ from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, lease, locks, nofollow, owner, root
+from persistence.storage import files, lease, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
-from persistence.storage.locks import STRIPES, stripe
+from persistence.storage.locks import STRIPES, LockFile, stripe
 from persistence.storage.storage import Readable
 
 ADOPTED_AS_IS = "took it in as it is"
@@ -126,7 +126,7 @@ class Check:
                 stack.enter_context(lease.held(layout.root))
             self._file, self._is_part = self._file_of(only), bool(only)
             if _is_file(layout.own(SERVICE)):
-                stack.callback(os.close, locks.share(layout.own(SERVICE)))
+                stack.enter_context(LockFile(layout.own(SERVICE)).shared())
             for finding in [*of_root, *(() if only else service_files.strays(layout))]:
                 yield self._treat_in_root(finding)
             yield from self._walk(only, slices)

@@ -27,8 +27,9 @@ from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
 from persistence.services.searched import searched
-from persistence.storage import directories, files, lease, locks, owner, root
+from persistence.storage import directories, files, lease, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
+from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
 
 _PATIENCE = 600.0
@@ -55,7 +56,7 @@ def writable_tree(path: str) -> Iterator[StoreReader]:
         with disk_errors(f"data directory {view.root}"):
             owner.require(view.root)
             root.make_own(view.root)  # a copy may have come without
-            stack.callback(os.close, locks.share(Layout(view.root).own(SERVICE)))
+            stack.enter_context(LockFile(Layout(view.root).own(SERVICE)).shared())
             stack.enter_context(lease.held(view.root))
         yield view
 

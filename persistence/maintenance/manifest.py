@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import StartupError
-from persistence.storage import files, nofollow
+from persistence.storage import nofollow
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"
@@ -117,7 +117,7 @@ def read(backup: str) -> Manifest:
     except FileNotFoundError:
         return Manifest(1, (BackupPart("tree", _DATA, "", ""),))
     try:
-        manifest = msgspec.json.decode(files.read_small(descriptor), type=Manifest)
+        manifest = msgspec.json.decode(nofollow.read_small(descriptor), type=Manifest)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StartupError(f"{path} cannot be read: {error}") from error
     finally:

@@ -284,7 +284,7 @@ def _corrected(place: Place) -> bool:
     """Correct a sidecar if exactly one bit was flipped, and return whether it was. Raises ``OSError``."""
     descriptor = nofollow.open_to_read(place.sidecar)
     try:
-        sidecar = sidecars.corrected(files.read_small(descriptor), place.sidecar, place.address)
+        sidecar = sidecars.corrected(nofollow.read_small(descriptor), place.sidecar, place.address)
     finally:
         os.close(descriptor)
     if sidecar is None:

@@ -208,7 +208,7 @@ class Restore:
         if files.exists(there):
             return  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
-            data = files.read_small(file.fileno())
+            data = nofollow.read_small(file.fileno())
         if hashlib.sha256(data).hexdigest() != digest:
             yield f"{path}: not what it was when it was saved; it is not restored"
             return

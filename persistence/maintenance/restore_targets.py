@@ -11,9 +11,10 @@ from persistence.maintenance.manifest import BackupPart
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, formats, locks, nofollow, owner, root
+from persistence.storage import directories, files, formats, nofollow, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
+from persistence.storage.locks import LockFile
 
 _BUSY = "the data directory is in use: stop the service first"
 _RESTORING = ".restoring"
@@ -107,7 +108,7 @@ class TreeTarget(RestoreTarget):
 
     def locked(self) -> AbstractContextManager[None]:
         """Lock the tree as a service does."""
-        return locks.alone(self._layout.own(SERVICE), _BUSY)
+        return LockFile(self._layout.own(SERVICE)).exclusive(_BUSY)
 
     def begin(self) -> None:
         """Remove the index of a tree that was here before, and write ``layout.json``."""
@@ -134,7 +135,7 @@ class AttachmentsTarget(RestoreTarget):
         except FileNotFoundError:
             return None
         try:
-            return os.fsdecode(files.read_small(descriptor)) or None
+            return os.fsdecode(nofollow.read_small(descriptor)) or None
         finally:
             os.close(descriptor)
 

@@ -91,7 +91,7 @@ class Tree:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
-        self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
+        self._locks = Locks(self.root, lock_timeout, create=self._is_own)
         self._observer = observer
 
     @contextmanager
@@ -109,7 +109,7 @@ class Tree:
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
             if has_locks:
-                with self._locks.holding(folder.scope):
+                with self._locks.document(folder.scope):
                     yield change
             else:
                 yield change

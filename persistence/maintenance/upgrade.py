@@ -17,9 +17,10 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.instants import next_after
-from persistence.storage import directories, files, formats, lease, locks, nofollow, owner, root, sidecars
+from persistence.storage import directories, files, formats, lease, nofollow, owner, root, sidecars
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, Layout, Place
+from persistence.storage.locks import LockFile
 
 _AT_ONCE = 500
 """Folders whose sidecars are made durable together."""
@@ -78,7 +79,7 @@ def _sealed(directory: str, name: str) -> bytes | None:
         return None
     descriptor = nofollow.open_file(path)
     try:
-        sidecar = sidecars.decode_before(files.read_small(descriptor), path)
+        sidecar = sidecars.decode_before(nofollow.read_small(descriptor), path)
     except (DamagedError, IsADirectoryError):
         return None
     finally:
@@ -133,7 +134,7 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         directories.make(layout.own(LOCKS))
         files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
-        with locks.alone(service, in_use), lease.held(path):
+        with LockFile(service).exclusive(in_use), lease.held(path):
             began = LayoutFile(FORMAT, said.steps, upgrading_from=said.upgrading_from or said.format)
             formats.write(file, began)
             done = dict(said.steps)

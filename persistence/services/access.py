@@ -79,7 +79,7 @@ class Access:
 
     def _reason(self, form: Form, version: int, any_of: tuple[str, ...], user: User) -> str:
         """The headers that a permission asks for and that were not sent: often the cause."""
-        missing = permissions.unsaid(self._rights.of_data(form, version), user, any_of)
+        missing = permissions.missing_headers(self._rights.of_data(form, version), user, any_of)
         if not missing:
             return ""
         if user.is_nameless:

@@ -28,8 +28,9 @@ from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
-from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.storage import Readable, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
@@ -55,7 +56,7 @@ class Part:
 
     name: str
     put: Put
-    upload: Incoming
+    upload: Upload
     received: Received
     replaces: Replaces = Replaces.ANYTHING
 

@@ -16,7 +16,8 @@ from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.services.rules import Received
-from persistence.storage.storage import Incoming, Storage
+from persistence.storage.storage import Storage
+from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
 from persistence.xml.streaming import Streaming
 
@@ -38,7 +39,7 @@ def receiving(
     content_type: str | None,
     chunks: Iterable[bytes],
     checking: Checking | None = None,
-) -> Iterator[tuple[Incoming, Received]]:
+) -> Iterator[tuple[Upload, Received]]:
     """Receive the whole body as an upload, for the length of a block; what is not committed by then is gone.
 
     ``checking`` checks it while it streams by; without one, ``check_for`` says what does.

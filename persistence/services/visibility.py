@@ -44,7 +44,7 @@ class Visibility:
         """Owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
         defined = self.rights.of_data(form, version)
         is_exact = self.properties.of(form).restricts_searches
-        return (permissions.having if is_exact else permissions.sight)(defined, user, FINDING)
+        return (permissions.owners_with if is_exact else permissions.searchable_owners)(defined, user, FINDING)
 
     def operations(self, form: Form, hits: Iterable[Hit], user: User, definition: int) -> Callable[[Hit], Operations]:
         """The operations of a user on each of the documents that were found."""
@@ -59,7 +59,7 @@ class Visibility:
     def _seen(self, form: Form, definition: int, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
         defined = self.rights.of_data(form, definition)
         if not self.properties.of(form).restricts_searches:
-            sights = frozenset({permissions.sight(defined, user, any_of)} - {EVERYBODY})
+            sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
             return VisibleOwners(lambda _: sights)
 
         def of_version(version: int) -> OwnerSets:
@@ -67,6 +67,6 @@ class Visibility:
                 own = defined if version == definition else self.rights.of_data(form, version)
             except DamagedError:
                 return frozenset({NOBODY})
-            return permissions.readable(own, user, any_of)
+            return permissions.readable_owners(own, user, any_of)
 
         return VisibleOwners(of_version, is_by_saved=True)
