@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
 from persistence.limits import MOST_EDITED
-from persistence.xml import encodings, tags
+from persistence.xml import markup
 from persistence.xml.streaming import Streaming
 
 _WINDOW = 1 << 10
@@ -87,7 +87,7 @@ class Editing(Streaming):
         while True:
             data = bytes(self._bytes[begin : begin + size])
             text = self._markup(data)
-            length = tags.end_of(text)
+            length = markup.end_of_tag(text)
             if length is not None:
                 written = self._written(text[:length])
                 return Tag(written, at + len(written))
@@ -98,7 +98,7 @@ class Editing(Streaming):
     def without(self, tag: Tag, is_dropped: Callable[[str, str], bool]) -> Tag:
         """A start tag without some attributes, told by prefix and local name; to be asked while the element begins."""
         text, kept, at = self._markup(tag.written), [], 0
-        for attribute in tags.attributes(text):
+        for attribute in markup.attributes(text):
             prefix, _, local = self._written(attribute.name).decode(self._codec).rpartition(":")
             if is_dropped(prefix, local):
                 kept.append(text[at : attribute.begin])
@@ -160,14 +160,14 @@ class Editing(Streaming):
 
     @property
     def _codec(self) -> str:
-        return encodings.codec_of(self._begin, self.encoding)
+        return markup.codec_of(self._begin, self.encoding)
 
     def _markup(self, data: bytes) -> str:
         """Bytes of the document as text in which the markup can be read; ``_written`` gives the same bytes back."""
-        return data.decode(encodings.markup_codec_of(self._begin), "surrogatepass")
+        return data.decode(markup.markup_codec_of(self._begin), "surrogatepass")
 
-    def _written(self, markup: str) -> bytes:
-        return markup.encode(encodings.markup_codec_of(self._begin), "surrogatepass")
+    def _written(self, text: str) -> bytes:
+        return text.encode(markup.markup_codec_of(self._begin), "surrogatepass")
 
     def _settled(self, end: int) -> bytes:
         """The bytes from the last ones on to ``end``, changed."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from persistence.errors import BadRequestError
 from persistence.limits import (
@@ -17,16 +15,13 @@ from persistence.limits import (
 )
 from persistence.model.search import Hit
 
-_STEPS = 500
-"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
-
 _LARGEST_CHARACTER = 4
 
 
 class Budget:
     """The budget of one request, which one thread works on.
 
-    Time is that of the processor, so that a request is not refused because others are served.
+    Time is processor time, so that a request is not refused because others are served.
     """
 
     def __init__(self) -> None:
@@ -36,32 +31,23 @@ class Budget:
         self._left = LARGEST_FOUND
 
     def allow_for(self, documents: int) -> None:
-        """Allow the time that a form with so many documents may take."""
+        """Allow the time that a search of so many documents may take."""
         self._allowed = max(self._allowed, SEARCH_SECONDS + documents * SEARCH_SECONDS_PER_DOCUMENT)
 
-    @contextmanager
-    def on(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """Count the time of a block, and interrupt the statements of a connection where it is used up.
-
-        Raises:
-            BadRequestError: it is.
-        """
+    def start(self) -> None:
+        """Start the clock."""
         self._began = time.thread_time()
-        connection.set_progress_handler(self._is_over, _STEPS)
-        try:
-            yield
-        except sqlite3.Error as error:
-            if self._is_over():  # it was interrupted, by the handler or by a function of a statement
-                raise self._too_long() from error
-            raise
-        finally:
-            connection.set_progress_handler(None, 0)
+
+    def stop(self) -> None:
+        """Stop the clock."""
+        if self._began is not None:
             self._used += time.thread_time() - self._began
             self._began = None
 
-    def restart(self) -> None:
-        """Forget what was counted of an answer: it is made again, because a document on it has changed."""
-        self._left = LARGEST_FOUND
+    def is_over(self) -> bool:
+        """Return whether the time is used up."""
+        running = 0.0 if self._began is None else time.thread_time() - self._began
+        return self._used + running > self._allowed
 
     def check(self) -> None:
         """Make sure that there is time left.
@@ -69,11 +55,21 @@ class Budget:
         Raises:
             BadRequestError: there is none.
         """
-        if self._is_over():
-            raise self._too_long()
+        if self.is_over():
+            raise self.too_long()
+
+    def too_long(self) -> BadRequestError:
+        """Return the error for a search that takes too long."""
+        return BadRequestError(
+            f"the search takes more than {self._allowed:.2f} s of processor time: ask for less, or more narrowly"
+        )
+
+    def restart(self) -> None:
+        """Reset the size of the answer: it is built again, because a document on it has changed."""
+        self._left = LARGEST_FOUND
 
     def hold(self, hit: Hit, paths: Iterable[str]) -> None:
-        """Count a document of the answer, with the values at some paths, of which one may be there often.
+        """Count a document of the answer, with the values at some paths. A path counts as often as it is given.
 
         Raises:
             BadRequestError: the answer would be too large.
@@ -94,12 +90,3 @@ class Budget:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"
             )
-
-    def _is_over(self) -> bool:
-        running = 0.0 if self._began is None else time.thread_time() - self._began
-        return self._used + running > self._allowed
-
-    def _too_long(self) -> BadRequestError:
-        return BadRequestError(
-            f"the search takes more than {self._allowed:.2f} s of processor time: ask for less, or more narrowly"
-        )

@@ -22,6 +22,9 @@ from persistence.storage import files
 
 _LONGEST_WAIT = 10.0
 _RETRY_AFTER = 2
+_STEPS = 500
+"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
+
 _LONGEST_LOG = 8_000
 """Pages of changes after which they are written where they belong: a page that changes often is written there once."""
 
@@ -82,13 +85,13 @@ class Reader:
 
     @contextmanager
     def within(self, budget: Budget | None) -> Iterator[None]:
-        """Use the connection for a block within a budget; raises as ``Budget.on`` does."""
+        """Use the connection for a block within a budget; raises as ``limited`` does."""
         if budget is None:
             yield
             return
         self._budget = budget
         try:
-            with budget.on(self.connection):
+            with limited(self.connection, budget):
                 yield
         finally:
             self._budget = None
@@ -96,6 +99,26 @@ class Reader:
     def _check(self) -> None:
         if self._budget is not None:
             self._budget.check()
+
+
+@contextmanager
+def limited(connection: sqlite3.Connection, budget: Budget) -> Iterator[None]:
+    """Count the time of a block, and interrupt the statements of a connection when the budget is used up.
+
+    Raises:
+        BadRequestError: it is used up.
+    """
+    budget.start()
+    connection.set_progress_handler(budget.is_over, _STEPS)
+    try:
+        yield
+    except sqlite3.Error as error:
+        if budget.is_over():  # it was interrupted, by the handler or by a function of a statement
+            raise budget.too_long() from error
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+        budget.stop()
 
 
 class Connections(Closable):

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from typing import TypeVar
 
 from persistence.errors import StartupError
+from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
@@ -17,9 +18,6 @@ from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
 from persistence.properties.providers import ProviderProperties
-from persistence.services.definitions import Tables
-from persistence.services.reindexing import Reindexes
-from persistence.services.routed import Indexed
 from persistence.storage.attached import Attached
 from persistence.storage.bodies import BodiesView
 from persistence.storage.integrity import HandEdits
@@ -35,9 +33,9 @@ class Place:
     """What one provider has: revisions, and what searches, reports on and indexes its data."""
 
     storage: Storage
-    index: Indexed
-    flat: Tables
-    reindexing: Reindexes
+    index: SearchIndex
+    flat: ReportTables
+    reindexing: Reindexer
 
 
 PlaceOf = Callable[[ProviderProperties], Place]
@@ -179,7 +177,7 @@ def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandE
     return Elsewhere(root_of_definition, forms, hand_edits)
 
 
-def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexes]:
+def reindexed(properties: Properties, place_of: PlaceOf) -> list[Reindexer]:
     """What makes the indexes of all active providers anew."""
     return list(_distinct(place_of(provider).reindexing for provider in properties.providers(DATA)))
 

@@ -13,7 +13,9 @@ from persistence.index.forms import FORGETFUL, FormsFile, Memory
 from persistence.index.handing import Handed
 from persistence.index.index import Index
 from persistence.index.pending import Pending
+from persistence.index.protocol import SearchIndex
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
+from persistence.index.sync.reindexing import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.model.admins import Admin
 from persistence.model.flat_names import Naming
@@ -29,12 +31,10 @@ from persistence.services.notices import Notices
 from persistence.services.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
-from persistence.services.reindexing import Reindexing
 from persistence.services.resources import DefinitionResources, DocumentResources
 from persistence.services.rights import Rights
 from persistence.services.routed import RoutedIndex, RoutedReindexing, RoutedTables
 from persistence.services.searched import searched
-from persistence.services.searching import Index as Searched
 from persistence.services.searching import Searching
 from persistence.services.services import Services
 from persistence.services.singleton import Singletons
@@ -87,7 +87,7 @@ def pending_in(root: str) -> Pending:
 def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Properties) -> Place:
     """The place that a tree is; ``index`` is what hears of its changes."""
     flat = index.flat or flat_views_of(store.root, dialect, properties)
-    return Place(store, index, flat, Reindexing(store, index, flat))
+    return Place(store, index, flat, TreeReindexer(store, index, flat))
 
 
 _Face = Callable[[Definitions, Documents], tuple[DefinitionResources, DocumentResources]]
@@ -156,7 +156,7 @@ class Wiring:
 
 
 def searching_of(
-    index: Searched, catalog: Catalog, visibility: Visibility, forms: PublishedForms, wiring: Wiring
+    index: SearchIndex, catalog: Catalog, visibility: Visibility, forms: PublishedForms, wiring: Wiring
 ) -> Searching:
     """Searches of an index, by the definitions of a catalog."""
     dialect = wiring.dialect

@@ -6,10 +6,10 @@ from persistence.model.addresses import Form
 
 
 class RemoteTables:
-    """A ``Tables`` with nothing to do: a field of the request that stored the definition has asked for them."""
+    """A ``ReportTables`` with nothing to do: a field of the request that stored the definition has asked for them."""
 
     def create(self, form: Form, version: int) -> None:
-        """As ``Tables`` says."""
+        """As ``ReportTables`` says."""
 
     def drop(self, form: Form, version: int) -> None:
-        """As ``Tables`` says."""
+        """As ``ReportTables`` says."""

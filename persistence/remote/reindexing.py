@@ -6,12 +6,12 @@ from http import HTTPStatus
 
 from persistence.errors import MalformedXmlError, RemoteError
 from persistence.forms import request_elements
+from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model.addresses import Form
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import Fields, path
-from persistence.services.reindexing import State, Status
 
 _LONGEST = 24 * 3600.0
 """Seconds without a byte: the answer comes when the index is made."""
@@ -21,31 +21,31 @@ _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_
 
 
 class RemoteReindexing:
-    """A ``Reindexes`` that hands on what it is asked; a provider that makes no indexes takes no part."""
+    """A ``Reindexer`` that hands on what it is asked; a provider that makes no indexes takes no part."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     def all(self) -> None:
-        """As ``Reindexes`` says."""
+        """As ``Reindexer`` says."""
         self._make("/reindex", ())
 
     def version(self, form: Form, number: int) -> None:
-        """As ``Reindexes`` says."""
+        """As ``Reindexer`` says."""
         names = self._caller.names
         version = (names.field("Form-Definition-Version", str(number)),)
         self._make(path("reindex", names.app(form.app), form.name), version)
 
-    def status(self) -> Status:
-        """As ``Reindexes`` says."""
+    def status(self) -> ReindexingStatus:
+        """As ``Reindexer`` says."""
         answer = self._caller.send(Call("GET", "/reindex/status"))
         if answer.status != HTTPStatus.OK:
             answer.close()
-            return Status()
+            return ReindexingStatus()
         try:
             said = request_elements.read([answer.whole(LARGEST_ANSWER)], ()).root.attributes
-            state = State(said.get("state", ""))
-            return Status(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
+            state = ReindexingState(said.get("state", ""))
+            return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
         except (MalformedXmlError, ValueError) as error:
             raise RemoteError(f"provider {self._caller.who!r} does not say how far its index is") from error
 

@@ -64,11 +64,11 @@ class RemoteIndex:
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
-        """As ``Checks`` says: nothing is taken from what streams by."""
+        """As ``SearchIndex`` says: nothing is taken from what streams by."""
         return Streaming()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """As ``Index`` says; the time of the other service is its own."""
+        """As ``SearchIndex`` says; the time of the other service is its own."""
         sights = self._sights(form, scope)
         if NOTHING in sights:
             return Hits()
@@ -90,7 +90,7 @@ class RemoteIndex:
         return Hits(_total(found), page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """As ``Index`` says, drafts being found as the provider does."""
+        """As ``SearchIndex`` says, drafts being found as the provider does."""
         sights = self._sights(form, scope)
         if NOTHING in sights:
             return iter(())
@@ -110,7 +110,7 @@ class RemoteIndex:
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """As ``Index`` says."""
+        """As ``SearchIndex`` says."""
         definition = self._source_of(form).definition(version)
         return definition.paths if definition.state is State.PUBLISHED else None
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
+from persistence.index.protocol import ReportTables
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -43,21 +43,6 @@ def latest_version(store: Readable, form: Form) -> int | None:
     return None
 
 
-class Tables(Protocol):
-    """Flat views. Methods raise ``DiskError`` and ``BusyError``."""
-
-    def create(self, form: Form, version: int) -> None:
-        """Make the views of a version by its definition as it is stored, with rows of all its documents.
-
-        Raises:
-            BadRequestError: it has too much for views; those there were stay.
-            DamagedError: it cannot be parsed.
-        """
-
-    def drop(self, form: Form, version: int) -> None:
-        """Drop the views of a version whose definition was deleted."""
-
-
 class Replaces(Enum):
     """What of a file that is there already a publication replaces."""
 
@@ -83,7 +68,7 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Storage, properties: Properties, flat: Tables) -> None:
+    def __init__(self, store: Storage, properties: Properties, flat: ReportTables) -> None:
         self._store = store
         self._properties = properties
         self._flat = flat

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
+from persistence.index.protocol import SearchIndex
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -45,7 +45,6 @@ from persistence.services.singleton import Singletons
 from persistence.services.vault import AS_STORED, Intake, Vault
 from persistence.storage.reading import NOTHING_THERE, StoredRevision
 from persistence.storage.storage import Readable, Storage, Writing
-from persistence.xml.streaming import Streaming
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,6 @@ class _Seen:
 
     own: StoredRevision | None
     main: StoredRevision | None
-
-
-class Checks(Protocol):
-    """What checks documents while they are received: the index, which then need not read them again."""
-
-    def checking(self, form: Form, version: int) -> Streaming:
-        """What checks one document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Documents:
     properties: Properties
     access: Access
     singletons: Singletons
-    checks: Checks
+    checks: SearchIndex
     vault: Vault = AS_STORED
 
     def read(self, address: DocumentAddress, get: Get) -> Read:

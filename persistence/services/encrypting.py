@@ -35,7 +35,6 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.forms.mentions import may_mention
 from persistence.limits import MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
@@ -48,6 +47,7 @@ from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
 from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
 _MARK = b"encrypted"

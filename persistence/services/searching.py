@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
 from persistence.index.budget import Budget
+from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import Form
-from persistence.model.search import Drafts, Field, Hits, Query, Scope, Sort, WhichDrafts
+from persistence.model.search import Drafts, Field, Hits, Query, Sort, WhichDrafts
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.notices import Asked, Notices
@@ -20,29 +20,6 @@ from persistence.services.visibility import Visibility
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
-
-
-class Index(Protocol):
-    """What is known of the documents of forms.
-
-    Methods raise ``BusyError`` while it is being made, ``DiskFullError`` where there is no room to bring it up to
-    date, and ``BadRequestError`` where more is asked for than a budget allows.
-    """
-
-    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """The documents that a query finds, within a budget if there is one; of a form that there is not, none."""
-
-    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """The different values of a field or control, sorted without regard to case, then as they are.
-
-        One of a field is empty where a document has none; of a control, none is. A budget counts if there is one.
-        """
-
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """The paths of the indexed controls, in the order of the index; those of the designer's own form are built in.
-
-        ``None`` where the version is not published, or cannot be read.
-        """
 
 
 VersionsOf = Callable[[Form, int | Searched], Versions]
@@ -65,7 +42,7 @@ class Searching:
     """
 
     def __init__(
-        self, index: Index, visibility: Visibility, versions: VersionsOf, notices: Notices, *, is_strict: bool
+        self, index: SearchIndex, visibility: Visibility, versions: VersionsOf, notices: Notices, *, is_strict: bool
     ) -> None:
         """With ``is_strict``, requests with unknown elements or attributes are refused."""
         self._index = index

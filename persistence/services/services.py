@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from persistence.index.protocol import Reindexer
 from persistence.services.attachments import Attachments
 from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
-from persistence.services.reindexing import Reindexes
 from persistence.services.resources import DefinitionResources, DocumentResources
 from persistence.services.searching import Searching
 
@@ -22,4 +22,4 @@ class Services:
     attachments: Attachments
     forms: PublishedForms
     searching: Searching
-    reindexing: Reindexes
+    reindexing: Reindexer

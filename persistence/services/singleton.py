@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from persistence.errors import BusyError, ConflictError, DiskError
+from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.published import Published
 from persistence.model.search import EVERYBODY, NOTHING, Drafts, Query, Scope, Seen, Sight, WhichDrafts
@@ -14,7 +15,6 @@ from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.catalog import Catalog
 from persistence.services.rules import owner_of
-from persistence.services.searching import Index
 from persistence.services.visibility import Visibility
 from persistence.storage.storage import Storage
 
@@ -27,7 +27,7 @@ class Singletons:
     catalog: Catalog
     properties: Properties
     visibility: Visibility
-    index: Index
+    index: SearchIndex
 
     @contextmanager
     def only_one(self, address: DocumentAddress, version: int, user: User, *, creates: bool) -> Iterator[None]:

@@ -35,7 +35,7 @@ from persistence.limits import (
     XML_LONG_STEP,
     XML_STEP,
 )
-from persistence.xml import encodings, tags
+from persistence.xml import markup
 
 _VERSION = re.compile(r"1\.[0-9]+", re.ASCII)
 
@@ -142,12 +142,12 @@ class Streaming:
     def declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
         """The XML declaration; refuse what expat lets pass.
 
-        That is what is no version 1.x (XML 1.0, production 26), and what is no encoding of XML (``encodings``).
+        That is what is no version 1.x (XML 1.0, production 26), and what is no encoding of XML (``markup.ENCODINGS``).
         """
         if not _VERSION.fullmatch(version):
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
         if encoding is not None:
-            encodings.check_declared(encoding, self._begin)
+            markup.check_declared(encoding, self._begin)
             self.encoding = encoding
 
     def __enter__(self) -> Self:
@@ -188,8 +188,8 @@ class Streaming:
             raise MalformedXmlError(f"the XML has a tag, comment or the like of more than {LONGEST_TOKEN} bytes")
         most = MOST_ATTRIBUTES + MOST_NAMESPACES
         if self._token.count(b"=") > most:
-            text = self._token.decode(encodings.markup_codec_of(self._begin), "ignore")
-            if next(islice(tags.attributes(text), most, None), None) is not None:
+            text = self._token.decode(markup.markup_codec_of(self._begin), "ignore")
+            if next(islice(markup.attributes(text), most, None), None) is not None:
                 raise _many_attributes()
 
     def _check_names(self) -> None:

@@ -12,6 +12,7 @@ from persistence.errors import BadRequestError
 from persistence.forms.values import Extracted
 from persistence.index import budget as module
 from persistence.index.budget import Budget
+from persistence.index.connections import limited
 from persistence.index.handing import Handed
 from persistence.index.records import Edition, Record, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
@@ -45,7 +46,7 @@ def test_an_interrupted_statement_says_that_the_search_takes_too_long(monkeypatc
     connection = sqlite3.connect(":memory:")
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
     began = time.thread_time()
-    with pytest.raises(BadRequestError, match=r"0\.05 s of processor time"), Budget().on(connection):
+    with pytest.raises(BadRequestError, match=r"0\.05 s of processor time"), limited(connection, Budget()):
         connection.execute(endless).fetchone()
     assert time.thread_time() - began < 0.5
     assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -58,10 +59,10 @@ def test_the_time_grows_with_the_documents_and_is_one_for_several_blocks(monkeyp
     budget = Budget()
     budget.allow_for(1_000_000)
     for _ in range(2):
-        with budget.on(connection):
+        with limited(connection, budget):
             now[0] += 5.2
             budget.check()
-    with budget.on(connection):
+    with limited(connection, budget):
         now[0] += 0.5
         with pytest.raises(BadRequestError):
             budget.check()
@@ -69,7 +70,7 @@ def test_the_time_grows_with_the_documents_and_is_one_for_several_blocks(monkeyp
 
 def test_other_errors_stay_what_they_are() -> None:
     connection = sqlite3.connect(":memory:")
-    with pytest.raises(sqlite3.OperationalError), Budget().on(connection):
+    with pytest.raises(sqlite3.OperationalError), limited(connection, Budget()):
         connection.execute("SELECT nothing")
 
 

@@ -1,66 +1,27 @@
-"""Making the index anew, and how far that is (spec search 5)."""
+"""Rebuilding the indexes of a tree on request (spec search 5)."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from enum import Enum
-from typing import Protocol
 
 from persistence.errors import BusyError, DiskError, disk_errors
-from persistence.forms.writing import attribute, element
 from persistence.index.flat.views import FlatViews
 from persistence.index.index import Index
+from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.index.reindexing import progress_in
 from persistence.index.work import Aim, Work
 from persistence.model.addresses import Form
 from persistence.storage.view import View
 
 _MOST_AT_ONCE = 2
-"""Calls in a process that are being worked on or wait: each keeps a thread, of which there are few."""
+"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
 _RETRY_AFTER = 30
 
 
-class State(Enum):
-    """What is being done, by its name in answers."""
+class TreeReindexer:
+    """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
 
-    STOPPED = "stopped"
-    INDEXING = "indexing"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """How far it is: with which document, of how many."""
-
-    state: State = State.STOPPED
-    current: int = 0
-    total: int = 0
-
-    def as_xml(self) -> bytes:
-        """The answer to whoever asks."""
-        said = attribute("state", self.state.value)
-        if self.state is State.INDEXING:
-            said += attribute("document-current", str(self.current)) + attribute("document-total", str(self.total))
-        return element("status", said).encode()
-
-
-class Reindexes(Protocol):
-    """What makes indexes anew. Methods raise ``BusyError`` and ``DiskError``."""
-
-    def all(self) -> None:
-        """That of every form."""
-
-    def version(self, form: Form, number: int) -> None:
-        """That of one version of a form; where there is none, nothing is done."""
-
-    def status(self) -> Status:
-        """How far it is, whoever has begun it."""
-
-
-class Reindexing:
-    """Makes the index anew, and reads the rows of flat views anew.
-
-    Each call ends when it is done; of two at once the second waits.
+    Each call ends when the rebuild is done; of two at once the second waits.
 
     Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
     """
@@ -72,22 +33,24 @@ class Reindexing:
         self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     def all(self) -> None:
-        """That of every form."""
+        """Rebuild all indexes."""
         forms = tuple(self._store.forms())
         tasks = tuple(self._index.task(form, Aim.ANEW) for form in forms)
         self._make(Work(self._store.root, tasks, tuple(map(self._flat.task, forms))))
 
     def version(self, form: Form, number: int) -> None:
-        """That of one version of a form; where there is none, nothing is done."""
+        """Rebuild the index of one version of a form; do nothing where there is no such form."""
         if form in set(self._store.forms(form.app)):
             task = self._index.task(form, Aim.ANEW, number)
             self._make(Work(self._store.root, (task,), (self._flat.task(form, number),)))
 
-    def status(self) -> Status:
-        """How far it is, whoever has begun it."""
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the current rebuild, whichever process runs it."""
         with disk_errors("looking how far the index is"):
             found = progress_in(self._store.root)
-        return Status() if found is None else Status(State.INDEXING, found.current, found.total)
+        if found is None:
+            return ReindexingStatus()
+        return ReindexingStatus(ReindexingState.INDEXING, found.current, found.total)
 
     def _make(self, work: Work) -> None:
         if not self._turns.acquire(blocking=False):

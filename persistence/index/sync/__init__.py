@@ -1,0 +1,1 @@
+"""Keeping an index of a file tree in step with the tree."""
