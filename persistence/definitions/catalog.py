@@ -27,7 +27,7 @@ from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PERMISS
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
-from persistence.storage.reading import NOTHING_THERE, Mark
+from persistence.storage.reading import NOTHING_THERE, Fingerprint
 from persistence.storage.storage import Readable
 
 
@@ -41,7 +41,7 @@ class Definition:
 
     form: Form
     version: int
-    fingerprint: Mark
+    fingerprint: Fingerprint
     _catalog: Catalog = field(repr=False, compare=False)
 
     @property
@@ -114,7 +114,7 @@ class Definition:
         return False, salvaged[0]
 
     @property
-    def _key(self) -> tuple[Form, int, Mark]:
+    def _key(self) -> tuple[Form, int, Fingerprint]:
         return self.form, self.version, self.fingerprint
 
 
@@ -131,7 +131,12 @@ class Catalog:
 
     def of(self, form: Form, version: int) -> Definition:
         """Return the snapshot of a version, whether or not there is anything of it."""
-        return Definition(form, version, self.storage.mark(DefinitionAddress(form, version, FORM_XHTML)), self)
+        return Definition(form, version, self.storage.fingerprint(DefinitionAddress(form, version, FORM_XHTML)), self)
+
+    def latest(self, form: Form) -> Definition | None:
+        """Return the highest published version of a form; ``None`` where there is none."""
+        found = (self.of(form, number) for number in self.storage.versions(form))
+        return next((definition for definition in found if definition.published is not None), None)
 
     def published(self, form: Form) -> Iterator[Published]:
         """Return the published versions of a form, highest first."""
@@ -155,7 +160,7 @@ class Catalog:
     def readable(self, form: Form) -> Iterator[Published]:
         """Return the published versions of a form, highest first, without damaged ones."""
         known = self._summaries.of(form)
-        for number, mark in self.storage.marks(form):
+        for number, mark in self.storage.fingerprints(form):
             found = known.get(number)
             try:
                 if found is not None and found[0] == mark:

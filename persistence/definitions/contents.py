@@ -12,7 +12,7 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
-from persistence.forms.mentions import may_mention
+from persistence.xml.markup import may_mention
 from persistence.forms.metadata import MetadataReader
 from persistence.keeping import Kept
 from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
@@ -22,7 +22,7 @@ from persistence.model.index_keys import Key
 from persistence.model.metadata import FormMetadata
 from persistence.model.permissions import Permissions
 from persistence.model.published import Published
-from persistence.storage.reading import Found
+from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Readable
 
 _CHUNK = 1 << 18
@@ -179,7 +179,7 @@ def _content(storage: Readable, address: DefinitionAddress) -> BinaryIO | None:
     return None if found is None else found.file
 
 
-def _must_be_parsed(found: Found) -> bool:
+def _must_be_parsed(found: StoredRevision) -> bool:
     return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
 
 

@@ -23,7 +23,7 @@ from persistence.model.instants import Instant
 from persistence.model.metadata import FormMetadata
 from persistence.model.published import Published
 from persistence.storage import files
-from persistence.storage.reading import Mark
+from persistence.storage.reading import Fingerprint
 
 _HEADER = b"persistence forms 1\n"
 """Begins the file. The number is that of the format and of what is read from definitions: files of others are ignored.
@@ -38,7 +38,7 @@ class StoredSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The summary of a version with the fingerprint it had; the facts are those of ``Published``."""
 
     number: int
-    mark: Mark
+    mark: Fingerprint
     created: Instant
     modified: Instant
     modifier: str | None
@@ -112,16 +112,16 @@ class Summaries:
         self._is_loaded = False
         self._fresh = 0
         self._filing = threading.Lock()
-        self._known: dict[Form, dict[int, tuple[Mark, Published | None]]] = {}
+        self._known: dict[Form, dict[int, tuple[Fingerprint, Published | None]]] = {}
         self._entries = 0
         self._weight = 0
         self._weighed: set[int] = set()
 
-    def of(self, form: Form) -> Mapping[int, tuple[Mark, Published | None]]:
+    def of(self, form: Form) -> Mapping[int, tuple[Fingerprint, Published | None]]:
         """Return the fingerprints and summaries of a form's versions by their numbers."""
         return self._known.get(form, {})
 
-    def add(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
+    def add(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
         """Keep a summary that was just read."""
         self._keep(form, number, mark, published)
         self._fresh += 1
@@ -151,7 +151,7 @@ class Summaries:
         finally:
             self._filing.release()
 
-    def _keep(self, form: Form, number: int, mark: Mark, published: Published | None) -> None:
+    def _keep(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
@@ -184,11 +184,11 @@ def _published(form: Form, stored: StoredSummary) -> Published:
     )
 
 
-def _stored(known: Mapping[int, tuple[Mark, Published | None]]) -> list[StoredSummary]:
+def _stored(known: Mapping[int, tuple[Fingerprint, Published | None]]) -> list[StoredSummary]:
     return list(_stored_each(tuple(known.items())))
 
 
-def _stored_each(known: Iterable[tuple[int, tuple[Mark, Published | None]]]) -> Iterator[StoredSummary]:
+def _stored_each(known: Iterable[tuple[int, tuple[Fingerprint, Published | None]]]) -> Iterator[StoredSummary]:
     for number, (mark, published) in known:
         if published is not None:
             yield StoredSummary(

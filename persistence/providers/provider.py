@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from persistence.definitions.catalog import Catalog
-from persistence.index.protocol import Index, Reindexing, Reports
+from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties
 from persistence.storage.storage import Storage
@@ -16,15 +16,15 @@ class Provider:
     """A tree of this service, another service, or whatever else implements these protocols.
 
     ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
-    ``reports`` are the flat views of the data, and ``reindexing`` rebuilds both.
+    ``reports`` are the flat views of the data, and ``reindexer`` rebuilds both.
     """
 
     name: str
     storage: Storage
     catalog: Catalog
-    index: Index
-    reports: Reports
-    reindexing: Reindexing
+    index: SearchIndex
+    reports: ReportTables
+    reindexer: Reindexer
 
 
 @dataclass(frozen=True, slots=True)

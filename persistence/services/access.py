@@ -48,7 +48,7 @@ def permissions_on_data(definition: Definition, configured: FormProperties) -> P
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a decision is about: a resource of a document, and the permissions that hold for it.
+    """What a decision is about: a resource of a document, and the definition whose permissions hold for it.
 
     ``document`` is the sidecar of the living ``data.xml`` that decides: version and owner count for the attachments of
     a document too. A draft of a saved document ``is_of_saved``: the saved document decides. ``document`` is ``None``
@@ -59,7 +59,7 @@ class Subject:
     document: Sidecar | None
     is_of_saved: bool
     definition: Definition
-    permissions: Permissions | None
+    configured: FormProperties
 
 
 def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None, version: int) -> Subject:
@@ -67,8 +67,7 @@ def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None,
     saved = _saved(route, address) if address.is_draft else None
     decides = saved or document
     definition = route.catalog.of(address.form, version if decides is None else decides.version)
-    permissions = permissions_on_data(definition, route.properties)
-    return Subject(address, decides, saved is not None, definition, permissions)
+    return Subject(address, decides, saved is not None, definition, route.properties)
 
 
 def _saved(route: Route, draft: DocumentAddress) -> Sidecar | None:
@@ -103,12 +102,13 @@ class Access:
         return self._allow(_DELETE if subject.address.is_main else _DELETE_ATTACHMENT, subject, user)
 
     def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User) -> Operations:
+        defined = permissions_on_data(subject.definition, subject.configured)
         if subject.document is None:
-            allowed = permissions.on_creation(subject.permissions, user)
+            allowed = permissions.on_creation(defined, user)
         else:
-            allowed = permissions.on_data(subject.permissions, user, owner_of(subject.document))
+            allowed = permissions.on_data(defined, user, owner_of(subject.document))
         if not allowed.allows(*any_of):
-            reason = self._reason(subject.permissions, any_of, user)
+            reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
         return allowed
 

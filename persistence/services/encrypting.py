@@ -21,6 +21,8 @@ from persistence.crypto.keyring import KeyRing
 from persistence.crypto.keys import EncryptionKeys
 from persistence.crypto.plain_file import PlainFile
 from persistence.crypto.values import ValueCipher
+from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import (
     BadAddressError,
@@ -39,14 +41,13 @@ from persistence.limits import MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.holders import PUBLIC_PREFIX, Held
 from persistence.model.sidecar import ClientHash, Sidecar
-from persistence.properties.properties import Properties
-from persistence.services.controls import Controls, Marked
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
 from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
 from persistence.storage.reading import StoredRevision
-from persistence.storage.storage import Readable
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
@@ -58,10 +59,8 @@ _MARK = b"encrypted"
 class Encrypting:
     """The vault of the public face (``Vault``)."""
 
-    store: Readable
+    router: Router
     dialect: Dialect
-    properties: Properties
-    controls: Controls
     keys: EncryptionKeys
 
     def receive(self, intake: Intake, chunks: Iterable[bytes]) -> Incoming:
@@ -77,7 +76,7 @@ class Encrypting:
         address = intake.address
         if self.dialect.is_designer(address.form):
             return as_received(chunks)
-        marked = self.marked(address, intake.version, intake.over)
+        marked = self.marked(address, intake.definition, intake.over)
         if address.is_main:
             return _Data(self, address, marked, chunks)
         is_marked = _is_marked(intake.holder, marked)
@@ -85,43 +84,43 @@ class Encrypting:
             self.keys.ring().to_write()
         return _Attachment(self, intake, chunks, is_marked)
 
-    def marked(self, address: DocumentAddress, version: int, over: StoredRevision | None) -> Marked | None:
+    def marked(
+        self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
+    ) -> EncryptedControls | None:
         """What is marked by the definition of a version; raises as ``receive``.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
         """
-        found = self.controls.marked(address.form, version)
+        found = definition.encrypted
         if found is not None:
             return found
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
             raise ConfigurationError(
-                f"{address} is encrypted, and the definition of version {version}, which says what to encrypt, is gone"
+                f"{address} is encrypted, and the definition of version {definition.version}, which says what to encrypt,"
+                " is gone"
             )
-        return self._marked_by_others(address.form, version)
+        return self._marked_by_others(definition)
 
-    def _marked_by_others(self, form: Form, version: int) -> Marked | None:
+    def _marked_by_others(self, definition: Definition) -> EncryptedControls | None:
         """What the published versions of a form mark, for one that is not published.
 
         Raises:
             ConfigurationError: it was published and has marked something; or no version is left, and one has.
         """
-        numbers = list(self.store.versions(form))
-        published = [marked for number in numbers if (marked := self.controls.marked(form, number)) is not None]
-        if any(self._has_marked(form, number) for number in ((version,) if published else numbers)):
+        form = definition.form
+        route = self.router.of(form)
+        every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
+        published = [marked for each in every if (marked := each.encrypted) is not None]
+        if any(_has_marked(route, each) for each in ((definition,) if published else every)):
             raise ConfigurationError(
-                f"the definition of version {version} of {form}, which would say what to encrypt, is gone"
+                f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
             )
         return reduce(or_, published) if published else None
 
-    def _has_marked(self, form: Form, version: int) -> bool:
-        """Whether a version that was deleted has marked anything."""
-        sidecar = self.store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-        return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
-
-    def paths(self, address: DocumentAddress, marked: Marked | None) -> frozenset[tuple[str, ...]]:
+    def paths(self, address: DocumentAddress, marked: EncryptedControls | None) -> frozenset[tuple[str, ...]]:
         """The paths of what is marked, in the format of data at rest."""
-        return frozenset() if marked is None else marked.paths[self.properties.of(address.form).data_format]
+        return frozenset() if marked is None else marked.paths[self.router.of(address.form).properties.data_format]
 
     def looks_inside(self, address: DocumentAddress, get: Get) -> bool:
         """How long it is decrypted, only the content tells."""
@@ -149,12 +148,13 @@ class Encrypting:
             return False
         address = DocumentAddress(held.form, held.collection, held.document, held.name)
         try:
-            sidecar = self.store.sidecar(address)
+            storage = self.router.of(address.form).storage
+            sidecar = storage.sidecar(address)
             if sidecar is None:
                 return is_said
             if sidecar.encrypted or not is_said:
                 return sidecar.encrypted
-            found = self.store.read(address, content=True)
+            found = storage.read(address, content=True)
             if found is None or found.file is None:
                 return False
             with found.file:
@@ -249,7 +249,7 @@ class _Data:
 
     vault: Encrypting
     address: DocumentAddress
-    marked: Marked | None
+    marked: EncryptedControls | None
     source: Iterable[bytes]
     count: int = 0
     holders: int = 0
@@ -268,9 +268,9 @@ class _Data:
             yield from sealing.edited(itertools.chain((head,), source))
         self.count = sealing.count
 
-    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Whether there are encrypted values; then the client's hash is encrypted too."""
-        if self.vault.marked(self.address, sidecar.version, over) != self.marked:
+        if self.vault.marked(self.address, definition, over) != self.marked:
             raise _published_anew(self.address)
         return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
@@ -335,12 +335,18 @@ class _Attachment:
             return frames.sealed(plain, self.intake.address, self.vault.keys.ring())
         return plain
 
-    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.intake.address
-        if _is_marked(self.intake.holder, self.vault.marked(address, sidecar.version, over)) is not self.is_marked:
+        if _is_marked(self.intake.holder, self.vault.marked(address, definition, over)) is not self.is_marked:
             raise _published_anew(address)
         return self.vault.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
+
+
+def _has_marked(route: Route, definition: Definition) -> bool:
+    """Return whether a version that was deleted had encrypted controls."""
+    sidecar = route.definition.storage.sidecar(definition.address)
+    return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
 
 def _hash_place(address: DocumentAddress) -> tuple[str, ...]:
@@ -348,7 +354,7 @@ def _hash_place(address: DocumentAddress) -> tuple[str, ...]:
     return "", address.collection.value, address.name
 
 
-def _is_marked(holder: str | None, marked: Marked | None) -> bool:
+def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
     """Whether the header of an attachment names a control that is marked, or an item of one (spec forms 4.2)."""
     if holder is None or marked is None:
         return False

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
 from persistence.index.budget import Budget
-from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import Form
 from persistence.model.search import Drafts, Field, Hits, Query, Sort, WhichDrafts
 from persistence.model.users import User
 from persistence.model.versions import Searched
+from persistence.providers.router import Router
 from persistence.services.notices import Asked, Notices
-from persistence.services.searched import Versions
-from persistence.services.visibility import Visibility
+from persistence.services.search_scope import operations_on, scope_of, searched_versions
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
-
-
-VersionsOf = Callable[[Form, int | Searched], Versions]
-"""Gives the versions of a form that a request means (spec search 1.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,53 +37,51 @@ class Searching:
     be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
     """
 
-    def __init__(
-        self, index: SearchIndex, visibility: Visibility, versions: VersionsOf, notices: Notices, *, is_strict: bool
-    ) -> None:
-        """With ``is_strict``, requests with unknown elements or attributes are refused."""
-        self._index = index
-        self._visibility = visibility
-        self._searched = versions
+    def __init__(self, router: Router, dialect: Dialect, notices: Notices) -> None:
+        """In a strict dialect, refuse requests with unknown elements or attributes."""
+        self._router = router
+        self._dialect = dialect
         self._notices = notices
-        self._is_strict = is_strict
 
     def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """The documents that a query finds, as far as the user may see them.
+        """Return the documents that a query finds, as far as the user may see them.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        request = search_query.read_search(body, user, is_strict=self._is_strict)
-        looked_at = self._searched(form, version)
-        scope = self._visibility.scope(form, looked_at, request.drafts, user, request.any_of)
+        request = search_query.read_search(body, user, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = searched_versions(route, version, self._dialect)
+        scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
-            paths = self._index.keys(form, looked_at.definition) or ()
+            paths = searched.index_paths or ()
             query = _cut(query, paths)
         # A page may be long and its documents large: only what is asked for is held.
         with _coming_back():
             found = replace(query, paths=paths)
-            hits = Hits() if scope.is_empty else self._index.search(form, scope, found, Budget())
-            said = Asked(form, version, looked_at.definition, asked, user)
+            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
+            said = Asked(version, searched, asked, user)
             notice = self._notices.of(said, scope.seen, found=hits.total > 0)
-        operations_of = self._visibility.operations(form, hits.page, user, looked_at.definition)
+        operations_of = operations_on(searched, hits.page, user)
         return Answered(search_answer.documents(hits, paths, operations_of), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """The different values that the documents have which the user may see; drafts count for known users only.
+        """Return the different values in the documents that the user may see; drafts count for known users only.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        asked = search_query.read_distinct(body, is_strict=self._is_strict)
-        looked_at = self._searched(form, version)
+        asked = search_query.read_distinct(body, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = searched_versions(route, version, self._dialect)
         drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = self._visibility.scope(form, looked_at, drafts, user)
+        scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
-        said = Asked(form, version, looked_at.definition, paths, user)
+        said = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(search_answer.distinct_values(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
@@ -99,7 +93,7 @@ class Searching:
                     for value in values[by]:  # written again
                         budget.hold_value(value)
                 else:
-                    values[by] = tuple(self._index.distinct(form, scope, by, budget))
+                    values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notices.of(said, scope.seen, found=any(values.values()))
         return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)

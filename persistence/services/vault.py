@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from persistence.definitions.catalog import Definition
 from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.requests import Get
@@ -18,13 +19,13 @@ MayRead = Callable[[DocumentAddress], bool]
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What is about to be received: the resource, the version it will have, and what it replaces.
+    """What is about to be received: the resource, the definition of its version, and what it replaces.
 
     ``holder`` is as in ``Put``.
     """
 
     address: DocumentAddress
-    version: int
+    definition: Definition
     over: StoredRevision | None
     holder: str | None
     may_read: MayRead
@@ -37,7 +38,7 @@ class Incoming(Protocol):
     def chunks(self) -> Iterable[bytes]:
         """The bytes to store."""
 
-    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """The sidecar with what it must say of them, asked under the lock, when all chunks have been read.
 
         Raises:
@@ -71,9 +72,9 @@ class Vault(Protocol):
 class _AsReceived:
     chunks: Iterable[bytes]
 
-    def noted(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def noted(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Nothing is to be said."""
-        del over
+        del over, definition
         return sidecar
 
 
