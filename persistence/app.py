@@ -31,8 +31,7 @@ from persistence.http.reindex import Reindex
 from persistence.http.responses import ResponseHeaders
 from persistence.http.search import Search
 from persistence.model import peers
-from persistence.model.addresses import Form
-from persistence.model.holders import PUBLIC_PREFIX
+from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.backend import Backend, Reports, backend_of
 from persistence.providers.opening import open_keys, probe

@@ -4,6 +4,9 @@ Sizes are in bytes and times in seconds unless a name says otherwise. docs/secur
 together, and `make test-cost` searches for requests that break the promise.
 """
 
+CHUNK = 1 << 18
+"""Bytes that are read or written at a time wherever content streams: large enough that the calls cost little."""
+
 # XML: every document, definition and query is read within these.
 
 XML_STEP = 16 << 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_origin
 
@@ -19,8 +19,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
 from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers
-from persistence.model.admins import Admin
-from persistence.model.roots import Roots
+from persistence.model.users import Admin
 from persistence.properties.nearest import general_names
 from persistence.properties.properties import Properties
 
@@ -51,6 +50,22 @@ _Host = Annotated[str, msgspec.Meta(pattern=r"^(\*|[^\s/:\[\]*]+|[0-9a-fA-F]*:[0
 _Origin = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+\Z")]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The roots of the trees, absolute: the default one, and those of datasources by name, which it may be among."""
+
+    default: str
+    named: Mapping[str, str]
+
+    def root(self, datasource: str) -> str | None:
+        """The root of a datasource, the default one where that is empty; ``None`` where there is none of that name."""
+        return self.named.get(datasource) if datasource else self.default
+
+    def __iter__(self) -> Iterator[str]:
+        """Every root once, the default one first."""
+        return iter(dict.fromkeys((self.default, *self.named.values())))
 
 
 class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.opening import integrity_of, open_index
 from persistence.providers.places import bodies_by_form
 from persistence.storage import owner
-from persistence.storage.bodies import BodiesView
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import missing
 
@@ -144,7 +144,7 @@ class _Run:
             raise missing(tree.root)
         parts = self._parts(tree, is_only=not prefix)
         index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
-        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesView(base, integrity))
+        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
         inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
         measures = Measures(
             wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.sight().seen, wanted.adopter, wanted.dry_run

@@ -21,7 +21,7 @@ from persistence.model.addresses import Form
 from persistence.providers.opening import open_index, open_reencryption
 from persistence.services.reencryption_jobs import Job
 from persistence.storage import owner
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 
 @click.command()
@@ -52,7 +52,7 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
 
 def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
     """Encrypt the forms of a tree anew, or one of them; returns the exit status."""
-    view = View(tree.root)
+    view = StoreReader(tree.root)
     with disk_errors(f"data directory {view.root}"):
         owner.require(view.root)
 

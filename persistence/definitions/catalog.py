@@ -26,8 +26,8 @@ from persistence.keeping import Kept
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PERMISSIONS_KEPT_BYTES, SALVAGED_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
-from persistence.storage.reading import NOTHING_THERE, Fingerprint
+from persistence.model.form_versions import PublishedVersion
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint
 from persistence.storage.storage import Readable
 
 
@@ -55,7 +55,7 @@ class Definition:
         return self.fingerprint != NOTHING_THERE
 
     @property
-    def published(self) -> Published | None:
+    def published(self) -> PublishedVersion | None:
         """Return the summary; ``None`` where the version was never published, or was deleted."""
         known = self._catalog.summary(self)
         return None if known is None or known.deleted else known
@@ -138,7 +138,7 @@ class Catalog:
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
 
-    def published(self, form: Form) -> Iterator[Published]:
+    def published(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first."""
         found = (self.of(form, number).published for number in self.storage.versions(form))
         return (published for published in found if published is not None)
@@ -149,7 +149,7 @@ class Catalog:
         defined = [(each.version, each.own_permissions()) for each in every if each.is_stored]
         return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
-    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[tuple[Form, Iterator[Published]]]:
+    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
         """Return the versions of every form, of an application or of a form name; without damaged ones."""
         self._summaries.load()
         for form in self.storage.forms(app):
@@ -157,7 +157,7 @@ class Catalog:
                 yield form, self.readable(form)
         self._summaries.save()
 
-    def readable(self, form: Form) -> Iterator[Published]:
+    def readable(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first, without damaged ones."""
         known = self._summaries.of(form)
         for number, mark in self.storage.fingerprints(form):
@@ -172,7 +172,7 @@ class Catalog:
             if published is not None and not published.deleted:
                 yield published
 
-    def summary(self, definition: Definition) -> Published | None:
+    def summary(self, definition: Definition) -> PublishedVersion | None:
         """Return the summary of a version, also of a deleted one; ``None`` where it was never published."""
         form, number, mark = definition.form, definition.version, definition.fingerprint
         if mark[0] is None:

@@ -17,12 +17,12 @@ from persistence.forms.metadata import MetadataReader
 from persistence.keeping import Kept
 from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.data_formats import DATA_FORMATS
-from persistence.model.index_keys import Key
-from persistence.model.metadata import FormMetadata
+from persistence.model.form_versions import DATA_FORMATS
+from persistence.keys import Key
+from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
-from persistence.storage.reading import StoredRevision
+from persistence.model.form_versions import PublishedVersion
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.storage import Readable
 
 _CHUNK = 1 << 18
@@ -71,7 +71,7 @@ class IndexKeys:
     is_deleted: bool = False
 
 
-def published_from(storage: Readable, address: DefinitionAddress) -> Published | None:
+def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
     """Read what others need to know of a version, also of a deleted one; ``None`` where it was never published.
 
     The sidecar tells, unless the definition was edited by hand or published by a version of the service that kept no
@@ -90,7 +90,7 @@ def published_from(storage: Readable, address: DefinitionAddress) -> Published |
     metadata = sidecar.metadata or FormMetadata()
     if found.file is not None:
         metadata = _parsed_metadata(address, found.file)
-    return Published(
+    return PublishedVersion(
         form=address.form,
         version=address.version,
         created=sidecar.created,

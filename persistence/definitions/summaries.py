@@ -20,10 +20,10 @@ from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_CATALOG_FILE, MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
-from persistence.model.published import Published
-from persistence.storage import files
-from persistence.storage.reading import Fingerprint
+from persistence.model.form_versions import FormMetadata
+from persistence.model.form_versions import PublishedVersion
+from persistence.storage import files, nofollow
+from persistence.storage.stored_revision import Fingerprint
 
 _HEADER = b"persistence forms 1\n"
 """Begins the file. The number is that of the format and of what is read from definitions: files of others are ignored.
@@ -35,7 +35,7 @@ _FEW_FRESH = 20
 
 
 class StoredSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The summary of a version with the fingerprint it had; the facts are those of ``Published``."""
+    """The summary of a version with the fingerprint it had; the facts are those of ``PublishedVersion``."""
 
     number: int
     mark: Fingerprint
@@ -89,7 +89,7 @@ class FormsFile:
     def read(self) -> list[StoredForm]:
         """Return all summaries; none where there is no such file, or its checksum is wrong."""
         with suppress(OSError, msgspec.DecodeError):
-            with open(files.open_to_read(self._path), "rb") as file:
+            with open(nofollow.open_to_read(self._path), "rb") as file:
                 data = file.read(LARGEST_CATALOG_FILE + 1)
             begin = len(_HEADER) + _SUM
             if data.startswith(_HEADER) and data[len(_HEADER) : begin] == _checksum(data[begin:]):
@@ -112,16 +112,16 @@ class Summaries:
         self._is_loaded = False
         self._fresh = 0
         self._filing = threading.Lock()
-        self._known: dict[Form, dict[int, tuple[Fingerprint, Published | None]]] = {}
+        self._known: dict[Form, dict[int, tuple[Fingerprint, PublishedVersion | None]]] = {}
         self._entries = 0
         self._weight = 0
         self._weighed: set[int] = set()
 
-    def of(self, form: Form) -> Mapping[int, tuple[Fingerprint, Published | None]]:
+    def of(self, form: Form) -> Mapping[int, tuple[Fingerprint, PublishedVersion | None]]:
         """Return the fingerprints and summaries of a form's versions by their numbers."""
         return self._known.get(form, {})
 
-    def add(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
+    def add(self, form: Form, number: int, mark: Fingerprint, published: PublishedVersion | None) -> None:
         """Keep a summary that was just read."""
         self._keep(form, number, mark, published)
         self._fresh += 1
@@ -151,7 +151,7 @@ class Summaries:
         finally:
             self._filing.release()
 
-    def _keep(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
+    def _keep(self, form: Form, number: int, mark: Fingerprint, published: PublishedVersion | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
@@ -161,7 +161,7 @@ class Summaries:
             self._file = NO_FILE  # what does not fit would be written again and again
         self._known.setdefault(form, {})[number] = mark, published
 
-    def _weigh(self, published: Published) -> int:
+    def _weigh(self, published: PublishedVersion) -> int:
         """Return the bytes of memory of a summary; permissions count for the first of those that share them."""
         shared, text = id(published.permissions), published.metadata.permissions
         if text is None or shared in self._weighed:
@@ -170,8 +170,8 @@ class Summaries:
         return published.weight + PERMISSION_COSTS * text.count("<")
 
 
-def _published(form: Form, stored: StoredSummary) -> Published:
-    return Published(
+def _published(form: Form, stored: StoredSummary) -> PublishedVersion:
+    return PublishedVersion(
         form=form,
         version=stored.number,
         created=stored.created,
@@ -184,11 +184,11 @@ def _published(form: Form, stored: StoredSummary) -> Published:
     )
 
 
-def _stored(known: Mapping[int, tuple[Fingerprint, Published | None]]) -> list[StoredSummary]:
+def _stored(known: Mapping[int, tuple[Fingerprint, PublishedVersion | None]]) -> list[StoredSummary]:
     return list(_stored_each(tuple(known.items())))
 
 
-def _stored_each(known: Iterable[tuple[int, tuple[Fingerprint, Published | None]]]) -> Iterator[StoredSummary]:
+def _stored_each(known: Iterable[tuple[int, tuple[Fingerprint, PublishedVersion | None]]]) -> Iterator[StoredSummary]:
     for number, (mark, published) in known:
         if published is not None:
             yield StoredSummary(

@@ -9,7 +9,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.names import GRID, SECTION, XXF, control_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_repeated
+from persistence.forms.structure import DefinitionTree, FormPart, is_legacy_repeat, is_repeated
 from persistence.forms.trees import Element
 from persistence.limits import MOST_NESTED_CELLS
 
@@ -26,7 +26,7 @@ class Container:
     is_in_dialog: bool
 
 
-def containers(part: Part) -> Iterator[Container]:
+def containers(part: FormPart) -> Iterator[Container]:
     """The sections and grids under the body, in document order."""
     if part.body is None:
         return
@@ -49,7 +49,7 @@ def default_iteration(name: str) -> str:
     return f"{name}-iteration"
 
 
-def _steps(part: Part, container: Element, name: str | None) -> tuple[str, ...]:
+def _steps(part: FormPart, container: Element, name: str | None) -> tuple[str, ...]:
     iteration = part.iteration_name(container)
     if iteration is None and name and container.tag == GRID and is_legacy_repeat(container):
         iteration = default_iteration(name)
@@ -88,13 +88,13 @@ class Use:
     ``bind`` is the section's, ``iteration`` what its iterations are called if it is repeated.
     """
 
-    part: Part
+    part: FormPart
     bind: Element
     iteration: str | None
     path: tuple[str, ...]
 
 
-def template_uses(definition: Definition) -> Iterator[Use]:
+def template_uses(definition: DefinitionTree) -> Iterator[Use]:
     """The sections that use an inlined section template, in document order.
 
     A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are not

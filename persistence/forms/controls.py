@@ -10,10 +10,10 @@ from lxml import etree
 from persistence.errors import BadRequestError
 from persistence.forms.containers import containers, default_iteration, template_uses
 from persistence.forms.names import BIND, FR, GRID, REPEAT, SECTION, classes, control_name, is_element_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, step_of
+from persistence.forms.structure import DefinitionTree, FormPart, is_legacy_repeat, is_plain_grid, step_of
 from persistence.forms.trees import Element, Tree, on_stored_tree
 from persistence.limits import MOST_STEPS
-from persistence.model.data_formats import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
@@ -58,13 +58,13 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
     """
 
     def work(tree: Tree) -> tuple[Control, ...]:
-        definition = Definition.read(tree)
+        definition = DefinitionTree.read(tree)
         return () if definition is None else controls(definition)
 
     return on_stored_tree(stored, work)
 
 
-def controls(definition: Definition) -> tuple[Control, ...]:
+def controls(definition: DefinitionTree) -> tuple[Control, ...]:
     """The controls that have a bind to an element: the form's own in document order, then those of section templates.
 
     Paths are the same whatever format the definition is in: what it has no element or bind for is added. A control
@@ -129,7 +129,7 @@ class _Found:
         )
 
 
-def _all(definition: Definition) -> Iterator[Control]:
+def _all(definition: DefinitionTree) -> Iterator[Control]:
     own = _Steps(definition.main)
     for found in own.controls():
         yield found.below(())
@@ -148,7 +148,7 @@ def _all(definition: Definition) -> Iterator[Control]:
 class _Steps:
     """The steps of the binds of one part: which of them are plain grids or iterations of repeated grids."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: FormPart) -> None:
         self.part = part
         self.since: dict[Element, str] = {}
         self.unsaid: dict[Element, str] = {}

@@ -19,12 +19,11 @@ from persistence.forms.markers import (
     is_value_marked,
 )
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
-from persistence.model import holders
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef, parse_holder_path
 
 _LONGEST_SEALED = 6 * LONGEST_ENCRYPTED
 
-IsEncrypted = Callable[[Held, bool], bool]
+IsEncrypted = Callable[[AttachmentRef, bool], bool]
 """Whether an attachment is encrypted; the second argument is whether its holder says so."""
 
 Cipher = Callable[[str, tuple[str, ...]], str]
@@ -202,9 +201,9 @@ class Survey(Leaves):
         self.stale += begun.is_wanted
 
 
-def _held(text: str, begun: Begun) -> Held | None:
+def _held(text: str, begun: Begun) -> AttachmentRef | None:
     """The attachment that an element names, unless whatever it says is a value that is to be encrypted."""
-    held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+    held = parse_holder_path(text) if len(text) <= LONGEST_PATH else None
     return None if begun.is_wanted and begun.is_value else held
 
 

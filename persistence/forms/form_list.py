@@ -7,18 +7,18 @@ from xml.etree import ElementTree as ET
 
 from persistence.forms.writing import attribute, element, text
 from persistence.limits import MOST_WRITTEN_LIST
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.instants import shortest
-from persistence.model.published import Published
 
 
 class FormList:
     """Writes lists. What does not depend on the caller is written once for each version, and kept up to a bound."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Published, bytes]] = {}
+        self._known: dict[int, tuple[PublishedVersion, bytes]] = {}
         self._kept = 0
 
-    def write(self, total: int, forms: Iterable[tuple[Published, str]]) -> bytes:
+    def write(self, total: int, forms: Iterable[tuple[PublishedVersion, str]]) -> bytes:
         """A page of the list; ``total`` counts all pages, and each form comes with the text of its operations."""
         known = self._known
         pieces = [b'<forms search-total="%d">' % total]
@@ -30,7 +30,7 @@ class FormList:
         pieces.append(b"</forms>")
         return b"".join(pieces)
 
-    def _element(self, published: Published) -> bytes:
+    def _element(self, published: PublishedVersion) -> bytes:
         element = "".join(_children(published)).encode() + b"</form>"
         if self._kept + len(element) > MOST_WRITTEN_LIST:
             self._known.clear()
@@ -40,7 +40,7 @@ class FormList:
         return element
 
 
-def _children(published: Published) -> Iterator[str]:
+def _children(published: PublishedVersion) -> Iterator[str]:
     metadata = published.metadata
     yield (
         f"<application-name>{text(published.form.app)}</application-name>"

@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_TITLE, MOST_METADATA
-from persistence.model.metadata import FormMetadata
+from persistence.model.form_versions import FormMetadata
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 XHTML = "http://www.w3.org/1999/xhtml"

@@ -6,15 +6,14 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.model.operations import LIST, OPERATIONS
-from persistence.model.permissions import Condition, Permission, Permissions, UserRole
+from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 
 _BLANKS = " \t\r\n"
 _NOT_LISTED = f"-{LIST}"
 _PERMISSION, _USER_ROLE = "permission", "user-role"
 _ATTRIBUTES = {_PERMISSION: ("operations",), _USER_ROLE: ("any-of",)}
 """The attributes of elements; others have none."""
-_CONDITIONS = {condition.value: condition for condition in Condition if condition is not Condition.UNKNOWN}
+_CONDITIONS = {condition.value: condition for condition in GrantCondition if condition is not GrantCondition.UNKNOWN}
 
 
 def from_xml(text: str) -> Permissions:
@@ -52,7 +51,7 @@ def check(text: str) -> None:
         unknown = permission.operations - frozenset(OPERATIONS)
         if unknown:
             raise BadRequestError(f"the permissions of the form name an unknown operation: {min(unknown)!r}")
-        if Condition.UNKNOWN in permission.conditions:
+        if GrantCondition.UNKNOWN in permission.conditions:
             raise BadRequestError(
                 f"the permissions of the form have an unknown condition; known are {', '.join(_CONDITIONS)}, user-role"
             )
@@ -86,7 +85,7 @@ def _operations(permission: ET.Element) -> frozenset[str]:
     return frozenset(named | {LIST})  # as it is in forms older than the operation
 
 
-def _condition(element: ET.Element) -> Condition | UserRole:
+def _condition(element: ET.Element) -> GrantCondition | UserRole:
     if element.tag == _USER_ROLE:
         return UserRole(frozenset(unquote(name) for name in element.get("any-of", "").split()))
-    return _CONDITIONS.get(element.tag, Condition.UNKNOWN)
+    return _CONDITIONS.get(element.tag, GrantCondition.UNKNOWN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from persistence.forms.writing import attribute, element, text
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.search import Field, Hit, Hits
 
 _BETWEEN_VALUES = ", "

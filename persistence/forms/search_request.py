@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from persistence.forms.writing import attribute, element, text
-from persistence.model.search import Drafts, Field, Query, Scope, Sort, WhichDrafts
+from persistence.model.search import DraftFilter, Drafts, Field, Query, Scope, Sort
 
 
 def search_request(scope: Scope, query: Query) -> bytes:
@@ -51,7 +51,7 @@ def _sorted(sort: Sort) -> str:
     return attribute("sort", "desc" if sort.is_descending else "asc")
 
 
-def _drafts(which: WhichDrafts) -> str:
+def _drafts(which: DraftFilter) -> str:
     attributes = ""
     if which.kind is Drafts.ONLY and which.for_document is not None:
         attributes = attribute("for-document-id", which.for_document)

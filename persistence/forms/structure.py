@@ -1,7 +1,7 @@
 """The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
 
 What is recognised as what is spec forms 1.4. Nothing here changes the tree, and what is looked up by id is indexed
-once: whoever changes binds or ids makes a new ``Part``.
+once: whoever changes binds or ids makes a new ``FormPart``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
-class Walk:
+class StepBudget:
     """Counts the steps that are taken from an element to those around it, for all parts of a definition together.
 
     Each is short work, but there are as many as a form has elements times the levels they are nested in.
@@ -69,7 +69,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one."""
 
     body: Element | None
@@ -86,10 +86,10 @@ class Part:
     A legacy repeat has the binds of its controls there and nothing else.
     """
 
-    walk: Walk
+    walk: StepBudget
 
     @classmethod
-    def of(cls, model: Element | None, body: Element | None, walk: Walk) -> Part:
+    def of(cls, model: Element | None, body: Element | None, walk: StepBudget) -> FormPart:
         """Index a model and a body."""
         tops = () if model is None else model.iterchildren(BIND)
         top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
@@ -132,7 +132,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class DefinitionTree:
     """A form definition.
 
     ``data`` is the root of its inline data; ``templates`` are by the name of what stands for them.
@@ -140,11 +140,11 @@ class Definition:
 
     model: Element
     data: Element | None
-    main: Part
-    templates: Mapping[str, Part]
+    main: FormPart
+    templates: Mapping[str, FormPart]
 
     @classmethod
-    def read(cls, tree: Tree) -> Definition | None:
+    def read(cls, tree: Tree) -> DefinitionTree | None:
         """The definition in a document; ``None`` where it has no form model or no form instance."""
         root = tree.getroot()
         heads = root.iterchildren(f"{XH}head") if root.tag == f"{XH}html" else ()
@@ -154,14 +154,14 @@ class Definition:
         if model is None or instance is None:
             return None
         data = next(instance.iterchildren("*"), None)
-        walk = Walk()
-        return cls(model, data, Part.of(model, _body(root), walk), dict(_templates(root, walk)))
+        walk = StepBudget()
+        return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
 
-    def reread(self) -> Definition:
+    def reread(self) -> DefinitionTree:
         """The same definition after its model or body has been changed."""
-        return replace(self, main=Part.of(self.model, self.main.body, self.main.walk))
+        return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
 
-    def template(self, section: Element) -> Part | None:
+    def template(self, section: Element) -> FormPart | None:
         """The section template that a section uses, where it is inlined."""
         used = (child.tag for child in section.iterchildren("*") if names.is_template_use(child))
         return next((self.templates[tag] for tag in used if tag in self.templates), None)
@@ -219,7 +219,7 @@ def _body(root: Element) -> Element | None:
     return next((group for group in groups if "fb-body" in {group.get("id"), *names.classes(group)}), None)
 
 
-def _templates(root: Element, walk: Walk) -> Iterator[tuple[str, Part]]:
+def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]]:
     """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict.
 
     A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each
@@ -231,7 +231,7 @@ def _templates(root: Element, walk: Walk) -> Iterator[tuple[str, Part]]:
         if used_as is not None and not is_inner and "fr-section-component" in names.classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
-            found.append((used_as, Part.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
+            found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
 
 

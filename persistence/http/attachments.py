@@ -9,8 +9,7 @@ from flask import Blueprint, Response, request
 from persistence.errors import BadRequestError
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
-from persistence.model.addresses import Form
-from persistence.model.holders import SERVICE_PREFIX
+from persistence.model.addresses import SERVICE_PREFIX, Form
 from persistence.services.attachments import Attachments
 
 

@@ -19,8 +19,8 @@ from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
 from persistence.services.parts import Part
 from persistence.services.results import Read
-from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 _AT_ONCE = 1 << 16
 

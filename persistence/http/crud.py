@@ -22,7 +22,7 @@ from persistence.services.parts import opened
 from persistence.services.parts import whole as whole_part
 from persistence.services.relevance import is_removed, relevant_part
 from persistence.services.results import Read, Removed, Written
-from persistence.storage.reading import UNKNOWN_SIZE
+from persistence.storage.stored_revision import UNKNOWN_SIZE
 
 METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from flask import Blueprint, Request, Response, request
 
-from persistence.errors import BadRequestError
 from persistence.http import bodies
 from persistence.http.datasources import ServicesOf
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
 from persistence.http.routes import without_head
 from persistence.limits import LARGEST_QUERY
-from persistence.model.form_query import Filter, FormQuery, Match, Metadata
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.instants import parse_time
+from persistence.model.texts import flag
 
 _PATHS = ("/form", "/form/<app>", "/form/<app>/<form>")
 
@@ -47,20 +47,16 @@ class Forms:
 def _query(request: Request, app: str | None, form: str | None) -> FormQuery:
     """The query of a GET (spec search 4.1)."""
     since = request.args.get("modified-since")
-    later = Filter(Metadata.LAST_MODIFIED, Match.GT, parse_time(since, "modified-since")) if since is not None else None
+    later = (
+        FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since"))
+        if since is not None
+        else None
+    )
     return FormQuery(
         app=app,
         form=form,
-        latest_only=not _flag(request.args.get("all-versions"), "all-versions"),
-        all_forms=_flag(request.args.get("all-forms"), "all-forms"),
-        ignore_admin=_flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
+        latest_only=not flag(request.args.get("all-versions"), "all-versions"),
+        all_forms=flag(request.args.get("all-forms"), "all-forms") is True,
+        ignore_admin=flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions") is True,
         filters=(later,) if later is not None else (),
     )
-
-
-def _flag(value: str | None, name: str) -> bool:
-    if value is None:
-        return False
-    if value.lower() not in ("true", "false"):
-        raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
-    return value.lower() == "true"

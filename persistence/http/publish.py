@@ -12,8 +12,7 @@ from persistence.http import bodies
 from persistence.http.parsing import RequestParser
 from persistence.http.responses import xml
 from persistence.limits import LARGEST_TREE, LONGEST_COMMENT
-from persistence.model.addresses import DESIGNER_FORM
-from persistence.model.holders import SERVICE_PREFIX
+from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX
 from persistence.model.texts import short
 from persistence.services.publishing import Publication, Publishing
 

@@ -38,16 +38,16 @@ class Reindex:
     def all(self) -> Response:
         """``POST /reindex``: that of every form."""
         bodies.drain(request.environ)
-        self.services().reindexing.all()
+        self.services().router.reindex_all()
         return empty(HTTPStatus.OK, [])
 
     def version(self, app: str, form: str) -> Response:
         """``POST /reindex/$app/$form``: that of the version in the header."""
         number = self.parser.version_to_reindex(request)
         bodies.drain(request.environ)
-        self.services().reindexing.version(Form(app, form), number)
+        self.services().router.reindex(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
         """``GET /reindex/status``: how far it is. A GET of ``/reindex`` by old callers changes nothing either."""
-        return xml(self.services().reindexing.status().as_xml())
+        return xml(self.services().router.reindexing_status().as_xml())

@@ -18,7 +18,7 @@ from persistence.index.seeing import keyed, seen
 from persistence.index.shelves import Controls, Shelf
 from persistence.index.sql import Arms, Sql, parameters_of
 from persistence.model.instants import Instant
-from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope
+from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
@@ -148,9 +148,9 @@ def _saved(low: str, high: str) -> Condition:
 
 def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity) -> Condition:
     folded = control.text.casefold()
-    if control.match is Match.EXACT:
+    if control.match is TextMatch.EXACT:
         return _keyed(number, control.text)
-    if control.match is Match.SUBSTRING:
+    if control.match is TextMatch.SUBSTRING:
         scanned = Sql("instr(fold, ?)", (folded,))
         return _part(Part(number, folded, are_words=False), [folded], scanned, distinct, rarity)
     words = list(dict.fromkeys(folded.split()))

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from persistence.errors import BusyError
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, locks
+from persistence.storage import directories, files, locks, nofollow
 from persistence.storage.layout import Layout
-from persistence.storage.no_links import NotOpenedError
+from persistence.storage.nofollow import NotOpenedError
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
@@ -36,7 +36,7 @@ class Generations:
     def current(self) -> str | None:
         """The path of the file in use; ``None`` where there is none, as far as is said."""
         try:
-            descriptor = files.open_to_read(self._pointer)
+            descriptor = nofollow.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
             return None
         try:
@@ -86,7 +86,7 @@ class Generations:
         Raises:
             BusyError: somebody else makes one.
         """
-        files.ensure_directory(self._directory)
+        directories.ensure(self._directory)
         files.ensure_file(self._lock)
         with locks.alone(self._lock, _BUSY, timeout=timeout):
             yield

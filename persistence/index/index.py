@@ -137,14 +137,6 @@ class Index(Closable):
 
         yield from self._asked(form, work, _NO_VALUES)
 
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """The paths of the indexed controls, in the order of the index; those of the designer's own form are built in.
-
-        ``None`` where the version is not published, or cannot be read.
-        """
-        definition = self._source(form).definition(version)
-        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
-
     def checking(self, form: Form, version: int) -> Streaming:
         """What checks a document of a form while it is received, and may read for the index what it holds."""
         return self._source(form).checking(version)

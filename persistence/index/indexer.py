@@ -43,7 +43,7 @@ class _Changed(NamedTuple):
 
 
 class Indexer(Closable):
-    """Hears of changes, and has index and flat views take them in shortly after. An ``Observer`` of the store.
+    """Hears of changes, and has index and flat views take them in shortly after. A ``ChangeListener`` of the store.
 
     It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look after
     others.

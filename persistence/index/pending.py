@@ -23,7 +23,7 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files
+from persistence.storage import directories, files, nofollow
 from persistence.storage.locks import try_lock
 
 _FULL = 1 << 13
@@ -104,7 +104,7 @@ class Pending(Closable):
         for entry in self._others(own):
             try:
                 if entry.stat(follow_symlinks=False).st_size:
-                    with open(files.open_to_read(entry.path), "rb") as file:
+                    with open(nofollow.open_to_read(entry.path), "rb") as file:
                         noted.update(dict.fromkeys(_decoded(file.read())))
             except FileNotFoundError:  # all of it has been struck off since it was listed
                 continue
@@ -116,7 +116,7 @@ class Pending(Closable):
             own = {log.name for log in self._logs}
         for entry in self._others(own):
             try:
-                descriptor = files.open_to_read(entry.path)
+                descriptor = nofollow.open_to_read(entry.path)
             except FileNotFoundError:
                 continue
             with open(descriptor, "rb") as file:
@@ -135,7 +135,7 @@ class Pending(Closable):
             own = {log.name for log in self._logs}
         for entry in self._others(own):
             with suppress(FileNotFoundError):
-                descriptor = files.open_to_read(entry.path)
+                descriptor = nofollow.open_to_read(entry.path)
                 try:
                     is_old = time.time() - os.fstat(descriptor).st_mtime > seconds
                     if is_old and try_lock(descriptor):
@@ -227,7 +227,7 @@ class _Log:
 
 def _begun(directory: str) -> tuple[str, int]:
     """The name of a new file in a directory, which is made if it is missing, and the file, open and locked."""
-    files.ensure_directory(directory)
+    directories.ensure(directory)
     while True:
         name = fresh_id()
         descriptor = files.open_log(f"{directory}/{name}")

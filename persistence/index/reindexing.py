@@ -11,7 +11,7 @@ import msgspec
 
 from persistence.index.building import Progress
 from persistence.index.work import Work
-from persistence.storage import files, locks
+from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import REINDEXING
 
 _LONGEST_WAIT = 24 * 3600.0
@@ -40,7 +40,7 @@ def reported(work: Work) -> Iterator[Progress]:
 def progress_in(root: str) -> Reported | None:
     """How far an index is that is being made anew; ``None`` where none is."""
     try:
-        descriptor = files.open_to_read(f"{root}/{REINDEXING}")
+        descriptor = nofollow.open_to_read(f"{root}/{REINDEXING}")
     except FileNotFoundError:
         return None
     try:

@@ -16,7 +16,7 @@ from persistence.index.records import OF_DRAFTS, Fact, key_of
 from persistence.index.shelves import Shelf
 from persistence.index.sql import Arms, Sql, parameters_of
 from persistence.limits import SEARCHED_OWNERS
-from persistence.model.search import Holder, Sight, Sights
+from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
 
 _FEW = 8
 """Organizations for each of which an entry is looked for; of more, the card is read."""
@@ -43,7 +43,7 @@ def seen(searched: Sequence[Shelf], *, is_by_saved: bool) -> Seeing | None:
     """
     if not any(shelf.sights for shelf in searched):
         return None
-    shelves: dict[tuple[Sights, _Facts], list[int]] = {}
+    shelves: dict[tuple[OwnerSets, _Facts], list[int]] = {}
     for shelf in searched:
         facts = OF_DRAFTS if is_by_saved and shelf.is_draft else _OWN
         shelves.setdefault((shelf.sights, facts), []).append(shelf.number)
@@ -72,7 +72,7 @@ class _One(NamedTuple):
     is_ordered: bool
 
 
-def _size(sights: Sights) -> int:
+def _size(sights: OwnerSets) -> int:
     """The conditions on owners in sights."""
     return sum(max(1, len(holder.organizations)) for sight in sights for holder in sight.holders)
 
@@ -116,7 +116,7 @@ def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
     )
 
 
-def _of_sights(sights: Sights, facts: _Facts) -> _One:
+def _of_sights(sights: OwnerSets, facts: _Facts) -> _One:
     """The documents of one shelf that are in all sights; the sight with the fewest holders leads."""
     if not sights:
         everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_SHELVES}")
@@ -130,20 +130,20 @@ def _of_sights(sights: Sights, facts: _Facts) -> _One:
     return _One(leads, tells, is_scan=False, is_ordered=is_by_one_value)
 
 
-def _led(holder: Holder, facts: _Facts, tests: Iterable[Sql]) -> Sql:
+def _led(holder: OwnerPattern, facts: _Facts, tests: Iterable[Sql]) -> Sql:
     """The SQL that leads to the documents of a holder that pass further tests."""
     (leads, _), *others = _conditions(holder, facts)
     told = [tells for _, tells in others]
     return Sql(" AND ".join(one.text for one in (leads, *told, *tests)), parameters_of((leads, *told, *tests)))
 
 
-def _told(sight: Sight, facts: _Facts) -> Sql:
+def _told(sight: OwnerSet, facts: _Facts) -> Sql:
     """An expression that is true of a document which is in a sight."""
     each = [_all([tells for _, tells in _conditions(holder, facts)]) for holder in sight.holders]
     return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
 
 
-def _conditions(holder: Holder, facts: _Facts) -> list[tuple[Sql, Sql]]:
+def _conditions(holder: OwnerPattern, facts: _Facts) -> list[tuple[Sql, Sql]]:
     """The conditions of a holder, at least one, the rarest first."""
     by, group, organization = facts
     return [

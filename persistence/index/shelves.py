@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from persistence.model.search import NOTHING, Drafts, Scope, Sights
+from persistence.model.search import Drafts, Scope
+from persistence.model.users import NOBODY, OwnerSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Shelf:
     documents: int
     controls: frozenset[int]
     is_draft: bool = False
-    sights: Sights = frozenset()
+    sights: OwnerSets = frozenset()
 
 
 def shelves(connection: sqlite3.Connection, scope: Scope) -> list[Shelf]:
@@ -52,5 +53,5 @@ def shelves(connection: sqlite3.Connection, scope: Scope) -> list[Shelf]:
         for number, documents, controls, version, draft in found.fetchall()
         if draft in wanted
         and (scope.versions is None or version in scope.versions)
-        and NOTHING not in (sights := sights_of(version))
+        and NOBODY not in (sights := sights_of(version))
     ]

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 
 from persistence.index import facts
-from persistence.storage import files
+from persistence.storage import files, nofollow
 
 BESIDE = "-changes"
 """The end of the name of the file."""
@@ -20,7 +20,7 @@ BESIDE = "-changes"
 def beside(path: str) -> int:
     """The count in the file; that of more changes than there are where it cannot be told, 0 without a file."""
     try:
-        descriptor = files.open_to_read(path + BESIDE)
+        descriptor = nofollow.open_to_read(path + BESIDE)
     except FileNotFoundError:
         return 0
     try:

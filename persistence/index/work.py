@@ -22,11 +22,11 @@ from persistence.index.generations import Generations
 from persistence.index.making import Maker
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import apart
-from persistence.storage.view import View
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which one waits for another who makes an index: that comes to an end."""
@@ -66,7 +66,7 @@ class FlatTask(msgspec.Struct, frozen=True):
 
     app: str
     form: str
-    naming: Naming
+    naming: FlatNaming
     version: int | None = None
     but: str = ""
     is_new: bool = False
@@ -102,7 +102,7 @@ class Work(msgspec.Struct, frozen=True):
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = View(self.root), FlatFile(self.root)
+        view, file = StoreReader(self.root), FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:

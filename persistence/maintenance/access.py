@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from persistence.maintenance.findings import Finding, Kind
 from persistence.maintenance.listing import History
 from persistence.maintenance.tree import Folder
-from persistence.storage import files, owner
+from persistence.storage import directories, files, owner
 from persistence.storage.layout import HISTORY
 
 _FOR_OTHERS = 0o007
@@ -71,5 +71,5 @@ def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Fin
 def give(path: str) -> None:
     """Let the service use a file or directory, and nobody else; raises ``OSError``."""
     status = os.lstat(path)
-    needed = files.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
+    needed = directories.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
     files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

@@ -26,13 +26,13 @@ from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.revisions import newest_whole, readable
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services import content_types
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import check_for, metadata_of
-from persistence.storage import digests, files, mending, reading, writing
+from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.storage.storage import Readable
@@ -78,7 +78,7 @@ class Adoption:
             OSError: the disk refused.
         """
         try:
-            current = reading.read_sidecar(place)
+            current = stored_revision.read_sidecar(place)
         except ChangedSidecarError as error:
             self._take_in_changed(folder, finding, place, error)
             return
@@ -100,7 +100,7 @@ class Adoption:
         self._quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
-            mending.replace_sidecar(place, replace(error.said, version=version, adopted=True))
+            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True))
         else:
             self.adopt(folder, place, over=error.said)
 
@@ -119,8 +119,8 @@ class Adoption:
             raise BusyError(f"{address} is being edited")
         first()
         over = replace(over, version=self._version(folder, place, over))
-        sidecar = writing.after_twin(self._layout, address, self._sidecar(address, seen, over))
-        mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
+        sidecar = commit.after_twin(self._layout, address, self._sidecar(address, seen, over))
+        commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     @staticmethod
@@ -131,7 +131,7 @@ class Adoption:
         main = Place(folder.path, folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
-                document = reading.read_sidecar(main)
+                document = stored_revision.read_sidecar(main)
                 return over.version if document is None else document.version
         return over.version
 
@@ -178,7 +178,7 @@ class Adoption:
 def _keep(place: Place, replaced: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if replaced is not None:
-        history = writing.keep(place, replaced)
+        history = commit.keep(place, replaced)
         try:
             files.sync(history)
         finally:
@@ -193,7 +193,7 @@ def read_through(address: Address, path: str) -> _Seen:
         OSError: it cannot be read.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(files.open_file(path), "rb") as file, check_for(address) as check:
+    with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             hashing.update(chunk)

@@ -26,8 +26,8 @@ from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import DATA_XML, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, Sidecar
-from persistence.storage import files, owner, reading
-from persistence.storage.bodies import FileBodies
+from persistence.storage import directories, files, owner, stored_revision
+from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
 
 RootOf = Callable[[Form], str | None]
@@ -137,9 +137,9 @@ class AttachmentsCheck:
         if finding.kind in {Kind.NO_ACCESS, Kind.OPEN_ACCESS}:
             access.give(finding.path)
         elif finding.kind is Kind.EMPTY_DIRECTORY:
-            files.remove_if_empty(finding.path)
+            directories.remove_if_empty(finding.path)
         elif finding.kind is Kind.STRAY_OWN:
-            files.remove_tree(finding.path)
+            directories.remove_tree(finding.path)
         elif finding.kind in {Kind.UNFINISHED_COMMIT, Kind.UNFINISHED_WRITE} and document is not None:
             document.finish(self.tree.root)
         else:
@@ -233,7 +233,7 @@ class _Document:
 
     def _record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
         place = self.tree.layout.place(address)
-        return reading.read_sidecar(place if instant is None else place.revision(instant))
+        return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
 
 
 def _records(folder: Folder, tree: Tree) -> _Records:
@@ -263,7 +263,7 @@ def _records(folder: Folder, tree: Tree) -> _Records:
 def _read(place: Place) -> Sidecar | None:
     """A record, if it can be read."""
     try:
-        return reading.read_sidecar(place)
+        return stored_revision.read_sidecar(place)
     except (DamagedError, OSError):
         return None
 

@@ -28,7 +28,7 @@ from persistence.maintenance.saving import Saving
 from persistence.maintenance.sums import SUMS, Recorded
 from persistence.maintenance.tree import Tree
 from persistence.model.instants import Instant, next_after
-from persistence.storage import copying, files, formats, locks, owner
+from persistence.storage import directories, files, formats, locks, owner
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.root import missing
@@ -121,10 +121,10 @@ class Backup:
             stack.enter_context(self._exclusively())
             newest = next(reversed(complete(self._destination)), None)
             path = f"{self._destination}/{file_name(_instant(newest))}"
-            with copying.synced(self._destination):
+            with files.synced(self._destination):
                 yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
             files.rename(f"{path}{PARTIAL}", path)
-            files.sync_directory(self._destination)
+            directories.sync(self._destination)
             self.path = path
 
     def total(self) -> int:
@@ -217,13 +217,13 @@ class Backup:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        files.ensure_directory(self._destination)
+        directories.ensure(self._destination)
         lock = f"{self._destination}/{_LOCK}"
         files.ensure_file(lock)
         with locks.alone(lock, "another backup is being made there"):
             for name in os.listdir(self._destination):
                 if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
-                    files.remove_tree(f"{self._destination}/{name}")
+                    directories.remove_tree(f"{self._destination}/{name}")
             yield
 
 

@@ -12,11 +12,11 @@ from persistence.maintenance.tree import Folder
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
-from persistence.storage.bodies import BodiesView
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import Place
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
-BodiesOf = Callable[[Form], BodiesView | None]
+BodiesOf = Callable[[Form], BodiesReader | None]
 """Says where the bodies of a form's attachments are, if they have a directory that is known."""
 
 
@@ -57,7 +57,7 @@ class BodyInspector:
         if fault is not None:
             yield Finding(Kind.BODY_DAMAGED, place.content, f"{fault} in {bodies.root}", place)
 
-    def _known(self, form: Form) -> BodiesView | None:
+    def _known(self, form: Form) -> BodiesReader | None:
         try:
             return self._bodies_of(form)
         except ConfigurationError:  # no provider has the form any more

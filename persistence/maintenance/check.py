@@ -24,10 +24,10 @@ from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.slices import slice_of
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import files, lease, locks, owner, root
+from persistence.storage import lease, locks, nofollow, owner, root
+from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
-from persistence.storage.observing import Change
 from persistence.storage.storage import Readable
 
 TAKEN_IN = "took it in as it is"
@@ -216,7 +216,7 @@ class Check:
         except BusyError as error:
             yield Report(Finding(Kind.BUSY, folder.path, str(error)), Outcome.FOUND)
 
-    def _settled(self, folder: Folder, change: Change) -> Iterator[Report]:
+    def _settled(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
         """Take care of a folder under its lock, until there is nothing more to be done about it."""
         failed: dict[tuple[Kind, str], str] = {}
         mended = set[Finding]()
@@ -269,7 +269,7 @@ class Check:
 def _is_file(path: str) -> bool:
     """Whether there is a file, itself and not a link to one; below a directory that is a link there is none."""
     try:
-        os.close(files.open_file(path))
+        os.close(nofollow.open_file(path))
     except OSError:
         return False
     return True

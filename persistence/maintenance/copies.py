@@ -14,7 +14,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, Manifest
 from persistence.maintenance.sums import Lines, Recorded
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import copying, digests, files
+from persistence.storage import digests, directories, files, nofollow
 from persistence.storage.owner import Identity, being
 
 _CHUNK = 1 << 20
@@ -61,7 +61,7 @@ class NewBackup:
         self.keeper = keeper
         self.last = last
         self.directory = directory
-        files.ensure_directory(directory)
+        directories.ensure(directory)
         self._lines = Lines(directory)
 
     def note(self, hexadecimal: str, path: str) -> None:
@@ -70,7 +70,7 @@ class NewBackup:
 
     def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
         """Write a small file of the backup's own."""
-        copying.make_directories(os.path.dirname(f"{self.directory}/{path}"))
+        directories.make_all(os.path.dirname(f"{self.directory}/{path}"))
         with files.written(f"{self.directory}/{path}", data, mode):
             self.note(hashlib.sha256(data).hexdigest(), path)
 
@@ -121,7 +121,7 @@ class Copies:
             self._note(hexadecimal, path)
             if self._link(path, len(data), nanoseconds, earlier, lambda there: _bytes_of(there.source) == data):
                 return
-            copying.write_new(self._target(path), [data], nanoseconds)
+            files.write_new(self._target(path), [data], nanoseconds)
             self._copied(len(data))
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
@@ -146,7 +146,7 @@ class Copies:
         hashing = hashlib.sha256()
         target = self._target(path)
         try:
-            copying.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
         finally:
             self._note(hashing.hexdigest(), path)
             self._copied(size)
@@ -155,7 +155,7 @@ class Copies:
 
     def _target(self, path: str) -> str:
         target = f"{self._backup.directory}/{self._part.path(path)}"
-        copying.make_directories(os.path.dirname(target))
+        directories.make_all(os.path.dirname(target))
         return target
 
     def _link(
@@ -172,9 +172,9 @@ class Copies:
             there = _Candidate(last, candidate)
             with suppress(OSError):  # a copy will do
                 status = os.lstat(there.source)
-                files.require_file(status, there.source)
+                nofollow.require_file(status, there.source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(there):
-                    copying.link(there.source, self._target(path))
+                    files.link(there.source, self._target(path))
                     self._backup.count.linked += 1
                     return True
         return False
@@ -188,7 +188,7 @@ class Copies:
 
 
 def _bytes_of(path: str) -> bytes:
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         return file.read()
 
 

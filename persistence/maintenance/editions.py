@@ -9,8 +9,8 @@ from persistence.errors import DamagedError, DeletedError, DiskError, NotFoundEr
 from persistence.forms.controls import Control
 from persistence.maintenance.sight import Attachment, Faulty, Origin, Sight
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
 from persistence.services.controls import Controls
 from persistence.services.definitions import latest_version
 from persistence.services.rights import Rights
@@ -24,7 +24,7 @@ class Edition:
     of data at rest, in which the controls' paths are to be told.
     """
 
-    published: Published
+    published: PublishedVersion
     source: str | None
     size: int
     is_edited: bool

@@ -16,9 +16,9 @@ from persistence.index.index import Index
 from persistence.maintenance.findings import Finding, Kind
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
-from persistence.storage import files, owner
+from persistence.storage import directories, files, owner
 from persistence.storage.layout import INDEX, is_escaped, unescape
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 _ABANDONED_AFTER = 60.0
 """Seconds for which the service may take to look at what a killed process has noted."""
@@ -68,7 +68,7 @@ class IndexInspector:
         """Whether anything can be compared, found out when all of the root that could be repaired has been."""
         root = self._tree.root
         try:
-            View(root)
+            StoreReader(root)
         except StartupError:
             return False
         return os.path.isdir(self._directory) and owner.of(root) == os.geteuid() and os.access(self._directory, os.W_OK)
@@ -76,7 +76,10 @@ class IndexInspector:
     def _of_form(self, form: Form) -> Iterator[Remediable]:
         path = self._tree.layout.index(form)
         if not os.path.isdir(self._tree.layout.form(form)):
-            yield Finding(Kind.STRAY_OWN, path, "the index of a form that is gone"), partial(files.remove_tree, path)
+            yield (
+                Finding(Kind.STRAY_OWN, path, "the index of a form that is gone"),
+                partial(directories.remove_tree, path),
+            )
             return
         with disk_errors("looking at the index of", form):
             left = self._index.maker(form).generations.left()

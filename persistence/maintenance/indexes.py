@@ -15,11 +15,11 @@ from persistence.index.work import Aim, FlatTask, Work
 from persistence.model.addresses import Form
 from persistence.storage import lease, locks, owner, root
 from persistence.storage.layout import SERVICE
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 
 @contextmanager
-def tended(path: str) -> Iterator[View]:
+def tended(path: str) -> Iterator[StoreReader]:
     """The tree of a root, for whoever writes into its index: for the block nobody restores or upgrades it.
 
     Raises:
@@ -28,7 +28,7 @@ def tended(path: str) -> Iterator[View]:
         BusyError: it is being restored or upgraded.
         DiskError: it cannot be looked at, or not be written.
     """
-    view = View(path)
+    view = StoreReader(path)
     with ExitStack() as stack:
         with disk_errors(f"data directory {view.root}"):
             owner.require(view.root)
@@ -38,7 +38,7 @@ def tended(path: str) -> Iterator[View]:
         yield view
 
 
-def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
+def work_on(view: StoreReader, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
     """What is to be done about the index of a form, one of its versions, or all.
 
     Raises:
@@ -54,7 +54,7 @@ def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, versio
     return Work(view.root, (index.task(form, aim, version),), _flat_tasks(index, aim, [form], version))
 
 
-def require_form(view: View, index: Index, form: Form) -> None:
+def require_form(view: StoreReader, index: Index, form: Form) -> None:
     """Make sure that there is a form: in a tree, or with a definition elsewhere and without data until now.
 
     Raises:
@@ -68,7 +68,7 @@ def require_form(view: View, index: Index, form: Form) -> None:
         raise NotFoundError(f"{form} does not exist")
 
 
-def is_being_made(view: View) -> bool:
+def is_being_made(view: StoreReader) -> bool:
     """Whether somebody is making an index, for whom others wait. Raises ``DiskError``."""
     with disk_errors("looking how far the index is"):
         return progress_in(view.root) is not None
@@ -101,5 +101,5 @@ def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None =
     return tuple(index.flat.task(form, version) for form in forms)
 
 
-def _forms(view: View) -> list[Form]:
+def _forms(view: StoreReader) -> list[Form]:
     return sorted(view.forms(), key=lambda form: (form.app, form.name))

@@ -23,7 +23,7 @@ from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import reading, writing
+from persistence.storage import commit, stored_revision
 from persistence.storage import sidecars as sidecars_of
 from persistence.storage.integrity import Integrity, StateChangedError, Verdict
 from persistence.storage.layout import HISTORY, Place
@@ -99,7 +99,7 @@ class Inspector:
     def _interrupted(self, place: Place, sidecar: Sidecar | None, found: Listing) -> Iterator[Finding]:
         """What a crash left of a write: before its commit, or after it."""
         prepared = place.name in found.prepared
-        named = writing.prepared_id(place) if prepared else None
+        named = commit.prepared_id(place) if prepared else None
         if prepared:
             yield Finding(Kind.UNFINISHED_WRITE, place.prepared, "interrupted before its commit", place)
         for content_id in found.pending.get(place.name, ()):
@@ -194,7 +194,7 @@ class Inspector:
         Where the save is of the future, the clock was wrong, and the draft may be the newer of the two.
         """
         try:
-            saved = reading.read_sidecar(self._tree.main(folder, Collection.DATA))
+            saved = stored_revision.read_sidecar(self._tree.main(folder, Collection.DATA))
         except DamagedError:
             return
         newest = max((sidecar.modified for sidecar in sidecars.values()), default=None)
@@ -234,7 +234,7 @@ def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Findi
 
 
 def _read(place: Place) -> Sidecar:
-    sidecar = reading.read_sidecar(place)
+    sidecar = stored_revision.read_sidecar(place)
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar

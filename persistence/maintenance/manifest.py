@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import StartupError
-from persistence.storage import files
+from persistence.storage import files, nofollow
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"
@@ -115,7 +115,7 @@ def read(backup: str) -> Manifest:
     """
     path = f"{backup}/{MANIFEST}"
     try:
-        descriptor = files.open_file(path)
+        descriptor = nofollow.open_file(path)
     except FileNotFoundError:
         return Manifest(1, (Part("tree", DATA, "", ""),))
     try:

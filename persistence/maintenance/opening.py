@@ -15,7 +15,7 @@ from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance import listing
 from persistence.maintenance.listing import History
 from persistence.model.sidecar import Sidecar
-from persistence.storage import files, sidecars
+from persistence.storage import nofollow, sidecars
 from persistence.storage.layout import Place
 
 
@@ -126,7 +126,7 @@ def opened(path: str) -> Iterator[BinaryIO | None]:
 
 
 def _open(path: str) -> BinaryIO:
-    return FileIO(files.open_file(path))
+    return FileIO(nofollow.open_file(path))
 
 
 def decoded(data: bytes, place: Place) -> Sidecar | None:
@@ -138,7 +138,7 @@ def decoded(data: bytes, place: Place) -> Sidecar | None:
 
 
 def _read(path: str) -> tuple[bytes, int]:
-    with FileIO(files.open_file(path)) as file:
+    with FileIO(nofollow.open_file(path)) as file:
         return _said(file, path)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from persistence.errors import DamagedError, DiskError, NotFoundError, disk_errors
 from persistence.maintenance.sight import Faulty, Origin, Sight
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.storage.layout import is_escaped, unescape
 
 
@@ -18,7 +18,7 @@ from persistence.storage.layout import is_escaped, unescape
 class VersionSummary:
     """A published version, and who defines its permissions."""
 
-    published: Published
+    published: PublishedVersion
     is_singleton: bool
     permissions: Origin
 

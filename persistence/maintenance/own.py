@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, StartupError
 from persistence.maintenance import listing
 from persistence.maintenance.findings import Finding, Kind
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import formats, reading, root, serving, uploads
+from persistence.storage import formats, root, serving, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
     INDEX,
@@ -45,7 +45,7 @@ def require_tree(tree: Tree) -> None:
 
 def _is_sidecar(folder: Folder, name: str) -> bool:
     try:
-        return reading.read_sidecar(Place(folder.path, name)) is not None
+        return stored_revision.read_sidecar(Place(folder.path, name)) is not None
     except (DamagedError, OSError):
         return False
 

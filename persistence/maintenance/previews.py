@@ -12,7 +12,7 @@ from persistence.maintenance.adoption import read_through
 from persistence.maintenance.revisions import newest_whole
 from persistence.maintenance.tree import Folder
 from persistence.model.sidecar import Sidecar
-from persistence.storage import files, reading
+from persistence.storage import nofollow, stored_revision
 from persistence.storage.layout import Place
 from persistence.storage.sidecars import ChangedSidecarError
 
@@ -52,7 +52,7 @@ def preview(folder: Folder, place: Place) -> Preview:
 def _stored(place: Place) -> tuple[Sidecar | None, bool]:
     """What the sidecar says, and whether it was changed or belongs to another content."""
     try:
-        return reading.read_sidecar(place), False
+        return stored_revision.read_sidecar(place), False
     except ChangedSidecarError as error:
         return error.said, True
 
@@ -82,7 +82,7 @@ def _difference(place: Place, stored: Sidecar) -> Iterator[str]:
 
 def _lines(path: str) -> list[str] | None:
     """The lines of XML, with a break between tags; ``None`` where it is too large."""
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
         return None

@@ -11,7 +11,7 @@ import msgspec
 
 from persistence.maintenance.findings import Finding
 from persistence.model.instants import next_after
-from persistence.storage import files
+from persistence.storage import directories, files
 from persistence.storage.layout import QUARANTINE, file_name
 
 _REASONS = "reasons.jsonl"
@@ -31,9 +31,9 @@ class Quarantine:
     def keep(self, path: str, finding: Finding) -> None:
         """Keep a file here too, before something else takes its name; raises ``OSError``."""
         target = self._inside(path)
-        files.ensure_directory(os.path.dirname(target))
+        directories.ensure(os.path.dirname(target))
         files.keep_as(path, target)
-        files.sync_directory(os.path.dirname(target))
+        directories.sync(os.path.dirname(target))
         self._note(finding, target)
 
     def _inside(self, path: str) -> str:

@@ -12,8 +12,8 @@ from persistence.maintenance.sight import Attachment, Faulty, Sight
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.attachments import holders_in
-from persistence.storage import reading
-from persistence.storage.reading import StoredRevision
+from persistence.storage import stored_revision
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _revisions(sight: Sight, address: DocumentAddress, current: StoredRevision |
     for revision in revisions:
         try:
             with disk_errors(f"reading the revision {revision.instant} of {address}"):
-                sidecar = reading.read_sidecar(revision.place)
+                sidecar = stored_revision.read_sidecar(revision.place)
         except (DamagedError, DiskError) as error:
             yield Faulty(revision.instant, str(error))
             continue

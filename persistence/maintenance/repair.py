@@ -24,7 +24,7 @@ from persistence.maintenance.revisions import newest_whole, readable
 from persistence.maintenance.tree import Folder
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
-from persistence.storage import files, formats, mending, reading, root, sidecars, writing
+from persistence.storage import commit, directories, files, formats, nofollow, root, sidecars, stored_revision
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import LAYOUT, QUARANTINE, Place
 
@@ -91,7 +91,7 @@ class Repair:
         if finding.kind in {Kind.NO_ACCESS, Kind.OPEN_ACCESS}:
             access.give(finding.path)
         elif finding.kind is Kind.EMPTY_DIRECTORY:
-            files.remove_if_empty(finding.path)
+            directories.remove_if_empty(finding.path)
         elif finding.place is None:
             self._quarantine.move(finding.path, finding)
         else:
@@ -99,13 +99,13 @@ class Repair:
         return None
 
     def _recover(self, folder: Folder, finding: Finding, place: Place) -> None:
-        committed = reading.read_sidecar(place)
+        committed = stored_revision.read_sidecar(place)
         # With a tag it is the same revision encrypted anew: what it takes the place of must not be kept.
         is_other = committed is not None and not committed.deleted and committed.tag is None
         if committed is not None and is_other and files.exists(place.pending(committed.id)):
             self._save_from_overwriting(folder, finding, place, committed)
-        writing.recover(place)
-        files.sync_directory(place.directory)
+        commit.recover(place)
+        directories.sync(place.directory)
 
     def _save_from_overwriting(self, folder: Folder, finding: Finding, place: Place, committed: Sidecar) -> None:
         """Finishing a commit replaces the content in place: usually the one before, which is in the history."""
@@ -137,7 +137,7 @@ class Repair:
             raise DamagedError("no older revision is whole: restore it from a backup, or take it in with --adopt PATH")
         self._quarantine.keep(place.content, finding)
         self._quarantine.keep(place.sidecar, finding)
-        mending.reinstate(place, newest[1], newest[0].place.content)
+        commit.reinstate(place, newest[1], newest[0].place.content)
         return f"went back to the revision of {newest[1].modified}; the damaged file is in .quarantine"
 
     def _revision_damaged(self, folder: Folder, finding: Finding, place: Place) -> str:
@@ -172,7 +172,7 @@ class Repair:
         older = list(readable(listing.history(folder.path), place.name))
         for _, sidecar in older:
             if not sidecar.deleted and is_whole(place, sidecar):
-                mending.adopt(place, sidecar)
+                commit.adopt(place, sidecar)
                 return f"it is the revision of {sidecar.modified}, whose sidecar is current again"
         if not older:
             raise DamagedError("no older revision can be read: move them away, and --adopt takes the content in")
@@ -188,7 +188,7 @@ class Repair:
             return self._adoption.nothing_known(int(folder.name))
         for name in sorted(listing.folder(folder.path).sidecars - {place.name}):
             with suppress(DamagedError):
-                sibling = reading.read_sidecar(Place(folder.path, name))
+                sibling = stored_revision.read_sidecar(Place(folder.path, name))
                 if sibling is not None:
                     return self._adoption.nothing_known(sibling.version)
         return None
@@ -196,10 +196,10 @@ class Repair:
     def _content_missing(self, folder: Folder, finding: Finding, place: Place) -> str:
         if os.path.lexists(place.content):
             raise DamagedError("what lies in its place is to be moved first")
-        lost = reading.read_sidecar(place)
+        lost = stored_revision.read_sidecar(place)
         for revision, sidecar in readable(listing.history(folder.path), place.name):
             if lost is not None and sidecar.id == lost.id and is_whole(revision.place, sidecar):
-                mending.reinstate(place, sidecar, revision.place.content)
+                commit.reinstate(place, sidecar, revision.place.content)
                 return "found the content in the history"
         self._quarantine.keep(place.sidecar, finding)
         return self._go_back(folder, place, to_living=True)
@@ -215,19 +215,19 @@ class Repair:
             raise DamagedError("no older revision is whole")
         if newest is None:
             files.remove(place.sidecar)
-            files.sync_directory(place.directory)
+            directories.sync(place.directory)
             return "nothing of it is left: it counts as never stored; its sidecar is in .quarantine"
         if newest[1].deleted or not to_living:
             self._entomb(place, newest[1])
             return f"recorded it as deleted; revisions up to {newest[1].modified} are in the history"
-        mending.reinstate(place, newest[1], newest[0].place.content)
+        commit.reinstate(place, newest[1], newest[0].place.content)
         return f"went back to the revision of {newest[1].modified}"
 
     def _torn_copy(self, folder: Folder, finding: Finding, place: Place) -> None:
         for _, sidecar in readable(listing.history(folder.path), place.name):
             if bears(place, sidecar) and is_whole(place, sidecar):
                 self._quarantine.keep(place.sidecar, finding)
-                mending.adopt(place, sidecar)
+                commit.adopt(place, sidecar)
                 return
 
     def _unfinished_removal(self, folder: Folder, finding: Finding, place: Place) -> None:
@@ -238,11 +238,11 @@ class Repair:
                 self._quarantine.move(place.content, finding)
         if not folder.keeps_history:
             files.remove(place.sidecar)
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
 
     def _kept_twice(self, _folder: Folder, finding: Finding, revision: Place) -> None:
         """The second name of the content goes; if another content has got it, that one is not deleted."""
-        sidecar = reading.read_sidecar(revision)
+        sidecar = stored_revision.read_sidecar(revision)
         if os.path.lexists(revision.content) and (sidecar is None or not is_whole(revision, sidecar)):
             self._quarantine.move(revision.content, finding)
         files.remove(revision.content)
@@ -253,14 +253,14 @@ class Repair:
 
     def _entomb(self, place: Place, newest: Sidecar) -> None:
         deleted = tombstone(newest, modified=next_after(newest.modified), modifier=None)
-        mending.replace_sidecar(place, replace(deleted, adopted=True))
+        commit.replace_sidecar(place, replace(deleted, adopted=True))
 
     def _times_lost(self, _folder: Folder, _finding: Finding, place: Place) -> None:
-        sidecar = reading.read_sidecar(place)
+        sidecar = stored_revision.read_sidecar(place)
         if sidecar is not None:
             if not files.exists(place.pending(sidecar.id)):
                 files.separate(place.content, place.pending(sidecar.id))
-            descriptor = files.open_file(place.content)
+            descriptor = nofollow.open_file(place.content)
             try:
                 files.stamp(descriptor, stamp(sidecar))
             finally:
@@ -268,12 +268,12 @@ class Repair:
 
     def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: Place) -> None:
         """Moved under its pending name: without its sidecar it is then a stray, and nothing put there by hand."""
-        sidecar = reading.read_sidecar(place)
+        sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
         pending = place.pending(sidecar.id)
         files.rename(place.content, pending)
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
         self._quarantine.move(place.sidecar, finding)
         self._quarantine.move(pending, finding)
 
@@ -289,19 +289,19 @@ class Repair:
 
 def _corrected(place: Place) -> bool:
     """Correct a sidecar in which one bit was flipped; ``False`` where that is not what happened. Raises ``OSError``."""
-    descriptor = files.open_to_read(place.sidecar)
+    descriptor = nofollow.open_to_read(place.sidecar)
     try:
         sidecar = sidecars.corrected(files.read_small(descriptor), place.sidecar, place.address)
     finally:
         os.close(descriptor)
     if sidecar is None:
         return False
-    mending.replace_sidecar(place, sidecar)
+    commit.replace_sidecar(place, sidecar)
     return True
 
 
 def _remove(path: str) -> None:
     if os.path.isdir(path):
-        files.remove_tree(path)
+        directories.remove_tree(path)
     else:
         files.remove(path)

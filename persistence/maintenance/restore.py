@@ -18,7 +18,7 @@ from persistence.maintenance.copies import chunks
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.sums import SUMS
 from persistence.maintenance.targets import Target, target
-from persistence.storage import copying, digests, files, owner
+from persistence.storage import digests, directories, files, nofollow, owner
 from persistence.storage.layout import LAYOUT, QUARANTINE
 from persistence.storage.owner import Identity
 
@@ -130,7 +130,7 @@ class Restore:
             with ExitStack() as synced:
                 for each in due:
                     with self._writing(each):
-                        synced.enter_context(copying.synced(each.root))
+                        synced.enter_context(files.synced(each.root))
                 yield from self._fill(file, due)
             for each in due:
                 with self._writing(each):
@@ -148,7 +148,7 @@ class Restore:
         """
         with owner.being(self._reader):
             try:
-                return FileIO(files.open_file(f"{self.source}/{path}"))
+                return FileIO(nofollow.open_file(f"{self.source}/{path}"))
             except OSError as error:
                 if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}:
                     raise _NotInBackupError("a link, or no regular file, in the backup") from error
@@ -223,7 +223,7 @@ class Restore:
         if hashlib.sha256(data).hexdigest() != digest:
             yield f"{path}: not what it was when it was saved; it is not restored"
             return
-        files.ensure_directory(os.path.dirname(there))
+        directories.ensure(os.path.dirname(there))
         files.write_durably(there, data, mode)
         self.count.files += 1
 
@@ -237,12 +237,12 @@ class Restore:
             self.count.known += 1
             return
         files.remove(target)  # half of it, from a restore that was interrupted
-        copying.make_directories(os.path.dirname(target))
+        directories.make_all(os.path.dirname(target))
         hashing = hashlib.sha256()
         try:
             with self._opened(path) as file:
                 status = os.fstat(file.fileno())
-                copying.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
         except FileNotFoundError:
             yield f"{path}: missing from the backup"
             return

@@ -9,7 +9,7 @@ from persistence.maintenance.contents import Match, compare, faults, is_whole
 from persistence.maintenance.findings import Finding, Kind
 from persistence.maintenance.listing import History, Listing, Revision
 from persistence.model.sidecar import Sidecar
-from persistence.storage import reading
+from persistence.storage import stored_revision
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Place
 from persistence.storage.sidecars import ChangedSidecarError
@@ -19,7 +19,7 @@ def readable(history: History, name: str) -> Iterator[tuple[Revision, Sidecar]]:
     """The older revisions of a resource whose sidecars can be read, newest first."""
     for revision in history.of(name):
         try:
-            sidecar = reading.read_sidecar(revision.place)
+            sidecar = stored_revision.read_sidecar(revision.place)
         except (DamagedError, OSError):
             continue
         if sidecar is not None:
@@ -60,7 +60,7 @@ def revisions(
 def _revision(revision: Revision, current: Sidecar | None, *, deep: bool, integrity: Integrity) -> Iterator[Finding]:
     place = revision.place
     try:
-        sidecar = reading.read_sidecar(place)
+        sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
         if sidecar.modified != revision.instant:

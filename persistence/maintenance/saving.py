@@ -24,11 +24,11 @@ from persistence.maintenance.opening import Opened
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import reading
-from persistence.storage.attached import described
-from persistence.storage.bodies import BodiesView
+from persistence.storage import stored_revision
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Place, unescape
+from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
 
@@ -179,7 +179,7 @@ class Saving:
             if record is None or record.body is None or record.deleted:
                 return opened, None
             body = self._older_body(folder, revision, record, stack)
-            now = reading.read_sidecar(revision.place)
+            now = stored_revision.read_sidecar(revision.place)
             if isinstance(body, _Body) or body is None or now is None or now.id == record.id:
                 break
             if attempt == _ATTEMPTS - 1:
@@ -238,7 +238,7 @@ class Saving:
         earlier = os.path.relpath(place.content, bodies.root)
         return _Body(self._bodies[bodies.root], target, (earlier,), file, described(record))
 
-    def _directory(self, folder: Folder) -> BodiesView | None:
+    def _directory(self, folder: Folder) -> BodiesReader | None:
         """Where the bodies of a form's attachments are, if that is saved."""
         try:
             bodies = self._bodies_of(folder.form)

@@ -13,7 +13,7 @@ from itertools import islice
 
 from persistence.errors import DamagedError
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import copying, files, sidecars
+from persistence.storage import files, nofollow, sidecars
 from persistence.storage.layout import HISTORY, SIDECAR_SUFFIX, Place
 
 _AT_ONCE = 500
@@ -30,14 +30,14 @@ def seal_sidecars(path: str) -> None:
     """
     folders = (item.path for item in Tree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
-        with copying.synced(path):
+        with files.synced(path):
             written = [
                 sidecar
                 for folder in some
                 for directory in (folder, f"{folder}/{HISTORY}")
                 for sidecar in _written_aside(directory)
             ]
-        with copying.synced(path):
+        with files.synced(path):
             for sidecar in written:
                 files.rename(_aside(sidecar), sidecar)
 
@@ -65,10 +65,10 @@ def _sealed(directory: str, name: str) -> bytes | None:
     """The sealed sidecar; ``None`` where the file is none of the schema before."""
     path = f"{directory}/{name}"
     try:
-        files.require_file(os.lstat(path), path)
+        nofollow.require_file(os.lstat(path), path)
     except OSError:
         return None
-    descriptor = files.open_file(path)
+    descriptor = nofollow.open_file(path)
     try:
         sidecar = sidecars.decode_before(files.read_small(descriptor), path)
     except (DamagedError, IsADirectoryError):

@@ -13,7 +13,7 @@ from persistence.index.work import Aim, Work
 from persistence.maintenance import indexes
 from persistence.maintenance.sight import Sight
 from persistence.model.addresses import Form
-from persistence.model.search import Hits, Query, Scope, WhichDrafts
+from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
 from persistence.services.searched import searched
@@ -64,7 +64,7 @@ class Search:
                 return None
         return indexes.work_on(self._sight.store, self._index, Aim.READY, self._form)
 
-    def run(self, query: Query, drafts: WhichDrafts) -> Hits:
+    def run(self, query: Query, drafts: DraftFilter) -> Hits:
         """What the query finds.
 
         Raises:

@@ -12,15 +12,15 @@ from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance import listing
 from persistence.model.addresses import Address, Form
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, unescape
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import RoutedView, Where
 from persistence.storage.storage import Readable
-from persistence.storage.view import View
 
 
 class Origin(Enum):
@@ -56,7 +56,7 @@ class Sight:
     Methods raise what those of ``Store`` do.
     """
 
-    store: View
+    store: StoreReader
     layout: Layout
     properties: Properties
     catalog: Catalog
@@ -70,7 +70,7 @@ class Sight:
             StartupError: there is none, it has another format, or it is not whole.
             DiskError: it cannot be looked at.
         """
-        store = View(root, Integrity(elsewhere.hand_edits))
+        store = StoreReader(root, Integrity(elsewhere.hand_edits))
         seen = _with_definitions(store, elsewhere)
         return cls(store, Layout(store.root), properties, Catalog(seen), seen)
 
@@ -91,7 +91,7 @@ class Sight:
             body = found.sidecar.body
             yield Attachment(address.name, found.sidecar.content_type, found.size if body is None else body.size)
 
-    def origin(self, published: Published) -> Origin:
+    def origin(self, published: PublishedVersion) -> Origin:
         """Who defines the permissions of a version: its own count before those of the property."""
         configured = self.properties.of(published.form)
         if not configured.has_permissions:
@@ -100,16 +100,16 @@ class Sight:
             return Origin.DEFINITION
         return Origin.NOBODY if configured.permissions is None else Origin.PROPERTY
 
-    def is_singleton(self, published: Published) -> bool:
+    def is_singleton(self, published: PublishedVersion) -> bool:
         """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
         return is_singleton(published, self.properties.of(published.form))
 
 
-def _with_definitions(tree: View, elsewhere: Elsewhere) -> Readable:
+def _with_definitions(tree: StoreReader, elsewhere: Elsewhere) -> Readable:
     """A tree with the definitions that others have of its data."""
 
     def definition(form: Form) -> Readable:
         there = elsewhere.root(form)
-        return View(there, Integrity(elsewhere.hand_edits)) if there else tree
+        return StoreReader(there, Integrity(elsewhere.hand_edits)) if there else tree
 
     return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

@@ -15,7 +15,7 @@ import msgspec
 from persistence.maintenance.findings import Report
 from persistence.maintenance.tree import Folder
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, layout
+from persistence.storage import files, layout, nofollow
 from persistence.storage.locks import STRIPES, stripe
 
 _NEVER = Instant("")
@@ -66,7 +66,7 @@ class Slices:
     def _read(self) -> list[str]:
         """What the file says; without one that can be read, nothing was looked at."""
         try:
-            with open(files.open_to_read(self._path), "rb") as file:
+            with open(nofollow.open_to_read(self._path), "rb") as file:
                 looked = msgspec.json.decode(file.read(1 << 16), type=_LookedAt).slices
         except (FileNotFoundError, msgspec.DecodeError):
             looked = []

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from persistence.errors import DamagedError
-from persistence.storage import digests, files
+from persistence.storage import digests, files, nofollow
 
 SUMS = "SHA256SUMS"
 _DIGEST = 64
@@ -58,7 +58,7 @@ def count(directory: str) -> int:
 
 def opened(directory: str) -> BinaryIO:
     """The list of a backup, open; raises ``OSError``."""
-    return open(files.open_file(f"{directory}/{SUMS}"), "rb")
+    return open(nofollow.open_file(f"{directory}/{SUMS}"), "rb")
 
 
 def compare(directory: str) -> Iterator[str | None]:
@@ -71,7 +71,7 @@ def compare(directory: str) -> Iterator[str | None]:
     with opened(directory) as listed:
         for digest, path in read(listed):
             try:
-                with FileIO(files.open_file(f"{directory}/{path}")) as file:
+                with FileIO(nofollow.open_file(f"{directory}/{path}")) as file:
                     files.begin_writeback(file.fileno())  # drops what is in memory: the disk is asked, not the cache
                     found = digests.of_open(file)
             except OSError as error:
@@ -138,7 +138,7 @@ class Recorded:
     """The digests in a sorted list, looked up one by one. Use it in a ``with`` block; opening it raises ``OSError``."""
 
     def __init__(self, directory: str) -> None:
-        with FileIO(files.open_file(f"{directory}/{SUMS}")) as file:
+        with FileIO(nofollow.open_file(f"{directory}/{SUMS}")) as file:
             size = os.fstat(file.fileno()).st_size
             self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else None
 

@@ -11,7 +11,7 @@ from persistence.maintenance.manifest import Part
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, formats, locks, owner, root
+from persistence.storage import directories, files, formats, locks, nofollow, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, file_name
 
@@ -96,7 +96,7 @@ class _Tree(_Directory):
             raise StartupError(f"{self.root} {said}")
 
     def prepare(self) -> None:
-        files.ensure_directory(self.root)
+        directories.ensure(self.root)
         owner.require(self.root)
         root.make_own(self.root)
 
@@ -105,7 +105,7 @@ class _Tree(_Directory):
 
     def begin(self) -> None:
         files.rename(f"{self.root}/{INDEX}", f"{self.root}/{TRASH}/{fresh_id()}")  # of a tree that was here before
-        files.empty(f"{self.root}/{TRASH}")
+        directories.empty(f"{self.root}/{TRASH}")
         root.make_own(self.root)
         restoring = LayoutFile(max(self._layout.format, FORMAT), restoring=self._backup)
         formats.write(f"{self.root}/{LAYOUT}", restoring)
@@ -129,7 +129,7 @@ class _Attachments(_Directory):
             raise StartupError(f"{self.root} is not empty")
 
     def prepare(self) -> None:
-        files.ensure_directory(self.root)
+        directories.ensure(self.root)
 
     def alone(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -139,11 +139,11 @@ class _Attachments(_Directory):
 
     def finish(self) -> None:
         files.remove(f"{self.root}/{_RESTORING}")
-        files.sync_directory(self.root)
+        directories.sync(self.root)
 
     def _restoring(self) -> str:
         try:
-            descriptor = files.open_to_read(f"{self.root}/{_RESTORING}")
+            descriptor = nofollow.open_to_read(f"{self.root}/{_RESTORING}")
         except FileNotFoundError:
             return ""
         try:

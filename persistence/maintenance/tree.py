@@ -20,6 +20,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
+from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.layout import (
     CHECKED,
     CREATIONS,
@@ -40,7 +41,6 @@ from persistence.storage.layout import (
     unescape,
 )
 from persistence.storage.locks import Locks, stripe
-from persistence.storage.observing import NOBODY, Change, Observer
 
 OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """What a root has of the service's own."""
@@ -88,7 +88,7 @@ class Tree:
     ``observer`` hears of the documents that are changed while their folder is held.
     """
 
-    def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
+    def __init__(self, root: str, *, lock_timeout: float, observer: ChangeListener = NOBODY) -> None:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
@@ -96,7 +96,7 @@ class Tree:
         self._observer = observer
 
     @contextmanager
-    def holding(self, folder: Folder) -> Iterator[Change]:
+    def holding(self, folder: Folder) -> Iterator[ChangeEvents]:
         """Keep writers out of a folder for a block; in a tree without its lock nobody writes.
 
         The block tells what it changes.
@@ -105,7 +105,7 @@ class Tree:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
-        change = Change(self._observer)
+        change = ChangeEvents(self._observer)
         try:
             with self._locked(folder):
                 yield change

@@ -14,7 +14,7 @@ import msgspec
 from persistence.errors import disk_errors
 from persistence.maintenance.sealing import seal_sidecars
 from persistence.model.instants import next_after
-from persistence.storage import files, formats, lease, locks, owner, root
+from persistence.storage import directories, files, formats, lease, locks, owner, root
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE
 
@@ -61,7 +61,7 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
         if not due and layout.format == FORMAT and not layout.upgrading_from:
             return
         owner.require(path)
-        files.make_directory(f"{path}/{LOCKS}")
+        directories.make(f"{path}/{LOCKS}")
         files.ensure_file(f"{path}/{SERVICE}")
         in_use = "the data directory is in use: stop the service first"
         with locks.alone(f"{path}/{SERVICE}", in_use), lease.held(path):

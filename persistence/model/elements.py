@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import TypeVar
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SHOWN
-from persistence.model.nearest import nearest
-
-_COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
-_DIRECTIONS = {"asc": False, "desc": True}
+from persistence.model.texts import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,44 +91,3 @@ def shown(name: str) -> str:
 def _meant(name: str, known: Iterable[str]) -> str:
     near = nearest(name, sorted(known))
     return "" if near is None else f"; the nearest is {near}"
-
-
-def count(text: str, what: str, default: int) -> int:
-    """A positive integer, or the default where the text is blank.
-
-    Raises:
-        BadRequestError: it is none, or longer than any that makes sense.
-    """
-    trimmed = text.strip()
-    if trimmed and not _COUNT.fullmatch(trimmed):
-        raise BadRequestError(f"{what} must be a positive integer of at most 18 digits, not {text!r}")
-    return int(trimmed) if trimmed else default
-
-
-def is_descending(direction: str) -> bool:
-    """Which way a sort goes, its word in any letter case.
-
-    Raises:
-        BadRequestError: it is neither ``asc`` nor ``desc``.
-    """
-    trimmed = direction.strip().lower()
-    if trimmed not in _DIRECTIONS:
-        raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
-    return _DIRECTIONS[trimmed]
-
-
-_Word = TypeVar("_Word", bound=Enum)
-
-
-def word(words: type[_Word], text: str, what: str) -> _Word:
-    """One of the words of the interface, in exactly its letters.
-
-    Raises:
-        BadRequestError: it is none of them.
-    """
-    try:
-        return words(text)
-    except ValueError:
-        raise BadRequestError(
-            f"there is no {what} {text!r}; there are {', '.join(str(each.value) for each in words)}"
-        ) from None

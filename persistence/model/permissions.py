@@ -5,16 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
 from persistence.errors import BadRequestError
-from persistence.model.operations import CREATE, FINDING, OPERATIONS, READ, UNRESTRICTED, Operations, in_order
-from persistence.model.search import EVERYBODY, Holder, Sight, Sights
-from persistence.model.users import User
+from persistence.model.users import EVERYBODY, OwnerPattern, OwnerSet, OwnerSets, User
+
+CREATE, READ, UPDATE, DELETE, LIST = OPERATIONS = ("create", "read", "update", "delete", "list")
+"""The names on the wire, in the order in which they are written."""
+
+FINDING = (READ, UPDATE, DELETE)
+"""Who has one of these finds a document in a search that does not say otherwise (spec search 1.1)."""
 
 
-class Condition(Enum):
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """The allowed operations in their fixed order, or ``None`` where no permissions are defined."""
+
+    allowed: tuple[str, ...] | None
+
+    def allows(self, *any_of: str) -> bool:
+        """Whether one of the operations is allowed."""
+        return self.allowed is None or any(name in self.allowed for name in any_of)
+
+    def __str__(self) -> str:
+        return "*" if self.allowed is None else " ".join(self.allowed)
+
+
+UNRESTRICTED = Operations(None)
+"""No permissions are defined: everything is allowed."""
+
+
+@lru_cache(256)
+def in_order(names: frozenset[str]) -> Operations:
+    """Exactly the named operations; a name that is none is left out."""
+    return Operations(tuple(name for name in OPERATIONS if name in names))
+
+
+class GrantCondition(Enum):
     """A condition of a permission, by its name in a form definition.
 
     ``UNKNOWN`` stands for what this service does not know; like a token, which no request of this service bears, it
@@ -40,7 +69,7 @@ class Permission:
     """Operations for those for whom all the conditions hold; without a condition, for anyone."""
 
     operations: frozenset[str]
-    conditions: tuple[Condition | UserRole, ...] = ()
+    conditions: tuple[GrantCondition | UserRole, ...] = ()
 
 
 Permissions = tuple[Permission, ...]
@@ -97,7 +126,7 @@ class _OfOwner:
 
     @classmethod
     def of(
-        cls, conditions: Iterable[Condition | UserRole], user: User, names: Mapping[str, set[str | None]]
+        cls, conditions: Iterable[GrantCondition | UserRole], user: User, names: Mapping[str, set[str | None]]
     ) -> _OfOwner | None:
         """Keep those of some conditions, by the names of the user's roles; ``None`` where another one does not hold."""
         owner = group = False
@@ -109,11 +138,11 @@ class _OfOwner:
                     return None
                 if None not in found:
                     organizations.add(frozenset(each for each in found if each is not None))
-            elif condition is Condition.OWNER and user.name is not None:
+            elif condition is GrantCondition.OWNER and user.name is not None:
                 owner = True
-            elif condition is Condition.GROUP_MEMBER and user.group is not None:
+            elif condition is GrantCondition.GROUP_MEMBER and user.group is not None:
                 group = True
-            elif condition is not Condition.AUTHENTICATED or user.name is None:
+            elif condition is not GrantCondition.AUTHENTICATED or user.name is None:
                 return None
         return cls(owner, group, frozenset(organizations))
 
@@ -139,14 +168,14 @@ def on_creation(permissions: Permissions | None, user: User) -> Operations:
         return UNRESTRICTED
     granted = _with_create(permissions, user, _granted(permissions, user, None))
     if CREATE in granted:
-        own = {Condition.OWNER} if user.name is not None else set()
+        own = {GrantCondition.OWNER} if user.name is not None else set()
         if user.group is not None:
-            own.add(Condition.GROUP_MEMBER)
+            own.add(GrantCondition.GROUP_MEMBER)
         granted = granted.union(*(each.operations for each in permissions if own.intersection(each.conditions)))
     return in_order(granted)
 
 
-def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> Sights:
+def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> OwnerSets:
     """Owners whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
     asked = frozenset(any_of)
     sights = {having(permissions, user, (READ,))}
@@ -155,7 +184,7 @@ def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] 
     return frozenset(sights - {EVERYBODY})
 
 
-def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight:
+def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
     """Owners on whose documents a user has one of the operations, as ``on_data`` says."""
     asked = frozenset(any_of)
     if permissions is None or (CREATE in asked and CREATE in _with_create(permissions, user, frozenset())):
@@ -165,10 +194,10 @@ def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -
         for each in permissions
         if not asked.isdisjoint(each.operations) and (holder := _holder(each.conditions, user)) is not None
     }
-    return EVERYBODY if Holder() in found else Sight(_united(found))
+    return EVERYBODY if OwnerPattern() in found else OwnerSet(_united(found))
 
 
-def _holder(conditions: Iterable[Condition | UserRole], user: User) -> Holder | None:
+def _holder(conditions: Iterable[GrantCondition | UserRole], user: User) -> OwnerPattern | None:
     """The owners for whom all conditions hold, as ``_holds`` says; ``None`` where there can be none."""
     own: dict[str, str] = {}
     organizations: set[frozenset[str]] = set()
@@ -179,16 +208,16 @@ def _holder(conditions: Iterable[Condition | UserRole], user: User) -> Holder | 
                 return None
             if None not in bound:
                 organizations.add(frozenset(each for each in bound if each is not None))
-        elif condition is Condition.OWNER and user.name is not None:
+        elif condition is GrantCondition.OWNER and user.name is not None:
             own["creator"] = user.name
-        elif condition is Condition.GROUP_MEMBER and user.group is not None:
+        elif condition is GrantCondition.GROUP_MEMBER and user.group is not None:
             own["group"] = user.group
-        elif condition is not Condition.AUTHENTICATED or user.name is None:
+        elif condition is not GrantCondition.AUTHENTICATED or user.name is None:
             return None
-    return Holder(**own, organizations=tuple(sorted(organizations, key=sorted)))
+    return OwnerPattern(**own, organizations=tuple(sorted(organizations, key=sorted)))
 
 
-def _united(found: Iterable[Holder]) -> frozenset[Holder]:
+def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
     """The same holders, those as one that differ only in an organization, of which a user may have hundreds."""
     united: dict[tuple[str | None, str | None], frozenset[str]] = {}
     left = set()
@@ -198,10 +227,10 @@ def _united(found: Iterable[Holder]) -> frozenset[Holder]:
             united[key] = united.get(key, frozenset()) | each.organizations[0]
         else:
             left.add(each)
-    return frozenset(left | {Holder(*key, (organizations,)) for key, organizations in united.items()})
+    return frozenset(left | {OwnerPattern(*key, (organizations,)) for key, organizations in united.items()})
 
 
-def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> Sight:
+def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
     """Whose documents a search for those on which the user has one of the operations finds (spec search 1.8).
 
     Not the same as having the operation: a permission for owners who also have a role counts for every owner, and one
@@ -226,19 +255,19 @@ def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) ->
         role.organization for role in user.roles if role.organization is not None and role.name in named
     )
     tests = {
-        Holder(creator=user.name if Condition.OWNER in row_tests else None),
-        Holder(group=user.group if Condition.GROUP_MEMBER in row_tests else None),
-        Holder(organizations=(organizations,) if organizations else ()),
+        OwnerPattern(creator=user.name if GrantCondition.OWNER in row_tests else None),
+        OwnerPattern(group=user.group if GrantCondition.GROUP_MEMBER in row_tests else None),
+        OwnerPattern(organizations=(organizations,) if organizations else ()),
     }
-    return Sight(frozenset(tests - {Holder()}))
+    return OwnerSet(frozenset(tests - {OwnerPattern()}))
 
 
 _HEADER = {
-    Condition.AUTHENTICATED: "Username",
-    Condition.OWNER: "Username",
-    Condition.GROUP_MEMBER: "Group",
+    GrantCondition.AUTHENTICATED: "Username",
+    GrantCondition.OWNER: "Username",
+    GrantCondition.GROUP_MEMBER: "Group",
 }
-_NEVER = frozenset({Condition.TOKEN, Condition.UNKNOWN})
+_NEVER = frozenset({GrantCondition.TOKEN, GrantCondition.UNKNOWN})
 
 
 def unsaid(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
@@ -275,29 +304,29 @@ def _with_create(permissions: Permissions, user: User, granted: frozenset[str]) 
     return granted | {CREATE} if creating and _granted(creating, user, user) else granted
 
 
-def _holds(condition: Condition | UserRole, user: User, owner: User | None) -> bool:
+def _holds(condition: GrantCondition | UserRole, user: User, owner: User | None) -> bool:
     if isinstance(condition, UserRole):
         levels = owner.organization if owner is not None else ()
         return any(
             role.name in condition.any_of and (role.organization is None or role.organization in levels)
             for role in user.roles
         )
-    if condition is Condition.AUTHENTICATED:
+    if condition is GrantCondition.AUTHENTICATED:
         return user.name is not None
-    if condition is Condition.OWNER:
+    if condition is GrantCondition.OWNER:
         return owner is not None and user.name is not None and user.name == owner.name
-    if condition is Condition.GROUP_MEMBER:
+    if condition is GrantCondition.GROUP_MEMBER:
         return owner is not None and user.group is not None and user.group == owner.group
     return False
 
 
 _Operation = str
-_JSON_CONDITIONS: dict[str, tuple[Condition, ...]] = {
+_JSON_CONDITIONS: dict[str, tuple[GrantCondition, ...]] = {
     "anyone": (),
-    "anyone-with-token": (Condition.TOKEN,),
-    "any-authenticated-user": (Condition.AUTHENTICATED,),
-    "owner": (Condition.OWNER,),
-    "group-member": (Condition.GROUP_MEMBER,),
+    "anyone-with-token": (GrantCondition.TOKEN,),
+    "any-authenticated-user": (GrantCondition.AUTHENTICATED,),
+    "owner": (GrantCondition.OWNER,),
+    "group-member": (GrantCondition.GROUP_MEMBER,),
 }
 
 

@@ -6,21 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SOUGHT, MOST_SOUGHT, MOST_TOKENS
-from persistence.model.elements import Element, Elements, Vocabulary, count, is_descending, word
+from persistence.model.elements import Element, Elements, Vocabulary
 from persistence.model.instants import Instant, first_from, parse_time
-from persistence.model.operations import FINDING, OPERATIONS
+from persistence.model.permissions import FINDING, OPERATIONS
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Match,
     Query,
     SearchRequest,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
+from persistence.model.texts import count, is_descending, word
 from persistence.model.users import User
 
 QUERY, DRAFTS, OPERATIONS_ELEMENT, PAGE_SIZE, PAGE_NUMBER = SEARCHED = (
@@ -63,8 +64,8 @@ _COMPARISONS: Mapping[Field, tuple[Comparison, ...]] = {
     **dict.fromkeys(_TEXTS, (Comparison.EXACT,)),
 }
 _MATCH_OF_CONTROL = {
-    **dict.fromkeys(("input", "textarea", "output"), Match.SUBSTRING),
-    "select": Match.TOKEN,
+    **dict.fromkeys(("input", "textarea", "output"), TextMatch.SUBSTRING),
+    "select": TextMatch.TOKEN,
 }
 
 
@@ -89,7 +90,7 @@ def search_request(elements: Elements, user: User) -> SearchRequest:
             size=min(size, _MOST_ROWS),
         ),
         paths=tuple(_path(each) for each in of_controls),
-        drafts=_drafts(elements.first(DRAFTS)) if user.name is not None else WhichDrafts(Drafts.EXCLUDE),
+        drafts=_drafts(elements.first(DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
         any_of=_operations(elements.first(OPERATIONS_ELEMENT)),
         all_indexed=elements.root.attributes.get("return-all-indexed-fields") == "true",
     )
@@ -130,11 +131,11 @@ def _control_filters(queries: Iterable[Element]) -> Iterator[ControlFilter]:
         text = query.text.strip()
         if text:
             match = _match(query.attributes)
-            if match is not Match.EXACT:
-                characters += len(_not_too_long(text) if match is Match.SUBSTRING else text)
+            if match is not TextMatch.EXACT:
+                characters += len(_not_too_long(text) if match is TextMatch.SUBSTRING else text)
                 if characters > MOST_SOUGHT:
                     raise BadRequestError(f"queries of more than {MOST_SOUGHT} characters together are not accepted")
-            if match is Match.TOKEN:
+            if match is TextMatch.TOKEN:
                 tokens += len(text.split())
                 if tokens > MOST_TOKENS:
                     raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
@@ -147,13 +148,13 @@ def _not_too_long(text: str) -> str:
     return text
 
 
-def _match(attributes: Mapping[str, str]) -> Match:
+def _match(attributes: Mapping[str, str]) -> TextMatch:
     """How values are compared: as is said, else as befits the control, else exactly."""
     said = attributes.get("match")
     if said is not None:
-        return word(Match, said, "match")
+        return word(TextMatch, said, "match")
     control = attributes.get("control", "")
-    return Match.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, Match.EXACT)
+    return TextMatch.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, TextMatch.EXACT)
 
 
 def _field(query: Element) -> Field:
@@ -186,14 +187,14 @@ def _sort(queries: Iterable[tuple[Field | str, Element]]) -> Sort:
     return sorts[0] if sorts else Sort()
 
 
-def _drafts(element: Element | None) -> WhichDrafts:
+def _drafts(element: Element | None) -> DraftFilter:
     if element is None:
-        return WhichDrafts()
+        return DraftFilter()
     kind = word(Drafts, element.text, "drafts")
     if kind is not Drafts.ONLY:
-        return WhichDrafts(kind)
+        return DraftFilter(kind)
     document = element.attributes.get("for-document-id")
-    return WhichDrafts(kind, document, document is None and "for-never-saved-document" in element.attributes)
+    return DraftFilter(kind, document, document is None and "for-never-saved-document" in element.attributes)
 
 
 def _operations(element: Element | None) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.metadata import FormMetadata
 
 SCHEMA = 2
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at.

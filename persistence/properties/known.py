@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from persistence.dialect import DIALECTS
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.properties.lookup import ANY, Name
 
 Value = bool | int | str
@@ -28,7 +28,7 @@ RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
 _PROVIDER_NAME = re.compile(r"[^\s.*]+")
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """The type of a property's value, in the words of an error."""
 
     BOOLEAN = "true or false"
@@ -51,14 +51,14 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownProperty:
     """A property, or the family of those that differ in the tokens in ``<>``.
 
     ``default`` holds where nothing stored matches or a string is blank; ``None`` is "not configured".
     """
 
     pattern: str
-    kind: Kind
+    kind: ValueType
     meaning: str
     default: Value | None = None
     effect: Effect = Effect.NONE
@@ -95,73 +95,83 @@ def is_provider(name: str) -> bool:
     return _PROVIDER_NAME.fullmatch(name) is not None and name not in RESERVED
 
 
-def _acts(pattern: str, kind: Kind, meaning: str, default: Value | None = None) -> Known:
-    return Known(pattern, kind, meaning, default, Effect.ACTS)
+def _acts(pattern: str, kind: ValueType, meaning: str, default: Value | None = None) -> KnownProperty:
+    return KnownProperty(pattern, kind, meaning, default, Effect.ACTS)
 
 
-def _flag(pattern: str, meaning: str, *, default: bool = False) -> Known:
-    return Known(pattern, Kind.BOOLEAN, meaning, default)
+def _flag(pattern: str, meaning: str, *, default: bool = False) -> KnownProperty:
+    return KnownProperty(pattern, ValueType.BOOLEAN, meaning, default)
 
 
-def _text(pattern: str, meaning: str) -> Known:
-    return Known(pattern, Kind.TEXT, meaning)
+def _text(pattern: str, meaning: str) -> KnownProperty:
+    return KnownProperty(pattern, ValueType.TEXT, meaning)
 
 
-KNOWN: tuple[Known, ...] = (
-    _acts("persistence.provider.<app>.<form>.<form|data>", Kind.PROVIDER, "provider of a form's definitions or data"),
-    _acts("persistence.<provider>.autosave", Kind.BOOLEAN, "drafts can be stored", default=False),
-    _acts("persistence.<provider>.permissions", Kind.BOOLEAN, "user and group permissions hold", default=False),
-    _acts("persistence.<provider>.versioning", Kind.BOOLEAN, "definitions have versions", default=False),
+KNOWN: tuple[KnownProperty, ...] = (
+    _acts(
+        "persistence.provider.<app>.<form>.<form|data>", ValueType.PROVIDER, "provider of a form's definitions or data"
+    ),
+    _acts("persistence.<provider>.autosave", ValueType.BOOLEAN, "drafts can be stored", default=False),
+    _acts("persistence.<provider>.permissions", ValueType.BOOLEAN, "user and group permissions hold", default=False),
+    _acts("persistence.<provider>.versioning", ValueType.BOOLEAN, "definitions have versions", default=False),
     _acts(
         "persistence.<provider>.published-only",
-        Kind.BOOLEAN,
+        ValueType.BOOLEAN,
         "data is stored of published forms and versions only",
         default=False,
     ),
-    _acts("persistence.<provider>.data-format-version", Kind.FORMAT, "format of form data at rest", "4.0.0"),
+    _acts("persistence.<provider>.data-format-version", ValueType.FORMAT, "format of form data at rest", "4.0.0"),
     _acts(
         "persistence.<provider>.search.restrict-to-readable",
-        Kind.BOOLEAN,
+        ValueType.BOOLEAN,
         "searches find only what their user may read",
         default=False,
     ),
-    _acts("permissions.<app>.<form>", Kind.PERMISSIONS, "permissions where the definition has none of its own"),
-    _acts("detail.singleton.enabled.<app>.<form>", Kind.BOOLEAN, "the form has one document only", default=False),
-    _acts("persistence.<provider>.create-flat-view", Kind.BOOLEAN, "every form has flat views", default=False),
+    _acts("permissions.<app>.<form>", ValueType.PERMISSIONS, "permissions where the definition has none of its own"),
+    _acts("detail.singleton.enabled.<app>.<form>", ValueType.BOOLEAN, "the form has one document only", default=False),
+    _acts("persistence.<provider>.create-flat-view", ValueType.BOOLEAN, "every form has flat views", default=False),
     _acts(
         "persistence.<provider>.flat-view.prefixes-in-main-view-column-names",
-        Kind.BOOLEAN,
+        ValueType.BOOLEAN,
         "columns of the flat view of documents are called by their whole path",
         default=False,
     ),
     _acts(
         "persistence.<provider>.flat-view.max-identifier-length",
-        Kind.INTEGER,
+        ValueType.INTEGER,
         "characters in the names of flat views and columns",
         default=256,
     ),
-    _acts("field-encryption.password", Kind.SECRET, "password of what the real system has encrypted, for reading it"),
-    _acts("field-encryption.password.read-fallback", Kind.SECRET, "the password before that one, for reading"),
+    _acts(
+        "field-encryption.password", ValueType.SECRET, "password of what the real system has encrypted, for reading it"
+    ),
+    _acts("field-encryption.password.read-fallback", ValueType.SECRET, "the password before that one, for reading"),
     _acts(
         "persistence.provider.<app>.<form>.<form|data>.attachments",
-        Kind.PROVIDER,
+        ValueType.PROVIDER,
         "provider of the attachments of a form's data",
     ),
-    _acts("persistence.<provider>.uri", Kind.URI, "file: for a tree here, or the address of another service"),
+    _acts("persistence.<provider>.uri", ValueType.URI, "file: for a tree here, or the address of another service"),
     _acts(
-        "persistence.<provider>.dialect", Kind.DIALECT, "names on the wire of another service; by default those here"
+        "persistence.<provider>.dialect",
+        ValueType.DIALECT,
+        "names on the wire of another service; by default those here",
     ),
-    _acts("persistence.<provider>.active", Kind.BOOLEAN, "the provider is asked where all of them are", default=True),
-    _acts("persistence.<provider>.datasource", Kind.TEXT, "name of the root of a tree; of a database, elsewhere"),
-    _acts("persistence.<provider>.base-path", Kind.DIRECTORY, "directory of a provider of attachments"),
-    _acts("persistence.<provider>.directory", Kind.DIRECTORY, "the older name of base-path"),
+    _acts(
+        "persistence.<provider>.active", ValueType.BOOLEAN, "the provider is asked where all of them are", default=True
+    ),
+    _acts("persistence.<provider>.datasource", ValueType.TEXT, "name of the root of a tree; of a database, elsewhere"),
+    _acts("persistence.<provider>.base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
+    _acts("persistence.<provider>.directory", ValueType.DIRECTORY, "the older name of base-path"),
     _flag("persistence.<provider>.lease", "documents can be locked with LOCK and UNLOCK"),
     _flag("persistence.<provider>.reindex", "the provider takes part in reindexing"),
     _flag("persistence.<provider>.reencrypt", "the provider takes part in encrypting anew"),
     _flag("persistence.<provider>.distinct", "distinct values can be asked for"),
     _flag("persistence.<provider>.sort", "search can sort"),
     _flag("persistence.<provider>.escape-non-ascii-characters", "form data is stored with character references"),
-    Known("persistence.<provider>.max-batch-size", Kind.INTEGER, "documents in a step of encrypting anew", 1000),
+    KnownProperty(
+        "persistence.<provider>.max-batch-size", ValueType.INTEGER, "documents in a step of encrypting anew", 1000
+    ),
     _text("persistence.<provider>.s3-config", "configuration of a provider of attachments in S3"),
     _text("persistence.<provider>.xmldb-uri", "address of an XML database"),
     _text("persistence.<provider>.exist-uri", "the name of xmldb-uri in a real runtime"),
@@ -193,6 +203,6 @@ SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
 """More such entries, which differ in the dialects."""
 
 
-def known(name: Name) -> Known | None:
+def known_property(name: Name) -> KnownProperty | None:
     """The property of a name without prefix, stored or asked for; ``None`` if there is no such property."""
     return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)

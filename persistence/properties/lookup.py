@@ -43,7 +43,7 @@ class _End:
     is_match: bool
 
 
-class Names:
+class NameTree:
     """Stored names, ready to be searched."""
 
     def __init__(self, names: Iterable[Name]) -> None:

@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Iterator
 from itertools import product
 
-from persistence.properties.known import DATA, FORM, KNOWN, RESERVED, Known, fits, known
+from persistence.properties.known import DATA, FORM, KNOWN, RESERVED, KnownProperty, fits, known_property
 from persistence.properties.lookup import ANY, Name
 
 
 def unknown(name: str, prefix: str) -> str:
     """What to say of a wrong name: the nearest valid one, or that no provider can be called so."""
     given = tuple(name.removeprefix(prefix).split("."))
-    if len(given) > 1 and given[1] in RESERVED and known((given[0], ANY, *given[2:])) is not None:
+    if len(given) > 1 and given[1] in RESERVED and known_property((given[0], ANY, *given[2:])) is not None:
         return f"unknown property {name!r}: no provider can be called {given[1]!r}"
     return f"unknown property {name!r}; the nearest valid name is {nearest(name, prefix)!r}"
 
@@ -30,7 +30,7 @@ def general_names(prefix: str) -> list[str]:
     return [prefix + ".".join(_general(place) for place in each.places) for each in KNOWN]
 
 
-def _candidates(property_: Known, given: Name) -> Iterator[Name]:
+def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
     """The pattern with what was given in its places, once from the left and once from the right.
 
     The one finds what a token too few at the end meant, the other what was meant under another dialect's prefix.

@@ -11,9 +11,9 @@ from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions
-from persistence.properties.entries import Entry, from_file, shipped
-from persistence.properties.known import DATA, FORM, Effect, Kind, Known, Value, known
-from persistence.properties.lookup import ANY, Explanation, Name, Names
+from persistence.properties.entries import PropertyEntry, from_file, shipped
+from persistence.properties.known import DATA, FORM, Effect, KnownProperty, Value, ValueType, known_property
+from persistence.properties.lookup import ANY, Explanation, Name, NameTree
 from persistence.properties.nearest import unknown
 from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
 from persistence.properties.uris import remote_address
@@ -51,32 +51,32 @@ class FormProperties:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExplainedProperty:
     """The answer to a name: its value, the entry that wins, and the search retold.
 
     ``value`` is ``None`` where nothing is configured and there is no default.
     """
 
     name: Name
-    known: Known
+    known: KnownProperty
     value: Value | None
-    entry: Entry | None
+    entry: PropertyEntry | None
     explanation: Explanation
 
 
 class Properties:
     """Built once at start, and never changed. ``entries`` are those in force, the file's first."""
 
-    def __init__(self, entries: tuple[Entry, ...], prefix: str) -> None:
+    def __init__(self, entries: tuple[PropertyEntry, ...], prefix: str) -> None:
         self.entries = entries
         self._prefix = prefix
         self._prefix_tokens = tuple(prefix.split(".")[:-1])
         self._by_name = {entry.name: entry for entry in entries}
-        self._names = Names(self._by_name)
+        self._names = NameTree(self._by_name)
         self._permissions = {
             entry.name: permissions.from_json(str(entry.value))
             for entry in entries
-            if entry.known.kind is Kind.PERMISSIONS and not entry.is_blank
+            if entry.known.kind is ValueType.PERMISSIONS and not entry.is_blank
         }
         self._kept = lru_cache(FORMS_KEPT)(self._of)
         self._of_provider = lru_cache(_MOST_OF_PROVIDERS)(partial(self._value, "persistence"))
@@ -94,7 +94,7 @@ class Properties:
         return cls((*own, *(entry for entry in shipped(prefix) if entry.name not in replaced)), prefix)
 
     @property
-    def without_effect(self) -> tuple[Entry, ...]:
+    def without_effect(self) -> tuple[PropertyEntry, ...]:
         """The file's entries that this version takes note of and does not act on."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
@@ -109,13 +109,13 @@ class Properties:
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
-        chosen = (entry for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
+        chosen = (entry for entry in self.entries if entry.known.kind is ValueType.PROVIDER and not entry.is_blank)
         return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
 
     @property
-    def without_form(self) -> tuple[Entry, ...]:
+    def without_form(self) -> tuple[PropertyEntry, ...]:
         """The file's entries about providers that no form has: often the name of an application in their place."""
-        providers = {entry.value for entry in self.entries if entry.known.kind is Kind.PROVIDER}
+        providers = {entry.value for entry in self.entries if entry.known.kind is ValueType.PROVIDER}
         return tuple(
             entry
             for entry in self.entries
@@ -152,11 +152,11 @@ class Properties:
         found = dict.fromkeys(str(entry.value) for entry in entries if not entry.is_blank)
         return [provider for provider in map(self._named, found) if provider.is_active]
 
-    def entry(self, name: Name) -> Entry:
+    def entry(self, name: Name) -> PropertyEntry:
         """The entry in force of a stored name."""
         return self._by_name[name]
 
-    def explain(self, name: str) -> Answer:
+    def explain(self, name: str) -> ExplainedProperty:
         """The answer to a full name without wildcards, such as a person asks for.
 
         Raises:
@@ -166,25 +166,27 @@ class Properties:
         if ANY in full:
             raise BadRequestError(f"{name!r} has a wildcard: ask for one application and form, or for one provider")
         tokens = full[len(self._prefix_tokens) :]
-        property_ = known(tokens) if name.startswith(self._prefix) else None
+        property_ = known_property(tokens) if name.startswith(self._prefix) else None
         if property_ is None:
             raise BadRequestError(f"{unknown(name, self._prefix)} (an application or form is one token: no dot in it)")
         return self._answer(property_, tokens)
 
-    def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> Answer:
+    def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> ExplainedProperty:
         """Which provider a form's definitions or data have, or the attachments of its data; ``kind`` as in it.
 
         Other than ``explain``, it knows an application or form whose own name has a dot.
         """
         tokens = (*_provider_of(form, kind), *((_ATTACHMENTS,) if attachments else ()))
-        property_ = known(tokens)
+        property_ = known_property(tokens)
         if property_ is None:
             raise BadRequestError(f"{form} cannot be the name of a form")
         return self._answer(property_, tokens)
 
-    def _answer(self, property_: Known, tokens: Name) -> Answer:
+    def _answer(self, property_: KnownProperty, tokens: Name) -> ExplainedProperty:
         full = (*self._prefix_tokens, *tokens)
-        return Answer(full, property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full))
+        return ExplainedProperty(
+            full, property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full)
+        )
 
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
@@ -235,10 +237,10 @@ class Properties:
         entry = self._winner(*tokens)
         if entry is not None and not entry.is_blank:
             return entry.value
-        property_ = known(tokens)
+        property_ = known_property(tokens)
         return None if property_ is None else property_.default
 
-    def _winner(self, *tokens: str) -> Entry | None:
+    def _winner(self, *tokens: str) -> PropertyEntry | None:
         winner = self._names.find((*self._prefix_tokens, *tokens))
         return None if winner is None else self._by_name[winner]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from persistence.properties.entries import Entry
+from persistence.properties.entries import PropertyEntry
 from persistence.properties.known import Value
 from persistence.properties.lookup import Name
 from persistence.properties.uris import without_user
@@ -54,7 +54,7 @@ class RouteProperties:
     attachments: ProviderProperties | None = None
 
 
-def mirrored(provider: str, entries: Iterable[Entry], prefix: Name) -> tuple[tuple[str, str], ...]:
+def mirrored(provider: str, entries: Iterable[PropertyEntry], prefix: Name) -> tuple[tuple[str, str], ...]:
     """The headers that tell a provider its own properties, without the dialect's prefix (spec crud 10.3, forms 5.4).
 
     Only properties that name the provider itself count. Where two give one header, the first does.

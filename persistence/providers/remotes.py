@@ -1,17 +1,18 @@
-"""Other services as the places of forms. Apart, because what calls them is loaded only where there are any."""
+"""Other services as providers. Apart, because the HTTP client is loaded only where there are any."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Catalog
+from persistence.definitions.summaries import SummaryFile
 from persistence.dialect import DIALECTS, Dialect
-from persistence.index.handing import Handed
-from persistence.index.sources import Source
-from persistence.model.addresses import Form
+from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import Properties
 from persistence.properties.providers import ProviderProperties
-from persistence.providers.places import Place
+from persistence.providers.provider import Provider
 from persistence.remote.bodies import RemoteBodies
 from persistence.remote.caller import Caller
 from persistence.remote.client import Client, Limits
@@ -26,46 +27,49 @@ from persistence.storage.storage import Readable
 
 @dataclass(frozen=True, slots=True)
 class Remotes(Closable):
-    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere.
+    """Opens other services as providers, and owns the connections to them.
 
-    It owns the clients of what it makes.
+    ``catalog_of`` leads to the definitions that hold for the data of a form, wherever they are. ``holding`` has the
+    locks and the spool of this service.
     """
 
     dialect: Dialect
     properties: Properties
     limits: Limits
     holding: Holding
-    seen: Readable
+    catalog_of: Callable[[Form], Catalog]
+    summaries: SummaryFile
     clients: list[Client] = field(default_factory=list)
-    definitions: Handed = field(default_factory=Handed)
 
     def close(self) -> None:
         """Close the connections to all providers."""
         for client in self.clients:
             client.close()
 
-    def place(self, provider: ProviderProperties) -> Place:
-        """The place that another service is."""
-        caller = self._caller(provider)
+    def provider(self, said: ProviderProperties) -> Provider:
+        """Open the provider that another service is."""
+        caller = self._caller(said)
+        storage = RemoteStore(caller, self.holding)
         index = RemoteIndex(
             caller,
-            self._source_of,
-            lambda form: self.properties.of(form).route.definition == provider,
-            is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
+            self._versions,
+            lambda form: self.properties.of(form).route.definition == said,
+            is_exact=DIALECTS[said.dialect or self.dialect.name].restricts_searches,
         )
-        return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
+        catalog = Catalog(storage, self.summaries)
+        return Provider(said.name, storage, catalog, index, RemoteTables(), RemoteReindexing(caller))
 
-    def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
-        """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
+    def bodies(self, said: ProviderProperties, main: Readable) -> RemoteBodies:
+        """Open the bodies of attachments that another service keeps; the rest of them is in the main storage."""
+        return RemoteBodies(self._caller(said), self.holding, main.sidecar)
 
-    def _caller(self, provider: ProviderProperties) -> Caller:
-        names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
-        client = Client(provider.name, provider.uri, self.limits)
+    def _caller(self, said: ProviderProperties) -> Caller:
+        names = Names(self.dialect, DIALECTS[said.dialect or self.dialect.name], said.mirrored)
+        client = Client(said.name, said.uri, self.limits)
         self.clients.append(client)
-        return Caller(provider.name, client, names)
+        return Caller(said.name, client, names)
 
-    def _source_of(self, form: Form) -> Source:
-        data_format = self.properties.of(form).data_format
-        is_designer = self.dialect.is_designer(form)
-        return Source(self.seen, form, data_format, is_designer=is_designer, handed=self.definitions)
+    def _versions(self, form: Form) -> Iterable[int]:
+        if self.dialect.is_designer(form):
+            return (DESIGNER_VERSION,)
+        return self.catalog_of(form).storage.versions(form)

@@ -10,13 +10,13 @@ from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
 from persistence.properties.providers import ProviderProperties
 from persistence.providers.provider import Provider, Route
-from persistence.storage.attached import Attached
+from persistence.storage.split_attachments import Attached
 from persistence.storage.storage import Bodies, Storage
 
 ProviderOf = Callable[[ProviderProperties], Provider]
@@ -47,7 +47,7 @@ class Router:
         """
         return self._route(form)
 
-    def published(self, app: str | None, name: str | None) -> Iterator[Iterator[Published]]:
+    def published(self, app: str | None, name: str | None) -> Iterator[Iterator[PublishedVersion]]:
         """Return the versions of every form, of an application or of a form name; without damaged ones.
 
         A definition in a provider counts only where rules would look for it.
@@ -58,7 +58,11 @@ class Router:
                     if self.of(form).definition is provider:
                         yield versions
 
-    def reindex(self) -> None:
+    def reindex(self, form: Form, version: int) -> None:
+        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+        self.of(form).data.reindexer.version(form, version)
+
+    def reindex_all(self) -> None:
         """Rebuild the indexes of all active providers, one after the other."""
         for provider in _distinct(self._keeping_data()):
             provider.reindexer.all()

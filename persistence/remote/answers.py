@@ -12,8 +12,8 @@ import msgspec
 from persistence.errors import BadRequestError, RemoteError
 from persistence.model import instants
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
 from persistence.remote.client import Answer
 from persistence.remote.names import Names

@@ -16,10 +16,10 @@ from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Field, path
 from persistence.remote.ranges import asked_from, go_to
-from persistence.storage.attached import described
 from persistence.storage.holding import Holding
-from persistence.storage.reading import UNKNOWN_SIZE, StoredRevision
+from persistence.storage.split_attachments import described
 from persistence.storage.storage import Incoming
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18

@@ -15,7 +15,7 @@ from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
-from persistence.storage.reading import Fingerprint
+from persistence.storage.stored_revision import Fingerprint
 
 _ALL = (("all-versions", "true"), ("all-forms", "true"))
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)

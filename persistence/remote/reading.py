@@ -21,7 +21,7 @@ from persistence.remote.content import RemoteContent, as_file
 from persistence.remote.names import Fields
 from persistence.remote.ranges import asked_from, go_to, is_wanted
 from persistence.storage.holding import Holding
-from persistence.storage.reading import UNKNOWN_SIZE, StoredRevision
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 Query = tuple[tuple[str, str], ...]
 

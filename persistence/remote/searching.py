@@ -2,65 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import count
 
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
 from persistence.forms.search_request import distinct_request, search_request
 from persistence.index.budget import Budget
-from persistence.index.sources import Source, State
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
-from persistence.model.search import (
-    NOTHING,
-    Comparison,
-    Drafts,
-    Field,
-    FieldFilter,
-    Hit,
-    Hits,
-    Holder,
-    Query,
-    Scope,
-    Sight,
-    Sights,
-    Sort,
-    WhichDrafts,
-)
+from persistence.model.search import Comparison, DraftFilter, Drafts, Field, FieldFilter, Hit, Hits, Query, Scope, Sort
+from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path
 from persistence.xml.streaming import Streaming
 
 _PAGE = 100
-_SOURCES = 256
-"""Forms of which the definitions that were read are kept."""
 
 
 class RemoteIndex:
     """What searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
 
-    ``source_of`` leads to the definitions of a form, wherever they are, and ``is_judged_there`` says whether the
-    provider has them too. Where it has not, it would find documents that the user may not see. ``is_exact`` says
+    ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
+    whether the provider has them too. Where it has not, it would find documents that the user may not see. ``is_exact`` says
     whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
     """
 
     def __init__(
         self,
         caller: Caller,
-        source_of: Callable[[Form], Source],
+        versions_of: Callable[[Form], Iterable[int]],
         is_judged_there: Callable[[Form], bool],
         *,
         is_exact: bool,
     ) -> None:
         self._caller = caller
         self._is_exact = is_exact
-        # One for each form, so that what was read of a definition is kept until its mark tells of another.
-        self._source_of = lru_cache(_SOURCES)(source_of)
+        self._versions_of = versions_of
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
@@ -70,7 +51,7 @@ class RemoteIndex:
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """As ``SearchIndex`` says; the time of the other service is its own."""
         sights = self._sights(form, scope)
-        if NOTHING in sights:
+        if NOBODY in sights:
             return Hits()
         owner = _owner(form, sights)
         if owner is not None:
@@ -79,7 +60,7 @@ class RemoteIndex:
         if owner is not None and scope.seen.is_by_saved:
             if scope.drafts.kind is Drafts.ONLY:
                 return Hits()
-            scope = replace(scope, drafts=WhichDrafts(Drafts.EXCLUDE))  # it may be of what somebody else has saved
+            scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be of what somebody else has saved
         found = _asked(self._caller, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
@@ -92,7 +73,7 @@ class RemoteIndex:
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """As ``SearchIndex`` says, drafts being found as the provider does."""
         sights = self._sights(form, scope)
-        if NOTHING in sights:
+        if NOBODY in sights:
             return iter(())
         if sights:
             raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
@@ -109,12 +90,7 @@ class RemoteIndex:
                 budget.hold_value(value)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """As ``SearchIndex`` says."""
-        definition = self._source_of(form).definition(version)
-        return definition.paths if definition.state is State.PUBLISHED else None
-
-    def _sights(self, form: Form, scope: Scope) -> Sights:
+    def _sights(self, form: Form, scope: Scope) -> OwnerSets:
         """Owners whose documents may be seen, as far as the provider cannot be left to judge.
 
         Raises:
@@ -122,16 +98,16 @@ class RemoteIndex:
         """
         if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
             return frozenset()
-        versions = tuple(self._source_of(form).versions()) if scope.versions is None else scope.versions
+        versions = tuple(self._versions_of(form)) if scope.versions is None else scope.versions
         found = {scope.seen.of_version(version) for version in versions or (1,)}
-        if all(NOTHING in each for each in found):
-            return frozenset({NOTHING})
+        if all(NOBODY in each for each in found):
+            return frozenset({NOBODY})
         if len(found) > 1:
             raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
         return found.pop()
 
 
-def _owner(form: Form, sights: Sights) -> str | None:
+def _owner(form: Form, sights: OwnerSets) -> str | None:
     """The one user whose documents may be seen; ``None`` where everybody's may.
 
     Raises:
@@ -139,7 +115,7 @@ def _owner(form: Form, sights: Sights) -> str | None:
     """
     owners = {holder.creator for sight in sights for holder in sight.holders}
     owner = owners.pop() if len(owners) == 1 else None
-    if sights and (owner is None or sights != {Sight(frozenset({Holder(creator=owner)}))}):
+    if sights and (owner is None or sights != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
         raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
     return owner
 
@@ -153,7 +129,7 @@ class DocumentIds:
     def of(self, form: Form, collection: Collection) -> Iterator[str]:
         """The ids of the documents of a form that the client who asks may find, each once."""
         drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
-        scope = Scope(drafts=WhichDrafts(drafts))
+        scope = Scope(drafts=DraftFilter(drafts))
         since: Instant | None = None
         known: set[str] = set()
         while True:

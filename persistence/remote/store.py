@@ -18,8 +18,8 @@ from persistence.remote.searching import DocumentIds
 from persistence.remote.writing import RemoteWriter
 from persistence.storage.holding import Holding
 from persistence.storage.layout import Layout
-from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Storage, Writing
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 _NAMES = Layout("")

@@ -18,8 +18,8 @@ from persistence.remote.client import Call
 from persistence.remote.listing import Listing
 from persistence.remote.names import Field
 from persistence.remote.reading import Reader
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming, Writing
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 _CHUNK = 1 << 18

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from persistence.definitions.catalog import Definition
 from persistence.dialect import Dialect
 from persistence.errors import ForbiddenError
-from persistence.model import operations, permissions
+from persistence.services.form_listing import operations
+from persistence.model import permissions
 from persistence.model.addresses import Collection, DocumentAddress
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties
@@ -27,7 +28,7 @@ _DELETE_ATTACHMENT = (operations.DELETE, operations.UPDATE)
 _DISCARD = (operations.UPDATE, operations.DELETE)
 
 
-def permissions_of(published: Published, configured: FormProperties) -> Permissions | None:
+def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:
     """Return the permissions of a published version: its own, else those of the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None

@@ -8,7 +8,7 @@ from persistence.errors import PreconditionError
 from persistence.model.addresses import Address
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import plain_tag
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 
 def _everybody_may_read() -> bool:

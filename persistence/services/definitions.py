@@ -1,4 +1,4 @@
-"""Published form definitions and their attachments, by version (spec crud 5)."""
+"""PublishedVersion form definitions and their attachments, by version (spec crud 5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
 from persistence.properties.providers import RouteProperties
@@ -32,8 +32,8 @@ from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 
 def latest_version(store: Readable, form: Form) -> int | None:

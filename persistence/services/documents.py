@@ -16,7 +16,7 @@ from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.model.versions import VersionRequest
@@ -32,7 +32,7 @@ from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import check_data_format, living, must_live, next_revision, tombstone_of
 from persistence.services.singleton import is_singleton, only_document
 from persistence.services.vault import AS_STORED, Intake, Vault
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.storage import Readable, Writing
 
 

@@ -39,7 +39,8 @@ from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
 from persistence.limits import MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
-from persistence.model.holders import PUBLIC_PREFIX, Held
+from persistence.model.addresses import PUBLIC_PREFIX
+from persistence.model.addresses import AttachmentRef
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
@@ -47,7 +48,7 @@ from persistence.services.requests import Get
 from persistence.services.results import Read
 from persistence.services.rules import living
 from persistence.services.vault import Incoming, Intake, as_received
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
@@ -138,7 +139,7 @@ class Encrypting:
                 read.found.file.close()
             raise
 
-    def is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment is stored encrypted.
 
         What is stored decides, and the holder only of what is not known here, or cannot be read now. A file that a
@@ -274,7 +275,7 @@ class _Data:
             raise _published_anew(self.address)
         return self.vault.as_encrypted(sidecar, self.address) if self.count else sidecar
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         self.holders += 1
         if self.holders > MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")

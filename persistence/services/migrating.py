@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.migration import migrate
+from persistence.forms.migration.pipeline import migrate
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import DocumentAddress
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.services.results import Read
 
 

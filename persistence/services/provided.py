@@ -30,7 +30,7 @@ from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import living, next_revision, tombstone_of, tombstone_over
 from persistence.services.singleton import only_document
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from persistence.errors import BadAddressError
 from persistence.forms import metadata_query
 from persistence.forms.form_list import FormList
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin, entries_of, is_admin
+from persistence.model.users import Admin, is_admin
+from persistence.model.users import admin_entries
 from persistence.model.form_query import FormQuery
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.users import User
 from persistence.providers.router import Router
 from persistence.services.access import permissions_of
@@ -57,7 +58,7 @@ class PublishedForms:
         except BadAddressError:  # a filter may name what is no form's name
             return self._list.write(0, ())
 
-    def _looked_up(self, query: FormQuery) -> Iterator[Published]:
+    def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:
         """Spec search 4.4, steps 1 and 2."""
         if query.app is not None and query.form is not None:
             form = Form(query.app, query.form)
@@ -67,8 +68,8 @@ class PublishedForms:
         for versions in forms:
             yield from islice(versions, 1) if query.latest_only else versions
 
-    def _listed(self, versions: Iterable[Published], user: User) -> Iterator[Listed]:
-        entries = entries_of(self._admins, user)
+    def _listed(self, versions: Iterable[PublishedVersion], user: User) -> Iterator[Listed]:
+        entries = admin_entries(self._admins, user)
         known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         for published in versions:
             permissions = permissions_of(published, self._router.properties.of(published.form))

@@ -10,7 +10,7 @@ from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.metadata import MetadataReader
 from persistence.index.handing import Handing
 from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.metadata import FormMetadata
+from persistence.model.form_versions import FormMetadata
 from persistence.services import content_types
 from persistence.services.rules import Received
 from persistence.storage.storage import Incoming, Storage

@@ -24,15 +24,14 @@ from persistence.errors import (
     disk_errors,
 )
 from persistence.forms.encryption import Sealing, Survey
-from persistence.forms.holders import Holder, HolderReader
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.holders import Held
+from persistence.forms.holders import AttachmentHolder, HolderReader
+from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encrypting import Encrypting
-from persistence.storage.reading import StoredRevision
-from persistence.storage.rewritable import BodiesOf, Rewritable
+from persistence.storage.rewriting import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 _CHUNK = 1 << 18
 _ROUNDS = 3
@@ -70,7 +69,7 @@ class Reencryption:
 
     def __init__(self, store: Store, bodies_of: BodiesOf, vault: Encrypting) -> None:
         self._store = store
-        self._rewritable = Rewritable(store, bodies_of)
+        self._rewritable = RevisionRewriter(store, bodies_of)
         self._vault = vault
 
     @property
@@ -167,7 +166,7 @@ class _Planning:
     """
 
     store: Store
-    rewritable: Rewritable
+    rewritable: RevisionRewriter
     vault: Encrypting
     form: Form
     document: str
@@ -290,7 +289,7 @@ class _Planning:
         with Survey(paths, values, cipher.is_current, self._is_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
-    def _is_encrypted(self, held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Whether an attachment will be encrypted."""
         if (held.form, held.document) == (self.form, self.document) and held.collection is not None:
             will_be = self.named.get((held.collection, held.name))
@@ -298,7 +297,7 @@ class _Planning:
                 return will_be and self._is_there(held, held.collection)
         return self.vault.is_encrypted(held, is_said)
 
-    def _is_there(self, held: Held, collection: Collection) -> bool:
+    def _is_there(self, held: AttachmentRef, collection: Collection) -> bool:
         sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))
         return sidecar is not None and not sidecar.deleted
 
@@ -324,7 +323,7 @@ class _Planning:
         return self.vault.as_encrypted(self.vault.as_plain(old, address), address)
 
 
-def _is_below(holder: Holder, paths: frozenset[tuple[str, ...]]) -> bool:
+def _is_below(holder: AttachmentHolder, paths: frozenset[tuple[str, ...]]) -> bool:
     return any(holder.path[:length] in paths for length in range(1, len(holder.path) + 1))
 
 

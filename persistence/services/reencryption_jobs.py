@@ -19,7 +19,7 @@ from persistence.errors import BusyError, NotSupportedError, PersistenceError, d
 from persistence.forms.writing import attribute, element, text
 from persistence.model.addresses import Form
 from persistence.services.reencrypting import Reencryption
-from persistence.storage import files, locks
+from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import REENCRYPTED, REENCRYPTING
 
 _MOST_WAITING = 100
@@ -160,7 +160,7 @@ def progress_in(root: str) -> list[Progress]:
     """How far the forms of a tree are, those that are done too, the latest at the end. Raises ``DiskError``."""
     with disk_errors("looking how far encrypting anew is"):
         try:
-            descriptor = files.open_to_read(f"{root}/{REENCRYPTED}")
+            descriptor = nofollow.open_to_read(f"{root}/{REENCRYPTED}")
         except FileNotFoundError:
             return []
         try:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from persistence.model.addresses import Address
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar, plain_tag
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
 """Turns stored form data into what a client gets."""

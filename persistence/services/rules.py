@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError
 from persistence.model.addresses import Address
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, tombstone
 from persistence.model.users import User
 from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 RAW = "raw"
 

@@ -15,14 +15,18 @@ from persistence.errors import DamagedError
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
 from persistence.model.addresses import DESIGNER_VERSION
-from persistence.model.operations import FINDING, Operations
-from persistence.model.search import EVERYBODY, NOTHING, Drafts, Hit, Scope, Seen, Sight, Sights, WhichDrafts
+from persistence.model.permissions import FINDING, Operations
+from persistence.model.users import EVERYBODY
+from persistence.model.users import NOBODY
+from persistence.model.search import Drafts, Hit, Scope, VisibleOwners, DraftFilter
+from persistence.model.users import OwnerSets
+from persistence.model.users import OwnerSet
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest, only_first
 from persistence.providers.provider import Route
 from persistence.services.access import permissions_on_data
 
-_NOBODYS = Seen(lambda _: frozenset({NOTHING}))
+_NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def searched_versions(route: Route, asked: int | Searched, dialect: Dialect) -> 
 
 
 def scope_of(
-    searched: SearchedVersions, drafts: WhichDrafts, user: User, any_of: tuple[str, ...] = FINDING
+    searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING
 ) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them.
 
@@ -95,7 +99,7 @@ def scope_of(
     return Scope(searched.numbers, drafts, seen, any_of)
 
 
-def singleton_sight(route: Route, definition: Definition, user: User) -> Sight:
+def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
     """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
     defined = permissions_on_data(definition, route.properties)
     return (permissions.having if route.properties.restricts_searches else permissions.sight)(defined, user, FINDING)
@@ -122,20 +126,20 @@ def _version(searched: SearchedVersions, number: int) -> Definition:
     return searched.route.catalog.of(definition.form, number)
 
 
-def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Seen:
+def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
     configured, definition = searched.route.properties, searched.definition
     defined = permissions_on_data(definition, configured)
     if not configured.restricts_searches:
         sights = frozenset({permissions.sight(defined, user, any_of)} - {EVERYBODY})
-        return Seen(lambda _: sights)
+        return VisibleOwners(lambda _: sights)
 
-    def of_version(version: int) -> Sights:
+    def of_version(version: int) -> OwnerSets:
         if version == definition.version:
             return permissions.readable(defined, user, any_of)
         try:
             own = permissions_on_data(_version(searched, version), configured)
         except DamagedError:
-            return frozenset({NOTHING})
+            return frozenset({NOBODY})
         return permissions.readable(own, user, any_of)
 
-    return Seen(of_version, is_by_saved=True)
+    return VisibleOwners(of_version, is_by_saved=True)

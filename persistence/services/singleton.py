@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, ConflictError, DiskError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
-from persistence.model.published import Published
-from persistence.model.search import EVERYBODY, NOTHING, Drafts, Query, Scope, Seen, Sight, WhichDrafts
+from persistence.model.form_versions import PublishedVersion
+from persistence.model.users import EVERYBODY
+from persistence.model.users import NOBODY
+from persistence.model.search import Drafts, Query, Scope, VisibleOwners, DraftFilter
+from persistence.model.users import OwnerSet
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
@@ -33,7 +36,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         yield
 
 
-def is_singleton(published: Published | None, configured: FormProperties) -> bool:
+def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
     """Return whether a version of a form is a singleton: as its definition says, else as the property does."""
     said = published.metadata.singleton if published is not None else None
     return configured.is_singleton if said is None else said
@@ -41,17 +44,17 @@ def is_singleton(published: Published | None, configured: FormProperties) -> boo
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:
     sight = singleton_sight(route, definition, user)
-    if sight == NOTHING:
+    if sight == NOBODY:
         return False
     sights = frozenset({sight} - {EVERYBODY})
-    scope = Scope((definition.version,), WhichDrafts(Drafts.EXCLUDE), Seen(lambda _: sights))
+    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
     try:
         return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
     except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
         return _is_stored(route, definition, sight)
 
 
-def _is_stored(route: Route, definition: Definition, sight: Sight) -> bool:
+def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
     """Look at every document."""
     form = definition.form
     addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))

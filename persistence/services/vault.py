@@ -11,7 +11,7 @@ from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.requests import Get
 from persistence.services.results import Read
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import StoredRevision
 
 MayRead = Callable[[DocumentAddress], bool]
 """Whether whoever calls may read a resource."""

@@ -8,8 +8,8 @@ import msgspec
 
 from persistence.errors import StartupError
 from persistence.model.instants import Instant
-from persistence.storage import files
-from persistence.storage.no_links import NotOpenedError
+from persistence.storage import files, nofollow
+from persistence.storage.nofollow import NotOpenedError
 
 FORMAT = 3
 """The format of the tree that this version reads and writes.
@@ -41,7 +41,7 @@ def read(path: str) -> LayoutFile | None:
         OSError: it cannot be read.
     """
     try:
-        descriptor = files.open_to_read(path)
+        descriptor = nofollow.open_to_read(path)
     except FileNotFoundError:
         return None
     except NotOpenedError as error:

@@ -20,7 +20,7 @@ from io import FileIO
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
-from persistence.storage import digests, files, sidecars
+from persistence.storage import digests, nofollow, sidecars
 from persistence.storage.layout import Place, revision_of
 from persistence.xml.streaming import Streaming
 
@@ -97,7 +97,7 @@ class Integrity:
 
     def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         """The verdict on a file, or as a text why it is damage."""
-        descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
+        descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
         try:
             if _state(os.fstat(descriptor)) != _state(status):
                 raise StateChangedError
@@ -145,7 +145,7 @@ def _older_content(place: Place, status: os.stat_result, descriptor: int) -> str
                 continue
             if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
                 continue
-            with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{place.history}/{name}")) as file:
+            with suppress(FileNotFoundError), FileIO(nofollow.open_to_read(f"{place.history}/{name}")) as file:
                 kept = os.fstat(file.fileno())
                 is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
                 if is_alike and _digest(file.fileno()) == _digest(descriptor):

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from persistence.errors import DamagedError, disk_errors
-from persistence.storage import files, locks, owner
+from persistence.storage import directories, files, locks, nofollow, owner
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class KeyFile(Generic[T]):
         """
         with disk_errors(f"changing the {self._what}"):
             self._require_owner()
-            files.ensure_directory(os.path.dirname(self._path))
+            directories.ensure(os.path.dirname(self._path))
             lock = f"{self._path}.lock"
             files.ensure_file(lock)
             with locks.alone(lock, f"another command is changing the {self._what}", timeout=_PATIENCE):
@@ -85,7 +85,7 @@ class KeyFile(Generic[T]):
 
     def _load(self) -> T:
         try:
-            descriptor = files.open_linked(self._path)
+            descriptor = nofollow.open_linked(self._path)
         except FileNotFoundError:
             return self._nothing
         try:

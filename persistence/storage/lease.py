@@ -25,7 +25,7 @@ import msgspec
 
 from persistence.errors import BusyError, StartupError
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, locks
+from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import LEASE
 
 INTERVAL = 15.0
@@ -203,7 +203,7 @@ class Lease:
     def _read(self) -> Content | None:
         """What the file says; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
         try:
-            descriptor = files.open_to_read(self._path)
+            descriptor = nofollow.open_to_read(self._path)
         except FileNotFoundError:
             return None
         try:

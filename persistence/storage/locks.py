@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from persistence.errors import BusyError
-from persistence.storage import files
+from persistence.storage import files, nofollow
 
 STRIPES = 256
 _FIRST_PAUSE = 0.0005
@@ -43,7 +43,7 @@ def share(path: str) -> int:
         BusyError: somebody has it alone.
         OSError: the lock file cannot be opened.
     """
-    descriptor = files.open_file(path)
+    descriptor = nofollow.open_file(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -78,7 +78,7 @@ def alone(
         BusyError: somebody uses it; its text is what to say ``otherwise``.
         OSError: the lock file cannot be opened.
     """
-    descriptor = files.open_file(path)
+    descriptor = nofollow.open_file(path)
     try:
         if not wait_for(descriptor, time.monotonic() + timeout, is_ending):
             raise BusyError(otherwise)
@@ -129,14 +129,14 @@ class Locks:
 
     def _opened(self, path: str) -> int:
         try:
-            return files.open_to_read(path)
+            return nofollow.open_to_read(path)
         except FileNotFoundError:
             if not self._create:
                 raise
             if self._missing is not None:
                 self._missing()
         files.ensure_file(path)
-        return files.open_to_read(path)
+        return nofollow.open_to_read(path)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, formats, owner
+from persistence.storage import directories, files, formats, owner
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import (
     CREATIONS,
@@ -53,7 +53,7 @@ def init(root: str) -> bool:
         DiskError: something cannot be made.
     """
     with disk_errors(f"data directory {root}"):
-        files.ensure_directory(root)
+        directories.ensure(root)
         if _has_layout(root):
             return False
         _require_empty(root)
@@ -172,8 +172,8 @@ def make_own(root: str) -> None:
     for name in _OWN:
         path = f"{root}/{name}"
         with _in_the_way(path):
-            if not files.make_directory(path):
-                files.require_directory(path)
+            if not directories.make(path):
+                directories.require(path)
     for path in own_files(root):
         with _in_the_way(path):
             files.ensure_file(path)
@@ -237,7 +237,7 @@ def probe(root: str) -> str | None:
         ("writing and fsync", lambda: _write(first)),
         ("hard links", lambda: files.keep_as(first, second)),
         ("rename", lambda: files.rename(first, second)),
-        ("fsync of a directory", lambda: files.sync_directory(f"{root}/{SPOOL}")),
+        ("fsync of a directory", lambda: directories.sync(f"{root}/{SPOOL}")),
         ("locks between processes", lambda: _lock(second)),
         ("free space", lambda: _space(root)),
     )

@@ -12,9 +12,9 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.integrity import Integrity
-from persistence.storage.reading import Fingerprint, StoredRevision
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Incoming, Readable, Storage, Writing
-from persistence.storage.view import View
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 R_co = TypeVar("R_co", bound=Readable, covariant=True)
 
@@ -109,8 +109,8 @@ def apart(data: str, definitions: str, integrity: Integrity) -> Readable:
         StartupError: there is none, it has another format, or it is not whole.
         DiskError: it cannot be looked at.
     """
-    here = View(data, integrity)
+    here = StoreReader(data, integrity)
     if not definitions:
         return here
-    there = View(definitions, integrity)
+    there = StoreReader(definitions, integrity)
     return RoutedView(Where(definition=lambda _: there, data=lambda _: here, defining=lambda _: (there,)))

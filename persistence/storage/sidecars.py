@@ -16,7 +16,7 @@ from persistence.errors import DamagedError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.storage import files
+from persistence.storage import nofollow
 
 _LAST_YEAR = "9999"
 _LONGEST_CORRECTED = 1 << 12
@@ -158,7 +158,7 @@ def _of_schema(schema: int, path: str) -> DamagedError:
 
 def is_other_json(path: str) -> bool:
     """Whether a file is JSON that was never a sidecar; raises ``OSError``."""
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         data = file.read(LARGEST_SMALL_FILE + 1)
     try:
         return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(

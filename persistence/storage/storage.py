@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol, Self
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage.reading import Fingerprint, StoredRevision
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
 class Readable(Protocol):

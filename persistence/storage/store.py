@@ -11,20 +11,20 @@ from io import FileIO
 from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
-from persistence.storage import files, locks, root, serving
-from persistence.storage.directories import Directories
+from persistence.storage import directories, locks, root, serving
+from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
+from persistence.storage.commit import Writer
+from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
-from persistence.storage.observing import NOBODY, Change, Observer
-from persistence.storage.reading import StoredRevision
+from persistence.storage.reader import StoreReader
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload, sweep
-from persistence.storage.view import View
-from persistence.storage.writing import Writer
 
 
-class Store(View, Closable):
+class Store(StoreReader, Closable):
     """The files below one root, to be read and written.
 
     An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
@@ -35,11 +35,11 @@ class Store(View, Closable):
     """
 
     def __init__(
-        self, path: str, *, lock_timeout: float, observer: Observer = NOBODY, integrity: Integrity | None = None
+        self, path: str, *, lock_timeout: float, observer: ChangeListener = NOBODY, integrity: Integrity | None = None
     ) -> None:
         """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
-        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``View``.
+        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
 
         Raises:
             StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
@@ -54,14 +54,14 @@ class Store(View, Closable):
                 self._lease = Lease(own)
                 opened.callback(self._lease.close)
                 sweep(f"{own}/{SPOOL}")
-                files.empty(f"{own}/{TRASH}")
+                directories.empty(f"{own}/{TRASH}")
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
         self._sharing = threading.Lock()
         self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
         self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
-        self._directories = Directories(self.root)
+        self._directories = DurableDirectories(self.root)
         self._observer = observer
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Store(View, Closable):
                 taken the tree over.
         """
         self._require_open()
-        change = Change(self._observer)
+        change = ChangeEvents(self._observer)
         try:
             with disk_errors("writing", address):
                 self._require_shared()

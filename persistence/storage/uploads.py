@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from persistence.model.sidecar import fresh_id
-from persistence.storage import digests, files
+from persistence.storage import digests, directories, files
 from persistence.storage.locks import try_lock
 
 _SMALL = 1 << 20
@@ -37,7 +37,7 @@ class Upload:
         descriptor = files.open_unnamed(root)
         if descriptor is None:
             self._path = f"{spool}/{self.id}"
-            files.ensure_directory(spool)
+            directories.ensure(spool)
             descriptor = files.open_new(self._path)
             try_lock(descriptor)  # alive, it says to ``sweep``
         self._descriptor = descriptor

@@ -16,7 +16,7 @@ from persistence.forms.controls import read_controls
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.migration import migrate
 from persistence.model import addresses
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.services.controls import Marked
 from tests.forms.generated import forms
 from tests.forms.vectors import Form

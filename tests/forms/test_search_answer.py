@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from persistence.forms.search_answer import distinct_values, documents
 from persistence.model.instants import Instant
-from persistence.model.operations import UNRESTRICTED, Operations
+from persistence.model.permissions import UNRESTRICTED, Operations
 from persistence.model.search import Field, Hit, Hits
 
 _FIRST, _SECOND = Instant("2024-05-02T10:00:00.000Z"), Instant("2024-05-04T09:30:00.000Z")

@@ -11,14 +11,14 @@ from persistence.forms.search_request import distinct_request, search_request
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Match,
     Query,
     Scope,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
 from persistence.model.users import User
 
@@ -31,8 +31,11 @@ USER = User("kim")
         Query(),
         Query(text='a "<free> & text', paths=()),
         Query(paths=("a/b", "c")),
-        Query(paths=("c", "a"), controls=(ControlFilter("c", Match.TOKEN, "x & y"),), offset=40, size=20),
-        Query(paths=("c",), controls=(ControlFilter("c", Match.EXACT, "1"), ControlFilter("c", Match.SUBSTRING, "2"))),
+        Query(paths=("c", "a"), controls=(ControlFilter("c", TextMatch.TOKEN, "x & y"),), offset=40, size=20),
+        Query(
+            paths=("c",),
+            controls=(ControlFilter("c", TextMatch.EXACT, "1"), ControlFilter("c", TextMatch.SUBSTRING, "2")),
+        ),
         Query(sort=Sort("c", is_descending=False), paths=("b", "c")),
         Query(sort=Sort(Field.CREATED_BY)),
         Query(fields=(FieldFilter(Field.CREATED, Comparison.GTE, "2024-05-01T00:00:00.000Z"),)),
@@ -49,14 +52,14 @@ def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
 @pytest.mark.parametrize(
     "which",
     [
-        WhichDrafts(),
-        WhichDrafts(Drafts.EXCLUDE),
-        WhichDrafts(Drafts.ONLY),
-        WhichDrafts(Drafts.ONLY, for_document="d-3"),
-        WhichDrafts(Drafts.ONLY, never_saved=True),
+        DraftFilter(),
+        DraftFilter(Drafts.EXCLUDE),
+        DraftFilter(Drafts.ONLY),
+        DraftFilter(Drafts.ONLY, for_document="d-3"),
+        DraftFilter(Drafts.ONLY, never_saved=True),
     ],
 )
-def test_drafts_and_operations_are_asked_for_as_they_were(which: WhichDrafts) -> None:
+def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) -> None:
     read = read_search([search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
 

@@ -12,7 +12,7 @@ from persistence.index.pending import Pending
 from persistence.index.records import SEPARATOR, Owner, Record
 from persistence.index.sources import Definition, State
 from persistence.model.addresses import Form
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
@@ -64,7 +64,7 @@ class Memory:
         self._show(document)
 
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
-        keys = tuple(Key(path, (Step(path),)) for path in paths)
+        keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
         self._definitions[version] = Definition(f"p{next(self._marks)}", State.PUBLISHED, keys)
         self._hidden -= self._of(version)
 

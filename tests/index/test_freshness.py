@@ -23,12 +23,7 @@ from persistence.index.index import Index
 from persistence.index.indexer import Indexer
 from persistence.index.pending import Pending
 from persistence.model.addresses import Form
-from persistence.model.search import (
-    ControlFilter,
-    Match,
-    Query,
-    Scope,
-)
+from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
 from tests.opened import opened
@@ -44,7 +39,7 @@ def content(text: str, number: int, version: int = 1) -> Content:
 
 
 def token(text: str) -> Query:
-    return Query(controls=(ControlFilter("name", Match.EXACT, text),))
+    return Query(controls=(ControlFilter("name", TextMatch.EXACT, text),))
 
 
 def names(index: Index, query: Query = _EVERYTHING) -> list[str]:

@@ -16,8 +16,8 @@ from persistence.model.addresses import Address
 from persistence.model.instants import Instant
 from persistence.storage import locks
 from persistence.storage.locks import Locks
-from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 WEAKENED = "WEAKENED"
 REMEMBERED = 0.05

@@ -14,7 +14,7 @@ from persistence.maintenance.findings import Kind
 from persistence.maintenance.tree import Tree
 from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in
-from persistence.storage.bodies import BodiesView
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from persistence.storage.store import Store
 from tests.opened import opened
@@ -34,7 +34,7 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     """The kinds of findings with the names in the tree that they are about."""
     tree = Tree(place.store.root, lock_timeout=1)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
-    view = BodiesView(str(place.base))
+    view = BodiesReader(str(place.base))
     inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
     check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: opened(Store(tree.root, lock_timeout=1))))
     reports = [report.finding for report in check.run() if report is not None]
@@ -83,6 +83,6 @@ def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: 
 
 
 def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: Place) -> None:
-    gone = BodiesView(str(place.base / "gone"))
+    gone = BodiesReader(str(place.base / "gone"))
     assert [kind for kind, _ in found(place, lambda _: gone)] == [Kind.BODY_MISSING, Kind.BODY_MISSING]
     assert not Path(gone.root).exists()

@@ -21,9 +21,9 @@ from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in
+from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import PENDING
-from persistence.storage.observing import Observer
 from persistence.storage.store import Store
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
@@ -40,7 +40,7 @@ def workshop(tmp_path: Path) -> Workshop:
     return made
 
 
-def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
+def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))

@@ -10,7 +10,7 @@ from persistence.errors import BadRequestError
 from persistence.limits import MOST_FILTERS
 from persistence.model.elements import Element
 from persistence.model.form_elements import from_elements
-from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 
 
 def element(text: str = "", **attributes: str) -> Element:
@@ -26,35 +26,35 @@ def query(*filters: Element, root: Element | None = None, sort: Element | None =
 
 
 def test_nothing_asked_for_is_every_version_the_last_modified_first() -> None:
-    assert query() == FormQuery(sort=Sort(Metadata.LAST_MODIFIED, is_descending=True), page=None)
+    assert query() == FormQuery(sort=FormSort(FormField.LAST_MODIFIED, is_descending=True), page=None)
 
 
 @pytest.mark.parametrize(
     ("given", "made"),
     [
-        (condition(" Ada ", "title", "exact"), Filter(Metadata.TITLE, Match.EXACT, "ada")),
-        (condition("", "last-modified-by", "exact"), Filter(Metadata.LAST_MODIFIED_BY, Match.EXACT, "")),
-        (condition("STRASSE", "Title", "SUBSTRING"), Filter(Metadata.TITLE, Match.SUBSTRING, "strasse")),
-        (condition("Maß", "title", "substring"), Filter(Metadata.TITLE, Match.SUBSTRING, "mass")),
-        (condition("-3", "form-version", "lte"), Filter(Metadata.FORM_VERSION, Match.LTE, -3)),
-        (condition("2", "form-version", "exact"), Filter(Metadata.FORM_VERSION, Match.EXACT, 2)),
-        (condition("false", "available", "exact"), Filter(Metadata.AVAILABLE, Match.EXACT, wanted=False)),
+        (condition(" Ada ", "title", "exact"), FormFilter(FormField.TITLE, FormMatch.EXACT, "ada")),
+        (condition("", "last-modified-by", "exact"), FormFilter(FormField.LAST_MODIFIED_BY, FormMatch.EXACT, "")),
+        (condition("STRASSE", "Title", "SUBSTRING"), FormFilter(FormField.TITLE, FormMatch.SUBSTRING, "strasse")),
+        (condition("Maß", "title", "substring"), FormFilter(FormField.TITLE, FormMatch.SUBSTRING, "mass")),
+        (condition("-3", "form-version", "lte"), FormFilter(FormField.FORM_VERSION, FormMatch.LTE, -3)),
+        (condition("2", "form-version", "exact"), FormFilter(FormField.FORM_VERSION, FormMatch.EXACT, 2)),
+        (condition("false", "available", "exact"), FormFilter(FormField.AVAILABLE, FormMatch.EXACT, wanted=False)),
         (
             condition(" list  admin ", "operations", "token"),
-            Filter(Metadata.OPERATIONS, Match.TOKEN, ("list", "admin")),
+            FormFilter(FormField.OPERATIONS, FormMatch.TOKEN, ("list", "admin")),
         ),
         (
             condition("2024-04-15T12:00:00.250Z", "created", "gt"),
-            Filter(Metadata.CREATED, Match.GT, datetime(2024, 4, 15, 12, 0, 0, 250_000, UTC)),
+            FormFilter(FormField.CREATED, FormMatch.GT, datetime(2024, 4, 15, 12, 0, 0, 250_000, UTC)),
         ),
-        (condition("x", "title", "exact", url=" ", combinator=""), Filter(Metadata.TITLE, Match.EXACT, "x")),
+        (condition("x", "title", "exact", url=" ", combinator=""), FormFilter(FormField.TITLE, FormMatch.EXACT, "x")),
         (
             condition("true", "available", "exact", combinator="or"),
-            Filter(Metadata.AVAILABLE, Match.EXACT, wanted=True),
+            FormFilter(FormField.AVAILABLE, FormMatch.EXACT, wanted=True),
         ),
     ],
 )
-def test_filters(given: Element, made: Filter) -> None:
+def test_filters(given: Element, made: FormFilter) -> None:
     assert query(given).filters == (made,)
 
 
@@ -86,7 +86,10 @@ def test_the_first_exact_names_are_looked_up_and_the_second_are_filters() -> Non
         condition("Order", "form-name", "exact"),
     )
     assert (made.app, made.form) == ("Acme", "Order")
-    assert [(each.match, each.wanted) for each in made.filters] == [(Match.SUBSTRING, "acm"), (Match.EXACT, "acme")]
+    assert [(each.match, each.wanted) for each in made.filters] == [
+        (FormMatch.SUBSTRING, "acm"),
+        (FormMatch.EXACT, "acme"),
+    ]
 
 
 def test_latest_is_no_filter_but_comes_before_them() -> None:
@@ -105,12 +108,12 @@ def test_flags_of_the_root_are_exactly_true(text: str, holds: bool) -> None:  # 
     ("page", "made"),
     [
         (None, None),
-        (element(), Page(1, 10)),
-        (element(page_size="3"), Page(1, 3)),
-        (element(page_number=" 007 ", page_size=""), Page(7, 10)),
+        (element(), FormPage(1, 10)),
+        (element(page_size="3"), FormPage(1, 3)),
+        (element(page_number=" 007 ", page_size=""), FormPage(7, 10)),
     ],
 )
-def test_pages(page: Element | None, made: Page | None) -> None:
+def test_pages(page: Element | None, made: FormPage | None) -> None:
     assert from_elements(Element(), (), None, page).page == made
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
 from persistence.forms.permissions import check, from_xml
-from persistence.model.operations import FINDING, OPERATIONS
 from persistence.model.permissions import (
-    Condition,
+    FINDING,
+    OPERATIONS,
+    GrantCondition,
     Permission,
     Permissions,
     UserRole,
@@ -23,8 +24,7 @@ from persistence.model.permissions import (
     sight,
     without_data,
 )
-from persistence.model.search import EVERYBODY, NOTHING, Holder, Sight
-from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.users import ANONYMOUS, EVERYBODY, NOBODY, OwnerPattern, OwnerSet, Role, User
 
 LEAVE = """<permissions>
     <permission operations="create -list"/>
@@ -236,36 +236,36 @@ def test_who_may_only_create_finds_nothing() -> None:
     assert sees(None, ANONYMOUS, LEA, ("read",))
 
 
-def seen(*holders: Holder) -> Sight:
-    return Sight(frozenset(holders))
+def seen(*holders: OwnerPattern) -> OwnerSet:
+    return OwnerSet(frozenset(holders))
 
 
 @pytest.mark.parametrize(
     ("permissions", "user", "any_of", "seen"),
     [
         (None, ANONYMOUS, (), EVERYBODY),
-        ((), LEA, FINDING, NOTHING),
+        ((), LEA, FINDING, NOBODY),
         (one("read", ""), ANONYMOUS, ("list",), EVERYBODY),
-        (one("read", ""), ANONYMOUS, ("update",), NOTHING),
-        (one("read", "<owner/>"), LEA, FINDING, seen(Holder("lea"))),
-        (one("read", "<owner/>"), LEA, ("delete",), NOTHING),
-        (one("read", "<owner/>"), ANONYMOUS, FINDING, NOTHING),
+        (one("read", ""), ANONYMOUS, ("update",), NOBODY),
+        (one("read", "<owner/>"), LEA, FINDING, seen(OwnerPattern("lea"))),
+        (one("read", "<owner/>"), LEA, ("delete",), NOBODY),
+        (one("read", "<owner/>"), ANONYMOUS, FINDING, NOBODY),
         (one("create", "<owner/>"), LEA, ("create",), EVERYBODY),
-        (one("read", "<group-member/>"), BOB, FINDING, seen(Holder(group="staff"))),
-        (one("read", "<group-member/>"), ZOE, FINDING, NOTHING),
-        (one("read", "<owner/><group-member/>"), BOB, FINDING, seen(Holder("bob"), Holder(group="staff"))),
+        (one("read", "<group-member/>"), BOB, FINDING, seen(OwnerPattern(group="staff"))),
+        (one("read", "<group-member/>"), ZOE, FINDING, NOBODY),
+        (one("read", "<owner/><group-member/>"), BOB, FINDING, seen(OwnerPattern("bob"), OwnerPattern(group="staff"))),
         (one("read", '<user-role any-of="clerk"/>'), plain("clerk"), FINDING, EVERYBODY),
         (
             one("read", '<user-role any-of="clerk"/>'),
             bound("clerk", "Paris"),
             ("create",),
-            seen(Holder(organizations=(frozenset({"Paris"}),))),
+            seen(OwnerPattern(organizations=(frozenset({"Paris"}),))),
         ),
-        (one("create", '<user-role any-of="clerk"/>'), bound("clerk", "Paris"), ("delete",), NOTHING),
+        (one("create", '<user-role any-of="clerk"/>'), bound("clerk", "Paris"), ("delete",), NOBODY),
     ],
 )
 def test_whose_documents_a_search_looks_at(
-    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: Sight
+    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: OwnerSet
 ) -> None:
     """Search 1.8, steps 1 to 3."""
     assert sight(permissions, user, any_of) == seen
@@ -279,7 +279,7 @@ _roles = st.lists(
 )
 _users = st.builds(User, _names, _groups, _roles.map(tuple))
 _owners = st.builds(User, _names, _groups, organization=_levels)
-_conditions = st.sampled_from([*Condition]) | st.builds(
+_conditions = st.sampled_from([*GrantCondition]) | st.builds(
     UserRole, st.sampled_from([frozenset({"clerk"}), frozenset({"boss", "x"})])
 )
 _permissions = st.none() | st.lists(
@@ -295,8 +295,8 @@ _permissions = st.none() | st.lists(
 def row_tests_hold(permission: Permission, user: User, owner: User, asked: set[str]) -> bool:
     """Search 1.8, step 2, for one row."""
     own = {
-        Condition.OWNER: user.name == owner.name is not None,
-        Condition.GROUP_MEMBER: user.group == owner.group is not None,
+        GrantCondition.OWNER: user.name == owner.name is not None,
+        GrantCondition.GROUP_MEMBER: user.group == owner.group is not None,
     }
     for condition in permission.conditions:
         if isinstance(condition, UserRole):
@@ -316,7 +316,7 @@ def test_what_is_seen_is_what_the_tests_of_each_row_say(
         row_tests_hold(each, user, owner, asked) for each in permissions or ()
     )
     assert sees(permissions, user, owner, asked) is expected
-    if sight(permissions, user, asked) == NOTHING:
+    if sight(permissions, user, asked) == NOBODY:
         assert not expected
 
 

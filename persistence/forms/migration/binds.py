@@ -9,11 +9,11 @@ from persistence.forms.containers import NestedControls
 from persistence.forms.migration.editing import Editor
 from persistence.forms.migration.plan import PlainGrid, plain_grids, repeated_grids
 from persistence.forms.names import BIND
-from persistence.forms.structure import Part, is_content_repeat, is_legacy_repeat
+from persistence.forms.structure import FormPart, is_content_repeat, is_legacy_repeat
 from persistence.forms.trees import Element
 
 
-def unbind_plain_grids(main: Part, editor: Editor) -> None:
+def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
     """2019.1.0 to 4.8.0: the bind of each plain grid gives way to the binds inside it."""
     doomed = []
     for grid in plain_grids(main, NestedControls()):
@@ -24,7 +24,7 @@ def unbind_plain_grids(main: Part, editor: Editor) -> None:
     _dissolve_all(main, doomed, editor)
 
 
-def bind_plain_grids(main: Part, editor: Editor) -> None:
+def bind_plain_grids(main: FormPart, editor: Editor) -> None:
     """4.8.0 to 2019.1.0: each plain grid gets a bind around those of its controls that are in its container's.
 
     A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
@@ -51,7 +51,7 @@ def _bind_plain_grid(grid: PlainGrid, around: Element, binds: dict[str, Element]
     return bind
 
 
-def unbind_iterations(main: Part, editor: Editor) -> None:
+def unbind_iterations(main: FormPart, editor: Editor) -> None:
     """4.8.0 to 4.0.0: the bind of the iterations of each repeated grid gives way to those inside it.
 
     The real system refuses this step; it is the mirror of ``bind_iterations`` (spec forms 1.7).
@@ -64,7 +64,7 @@ def unbind_iterations(main: Part, editor: Editor) -> None:
     _dissolve_all(main, [bind for bind in iterations if bind is not None], editor)
 
 
-def bind_iterations(main: Part, editor: Editor) -> None:
+def bind_iterations(main: FormPart, editor: Editor) -> None:
     """4.0.0 to 4.8.0: in the bind of each legacy repeated grid a bind of its iterations goes around all others."""
     for grid in {grid.bind: grid for grid in repeated_grids(main)}.values():
         if is_legacy_repeat(grid.element) and not grid.is_wrapped:
@@ -77,7 +77,7 @@ def _make(around: Element, name: str, editor: Editor) -> Element:
     return editor.make(around, BIND, {"id": f"{name}-bind", "ref": name, "name": name})
 
 
-def _dissolve_all(main: Part, binds: list[Element], editor: Editor) -> None:
+def _dissolve_all(main: FormPart, binds: list[Element], editor: Editor) -> None:
     """Dissolve inner binds before outer ones, those of one parent at a time.
 
     A bind is met before those inside it, so the parents are met from the outside in.

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from persistence.forms.migration.editing import Editor
-from persistence.forms.migration.places import Place, visits
+from persistence.forms.migration.places import PlanNode, visits
 from persistence.forms.migration.plan import PlainGrid, RepeatedGrid
 from persistence.forms.trees import Element
 
 
-def dissolve_plain_grids(data: Element, plan: Place[PlainGrid], editor: Editor) -> None:
+def dissolve_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
     """2019.1.0 to 4.8.0: the controls of each plain grid take the place of its element, in the order of its cells.
 
     What else the element holds comes after them.
@@ -28,7 +28,7 @@ def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[E
     return sorted(elements, key=lambda element: content.get(element.tag, len(content)))
 
 
-def wrap_plain_grids(data: Element, plan: Place[PlainGrid], editor: Editor) -> None:
+def wrap_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
     """4.8.0 to 2019.1.0: the controls of each plain grid go into an element of its own.
 
     Where that element is already there and nothing is left to go into it, nothing is done.
@@ -63,7 +63,7 @@ def _wrap_controls(
         last[name] = wrapper
 
 
-def dissolve_repeated_grids(data: Element, plan: Place[RepeatedGrid], editor: Editor) -> None:
+def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
     """4.8.0 to 4.0.0: each iteration of a repeated grid becomes an element with the grid's name, the wrapper goes.
 
     Of several wrappers of one name only the first is one.
@@ -79,7 +79,7 @@ def dissolve_repeated_grids(data: Element, plan: Place[RepeatedGrid], editor: Ed
         editor.dissolve(parent, {wrapper: wrapper for wrapper in wrappers.values()})
 
 
-def wrap_repeated_grids(data: Element, plan: Place[RepeatedGrid], editor: Editor) -> None:
+def wrap_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
     """4.0.0 to 4.8.0: the elements of a repeated grid become iterations in a wrapper, which is made even for none."""
     for parent, grids in reversed(list(visits(data, plan))):
         iterations: dict[str, list[Element]] = {}

@@ -7,9 +7,9 @@ from persistence.forms.migration.editing import Editor
 from persistence.forms.migration.plan import plan_grids, plan_repeats
 from persistence.forms.migration.source import source_format
 from persistence.forms.names import FR
-from persistence.forms.structure import Definition
+from persistence.forms.structure import DefinitionTree
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
-from persistence.model.data_formats import DATA_FORMATS, V4_8_0
+from persistence.model.form_versions import DATA_FORMATS, V4_8_0
 
 _FORMAT = f"{FR}data-format-version"
 
@@ -27,7 +27,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     """
 
     def work(tree: Tree) -> bytes:
-        definition = Definition.read(tree)
+        definition = DefinitionTree.read(tree)
         if definition is None:
             return stored
         _migrate(definition, target, is_unpublished=is_unpublished)
@@ -36,7 +36,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     return on_stored_tree(stored, work)
 
 
-def _migrate(definition: Definition, target: str, *, is_unpublished: bool) -> None:
+def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
     """All of the data first: binds and grids say where it is."""
     source = source_format(definition)
     editor = Editor()
@@ -55,7 +55,7 @@ def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
     return (DATA_FORMATS[at + 1 : to + 1], True) if at <= to else (DATA_FORMATS[at:to:-1], False)
 
 
-def _migrate_data(definition: Definition, root: Element, source: str, target: str, editor: Editor) -> None:
+def _migrate_data(definition: DefinitionTree, root: Element, source: str, target: str, editor: Editor) -> None:
     steps, is_up = _steps(source, target)
     for step in steps:
         if step == V4_8_0 and is_up:
@@ -68,7 +68,7 @@ def _migrate_data(definition: Definition, root: Element, source: str, target: st
             data.dissolve_plain_grids(root, plan_grids(definition), editor)
 
 
-def _migrate_binds(definition: Definition, source: str, target: str, editor: Editor) -> Definition:
+def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor: Editor) -> DefinitionTree:
     steps, is_up = _steps(source, target)
     for step in steps:
         if step == V4_8_0 and is_up:

@@ -14,25 +14,25 @@ from persistence.forms.trees import Element
 T = TypeVar("T")
 
 
-class Place(Generic[T]):
+class PlanNode(Generic[T]):
     """What there is to do at the elements of one path, by name, and the places below it."""
 
     __slots__ = ("below", "overlay", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[str, T] = {}
-        self.below: dict[str, Place[T]] = {}
-        self.overlay: Place[T] | None = None
+        self.below: dict[str, PlanNode[T]] = {}
+        self.overlay: PlanNode[T] | None = None
 
-    def at(self, path: tuple[str, ...]) -> Place[T]:
+    def at(self, path: tuple[str, ...]) -> PlanNode[T]:
         """The place below this one at a path; made where it is new."""
         place = self
         for step in path:
-            place = place.below.setdefault(step, Place())
+            place = place.below.setdefault(step, PlanNode())
         return place
 
 
-def visits(data: Element, plan: Place[T]) -> Iterator[tuple[Element, dict[str, T]]]:
+def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str, T]]]:
     """The elements at which something is to be done, each before those inside it.
 
     An element's children are looked at after it has been handed out, so what is done to it is seen.

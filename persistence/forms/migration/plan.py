@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from persistence.forms.containers import NestedControls, containers, default_iteration, template_uses
-from persistence.forms.migration.places import Place
+from persistence.forms.migration.places import PlanNode
 from persistence.forms.names import GRID, is_element_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, is_repeated
+from persistence.forms.structure import DefinitionTree, FormPart, is_legacy_repeat, is_plain_grid, is_repeated
 from persistence.forms.trees import Element
 
 
@@ -44,7 +44,7 @@ class PlainGrid:
     content: Mapping[str, int]
 
 
-def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
+def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
     """List R of one part: the repeated grids that have a bind, in document order."""
     for container in containers(part):
         grid, name = container.element, container.name
@@ -64,7 +64,7 @@ def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
             yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_wrapped, is_flat)
 
 
-def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:
+def plain_grids(part: FormPart, controls: NestedControls) -> Iterator[PlainGrid]:
     """List G of one part: the grids that do not repeat and have a name, in document order.
 
     Raises:
@@ -82,22 +82,24 @@ def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:
 Entry = TypeVar("Entry", RepeatedGrid, PlainGrid)
 
 
-def plan_repeats(definition: Definition) -> Place[RepeatedGrid]:
+def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
     """Where in the data there are repeated grids, in the main document and its section templates."""
     return _plan(definition, repeated_grids, lambda entry: entry.parent)
 
 
-def plan_grids(definition: Definition) -> Place[PlainGrid]:
+def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
     """Where in the data there are plain grids, in the main document and its section templates."""
     controls = NestedControls()
     return _plan(definition, lambda part: plain_grids(part, controls), lambda entry: entry.container)
 
 
 def _plan(
-    definition: Definition, entries: Callable[[Part], Iterable[Entry]], where: Callable[[Entry], tuple[str, ...]]
-) -> Place[Entry]:
+    definition: DefinitionTree,
+    entries: Callable[[FormPart], Iterable[Entry]],
+    where: Callable[[Entry], tuple[str, ...]],
+) -> PlanNode[Entry]:
     plan = _placed(entries(definition.main), where)
-    overlays: dict[int, Place[Entry]] = {}
+    overlays: dict[int, PlanNode[Entry]] = {}
     for use in template_uses(definition):
         if id(use.part) not in overlays:
             overlays[id(use.part)] = _placed(entries(use.part), where)
@@ -106,8 +108,8 @@ def _plan(
     return plan
 
 
-def _placed(entries: Iterable[Entry], where: Callable[[Entry], tuple[str, ...]]) -> Place[Entry]:
-    plan: Place[Entry] = Place()
+def _placed(entries: Iterable[Entry], where: Callable[[Entry], tuple[str, ...]]) -> PlanNode[Entry]:
+    plan: PlanNode[Entry] = PlanNode()
     for entry in entries:
         plan.at(where(entry)).tasks.setdefault(entry.name, entry)
     return plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from persistence.forms.structure import METADATA_ID, Definition, instance_of
+from persistence.forms.structure import METADATA_ID, DefinitionTree, instance_of
 from persistence.forms.trees import Element
-from persistence.model.data_formats import DATA_FORMATS, V4_0_0, V4_8_0
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0
 
 _RELEASES = frozenset({"created-with-version", "updated-with-version"})
 _MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
@@ -16,7 +16,7 @@ _SEPARATOR = re.compile(r"[. -]")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-def source_format(definition: Definition) -> str:
+def source_format(definition: DefinitionTree) -> str:
     """The data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
     instance = instance_of(definition.model, METADATA_ID)
     metadata = None if instance is None else next(instance.iterchildren("*"), None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from persistence.index import connections, facts
 from persistence.index.damage import UnusableError
 from persistence.index.flat.catalogue import CATALOGUE, TABLES
-from persistence.storage import files, locks
+from persistence.storage import directories, files, locks
 from persistence.storage.layout import FLAT, Layout
 
 SCHEMA = 1
@@ -65,7 +65,7 @@ class FlatFile:
 
     def make(self) -> None:
         """Make it where there is none. Raises ``sqlite3.Error`` too."""
-        files.ensure_directory(self._directory)
+        directories.ensure(self._directory)
         files.ensure_file(self._lock)
         with locks.alone(self._lock, "the file of flat views is being made", timeout=_LONGEST_WAIT):
             if files.exists(self.path):
@@ -79,7 +79,7 @@ class FlatFile:
                 facts.write(connection, facts.SCHEMA_FACT, SCHEMA)
             connections.sync(fresh)
             files.rename(fresh, self.path)
-            files.sync_directory(self._directory)
+            directories.sync(self._directory)
 
     def settle(self, identity: Identity | None) -> None:
         """Take down that it has the views of all forms that had some, if it is still that one.

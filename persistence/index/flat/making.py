@@ -22,7 +22,7 @@ from persistence.index.flat.documents import Documents
 from persistence.index.flat.file import FlatFile, is_lost
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
 from persistence.storage.storage import Readable
 
 _LONGEST_WAIT = 600
@@ -44,7 +44,7 @@ class FlatMaker:
     view: Readable
     root: str
     form: Form
-    naming: Naming
+    naming: FlatNaming
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of those it has; none of one that is deleted."""

@@ -25,12 +25,11 @@ from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.index.work import FlatTask, Work
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.flat_names import Naming
-from persistence.model.flat_views import FlatView
+from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.integrity import Integrity
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import apart
 from persistence.storage.storage import Readable
-from persistence.storage.view import View
 
 _TRANSIENT = frozenset(
     {
@@ -60,7 +59,7 @@ class FlatViews(Closable):
     def __init__(
         self,
         root: str,
-        naming_of: Callable[[Form], Naming],
+        naming_of: Callable[[Form], FlatNaming],
         elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self._root = os.path.realpath(root)
@@ -91,7 +90,7 @@ class FlatViews(Closable):
             BadRequestError: it has too much for views; those there were stay.
             DamagedError: it cannot be parsed.
         """
-        view = View(self._root)
+        view = StoreReader(self._root)
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._of(form).create(version)
         else:
@@ -117,7 +116,7 @@ class FlatViews(Closable):
                 return
             with connections.transaction(kept.connection):
                 views = kept.views(form)
-                reading = Documents(View(self._root, self._integrity), form, views)
+                reading = Documents(StoreReader(self._root, self._integrity), form, views)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     tables.remove(kept.connection, every, document)
@@ -160,7 +159,7 @@ class FlatViews(Closable):
         return False
 
     def _forms(self) -> Iterable[Form]:
-        return {*View(self._root).forms(), *self._elsewhere.forms()}
+        return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
 
     def _view(self, form: Form) -> Readable:
         return apart(self._root, self._elsewhere.root(form), self._integrity)

@@ -11,7 +11,7 @@ from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.index.reindexing import progress_in
 from persistence.index.work import Aim, Work
 from persistence.model.addresses import Form
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 _MOST_AT_ONCE = 2
 """Calls in a process that run or wait: each keeps a thread, of which there are few."""
@@ -26,7 +26,7 @@ class TreeReindexer:
     Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
     """
 
-    def __init__(self, store: View, index: Index, flat: FlatViews) -> None:
+    def __init__(self, store: StoreReader, index: Index, flat: FlatViews) -> None:
         self._store = store
         self._index = index
         self._flat = flat

@@ -24,10 +24,10 @@ from typing import BinaryIO
 from persistence.errors import BusyError, DamagedError
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
-from persistence.storage import files, sidecars
+from persistence.storage import files, nofollow, sidecars
 from persistence.storage.integrity import Integrity, StateChangedError, Verdict
 from persistence.storage.layout import SIDECAR_SUFFIX, Place
-from persistence.storage.no_links import NotOpenedError
+from persistence.storage.nofollow import NotOpenedError
 
 _ATTEMPTS = 200
 
@@ -103,7 +103,7 @@ def _opened(place: Place) -> int:
         OSError: it cannot be opened.
     """
     try:
-        return files.open_to_read(place.sidecar)
+        return nofollow.open_to_read(place.sidecar)
     except NotOpenedError as error:
         raise _no_sidecar(
             place, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
@@ -120,7 +120,7 @@ def read_prepared(place: Place) -> Sidecar | None:
     Raises ``OSError``.
     """
     try:
-        descriptor = files.open_to_read(place.prepared)
+        descriptor = nofollow.open_to_read(place.prepared)
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
@@ -309,7 +309,7 @@ def _open(path: str, *, content: bool) -> tuple[os.stat_result, FileIO | None]:
     if not content:
         return _of_file(os.lstat(path)), None
     try:
-        descriptor = files.open_to_read(path)
+        descriptor = nofollow.open_to_read(path)
     except NotOpenedError as error:
         raise FileNotFoundError from error
     try:

@@ -9,17 +9,17 @@ from persistence.errors import BusyError, ConfigurationError, DamagedError, disk
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage.attached import described, recorded
-from persistence.storage.bodies import FileBodies
-from persistence.storage.reading import StoredRevision
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.split_attachments import described, recorded
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 BodiesOf = Callable[[Form], FileBodies | None]
 """Says where the bodies of a form's attachments are, if they have a directory of their own."""
 
 
-class Rewritable:
+class RevisionRewriter:
     """Revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
 
     Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.

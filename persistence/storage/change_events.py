@@ -7,7 +7,7 @@ from typing import Protocol
 from persistence.model.addresses import Form
 
 
-class Observer(Protocol):
+class ChangeListener(Protocol):
     """Hears of every change to the ``data.xml`` of a document, saved or draft; that of definitions is not told.
 
     Its methods are called by every thread, and raise nothing: no change fails because of who hears of it.
@@ -28,14 +28,14 @@ class _Nobody:
         pass
 
 
-NOBODY: Observer = _Nobody()
+NOBODY: ChangeListener = _Nobody()
 """The observer where nobody wants to hear."""
 
 
-class Change:
+class ChangeEvents:
     """What is told while one lock is held: of every document once, however much of it changes."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: ChangeListener) -> None:
         self._observer = observer
         self._told: dict[tuple[Form, str], None] = {}
 

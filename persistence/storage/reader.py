@@ -12,7 +12,7 @@ from persistence.errors import disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage import leftovers, reading, root
+from persistence.storage import leftovers, root, stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import (
     LAYOUT,
@@ -24,10 +24,10 @@ from persistence.storage.layout import (
     revision_of,
     unescape,
 )
-from persistence.storage.reading import Fingerprint, StoredRevision
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
-class View:
+class StoreReader:
     """The files below one root, to be read: no directory is made, no lock taken, and nobody waits for it.
 
     Every method translates ``OSError`` to ``DiskError`` with the cause. Reading raises ``DamagedError`` for what is not
@@ -51,7 +51,7 @@ class View:
         """The sidecar of a resource; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            sidecar = reading.read_sidecar(place)
+            sidecar = stored_revision.read_sidecar(place)
             if sidecar is None:
                 self._require_tree()
         return sidecar
@@ -60,7 +60,7 @@ class View:
         """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            found = reading.read(place, self._integrity, content=content)
+            found = stored_revision.read(place, self._integrity, content=content)
             if found is None:
                 self._require_tree()
         return found
@@ -69,20 +69,20 @@ class View:
         """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
-            return reading.content(place)
+            return stored_revision.content(place)
 
     def fingerprint(self, address: Address) -> Fingerprint:
         """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
         place = self._layout.place(address)
         with disk_errors("looking at", address):
-            return reading.fingerprint(place.content)
+            return stored_revision.fingerprint(place.content)
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
             for number in _numbers(directory):
-                yield number, reading.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
+                yield number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
@@ -90,12 +90,12 @@ class View:
         with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
             # afterwards finds whatever has just stopped being current.
-            current = reading.read(place, self._integrity, content=content)
+            current = stored_revision.read(place, self._integrity, content=content)
             if current is None or current.sidecar.modified == instant:
                 return current
             if current.file is not None:
                 current.file.close()
-            return reading.read(place.revision(instant), self._integrity, content=content)
+            return stored_revision.read(place.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """All forms, or those of one application, that have a directory, in no order."""
@@ -150,7 +150,7 @@ class View:
         """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
         place = self._layout.place(address).revision(instant)
         with disk_errors("reading", address):
-            return reading.read(place, self._integrity, content=content)
+            return stored_revision.read(place, self._integrity, content=content)
 
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
         """Whether the older revision of an instant is a second name of the revision with an id.
@@ -159,7 +159,7 @@ class View:
         """
         place = self._layout.place(address).revision(instant)
         with disk_errors("reading", address):
-            sidecar = reading.read_sidecar(place)
+            sidecar = stored_revision.read_sidecar(place)
         return sidecar is not None and sidecar.id == content_id
 
     def revisions(self, address: Address) -> list[Instant]:

@@ -15,20 +15,22 @@ from persistence.errors import DamagedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after, one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import digests, files, leftovers, reading, sidecars
-from persistence.storage.directories import Directories
+from persistence.storage import digests, directories, files, leftovers, nofollow, sidecars, stored_revision
+from persistence.storage.change_events import ChangeEvents
+from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, Layout, Place, file_name
-from persistence.storage.observing import Change
-from persistence.storage.reading import StoredRevision
 from persistence.storage.storage import Incoming
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 
 class Writer:
     """What may be done while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
-    def __init__(self, layout: Layout, integrity: Integrity, directories: Directories, change: Change) -> None:
+    def __init__(
+        self, layout: Layout, integrity: Integrity, directories: DurableDirectories, change: ChangeEvents
+    ) -> None:
         self._layout = layout
         self._integrity = integrity
         self._directories = directories
@@ -40,7 +42,7 @@ class Writer:
         if address.keeps_history:
             self._save_edit_of_unfinished(place)
         committed = recover(place)
-        return reading.facts(place, self._integrity, committed) if committed is not None else None
+        return stored_revision.facts(place, self._integrity, committed) if committed is not None else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
@@ -68,7 +70,7 @@ class Writer:
             _close(history)
         # Durable before the old content goes: in another order a power cut could leave the old sidecar with the new
         # content. What follows is not synced, because anyone can finish it.
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
         with suppress(OSError):
             files.rename(pending, place.content)
         return sidecar
@@ -91,19 +93,23 @@ class Writer:
         if instant is not None:
             place = place.revision(instant)
         committed = recover(place)
-        if committed is None or committed.id != over.id or reading.facts(place, self._integrity, committed).is_edited:
+        if (
+            committed is None
+            or committed.id != over.id
+            or stored_revision.facts(place, self._integrity, committed).is_edited
+        ):
             return False
         if instant is None:
             self._tell(address)
             _forget_second_name(place, committed)
         try:
             _prepare(place, rewritten, upload)
-            files.sync_directory(place.directory)
+            directories.sync(place.directory)
             files.rename(place.prepared, place.sidecar)  # committed
         except OSError:
             self._discard(place)
             raise
-        files.sync_directory(place.directory)  # before the old content goes, as in ``commit``
+        directories.sync(place.directory)  # before the old content goes, as in ``commit``
         files.rename(place.pending(rewritten.id), place.content)
         return True
 
@@ -132,7 +138,7 @@ class Writer:
             raise
         finally:
             _close(history)
-        files.sync_directory(place.directory)  # before the content goes, as in ``commit``
+        directories.sync(place.directory)  # before the content goes, as in ``commit``
         with suppress(OSError):
             files.remove(place.content)
         return tombstone
@@ -145,9 +151,9 @@ class Writer:
         self.delete(address, tombstone, over=over)
         place = self._layout.place(address)
         files.remove(place.content)  # where ``delete`` could not: without its sidecar it would look so, too
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
         files.remove(place.sidecar)
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
@@ -156,14 +162,14 @@ class Writer:
         if not files.exists(draft):
             return
         self._change.begins(form, document)
-        drafts = files.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
+        drafts = nofollow.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
         try:
-            files.ensure_directory(trash)
+            directories.ensure(trash)
             files.rename(draft, f"{trash}/{fresh_id()}")
             files.sync(drafts)
         finally:
             os.close(drafts)
-        files.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
+        directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
@@ -183,7 +189,7 @@ class Writer:
         if not files.exists(place.content) or files.has_other_names(place.content):
             return
         with suppress(DamagedError):
-            committed = reading.read_sidecar(place)
+            committed = stored_revision.read_sidecar(place)
             # With a tag it was encrypted anew: what that replaces must not be kept.
             is_save = committed is not None and not committed.deleted and committed.tag is None
             if committed is not None and is_save and files.exists(place.pending(committed.id)):
@@ -197,7 +203,7 @@ class Writer:
         """
         if history is not None:
             files.sync(history)
-        files.sync_directory(place.directory)
+        directories.sync(place.directory)
         if not known:
             self._directories.settle(place.directory)
 
@@ -205,7 +211,7 @@ class Writer:
         """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
         with suppress(OSError, DamagedError):
             recover(place)
-        files.remove_if_empty(place.directory)
+        directories.remove_if_empty(place.directory)
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
@@ -218,7 +224,7 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
         return sidecar
     other = address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
     try:
-        twin = reading.read_sidecar(layout.place(other))
+        twin = stored_revision.read_sidecar(layout.place(other))
     except DamagedError:
         return sidecar
     if twin is None or twin.modified < sidecar.modified:
@@ -258,7 +264,7 @@ def _keep_edit(place: Place, over: StoredRevision) -> int:
     if files.exists(place.revision(modified).sidecar):
         modified = over.latest
     revision = place.revision(modified)
-    files.ensure_directory(place.history)
+    directories.ensure(place.history)
     size, digest = files.copied(place.content, revision.content)
     edit = msgspec.structs.replace(
         over.sidecar,
@@ -276,7 +282,7 @@ def _keep_edit(place: Place, over: StoredRevision) -> int:
     with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:
         files.sync(prepared)
     files.rename(revision.prepared, revision.sidecar)
-    return files.open_directory(place.history)
+    return nofollow.open_directory(place.history)
 
 
 def _forget_second_name(place: Place, committed: Sidecar) -> None:
@@ -287,13 +293,13 @@ def _forget_second_name(place: Place, committed: Sidecar) -> None:
     """
     second = place.revision(committed.modified)
     try:
-        kept = reading.read_sidecar(second)
+        kept = stored_revision.read_sidecar(second)
     except DamagedError:
         return
     if kept is not None and kept.id == committed.id:
         files.remove(second.content)
         files.remove(second.sidecar)
-        files.sync_directory(place.history)
+        directories.sync(place.history)
 
 
 def keep(place: Place, sidecar: Sidecar) -> int:
@@ -304,10 +310,10 @@ def keep(place: Place, sidecar: Sidecar) -> int:
     """
     revision = place.revision(sidecar.modified)
     try:
-        history = files.open_directory(place.history)
+        history = nofollow.open_directory(place.history)
     except FileNotFoundError:
-        files.make_directory(place.history)
-        history = files.open_directory(place.history)
+        directories.make(place.history)
+        history = nofollow.open_directory(place.history)
     try:
         files.keep_as(place.sidecar, revision.sidecar)
         if not sidecar.deleted:
@@ -325,7 +331,7 @@ def _close(descriptor: int | None) -> None:
 
 def recover(place: Place) -> Sidecar | None:
     """Finish or discard what a crash left of the last write, under the lock; returns what is committed."""
-    committed = reading.read_sidecar(place)
+    committed = stored_revision.read_sidecar(place)
     if committed is not None and committed.deleted:
         _finish_removal(place)
     elif committed is not None and files.exists(place.pending(committed.id)):
@@ -346,5 +352,35 @@ def _finish_removal(place: Place) -> None:
 
 def prepared_id(place: Place) -> str | None:
     """The content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
-    sidecar = reading.read_prepared(place)
+    sidecar = stored_revision.read_prepared(place)
     return sidecar.id if sidecar is not None else None
+
+
+def adopt(place: Place, sidecar: Sidecar) -> None:
+    """Make a sidecar that of the content in place, which gets its stamp.
+
+    Whoever writes the content afterwards changes its time again, so a late change of an editor is found later.
+    """
+    files.separate(place.content, place.pending(sidecar.id))  # another document may have the same file
+    files.stamp_durably(place.content, stamp(sidecar))
+    replace_sidecar(place, sidecar)
+
+
+def reinstate(place: Place, sidecar: Sidecar, content: str) -> None:
+    """Make an older revision the current one; ``content`` is a path of its content, which keeps that name."""
+    pending = place.pending(sidecar.id)
+    files.remove(pending)
+    files.keep_as(content, pending)
+    replace_sidecar(place, sidecar)
+    files.rename(pending, place.content)
+    files.remove(pending)  # two names of one file are left by a rename of one over the other
+
+
+def replace_sidecar(place: Place, sidecar: Sidecar) -> None:
+    """Replace the sidecar alone: by one that is mended, or by a tombstone for a resource without content."""
+    files.remove(place.prepared)  # not truncated: it may be another name of something else
+    with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
+        files.sync(prepared)
+    directories.sync(place.directory)
+    files.rename(place.prepared, place.sidecar)  # committed
+    directories.sync(place.directory)

@@ -19,9 +19,9 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
-from persistence.storage.reading import StoredRevision
 from persistence.storage.routed import RoutedStorage, Where
 from persistence.storage.storage import Bodies, Incoming, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 _ATTEMPTS = 20
 _NO_BYTES = digests.text(hashlib.sha256().hexdigest())

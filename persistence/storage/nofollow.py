@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from functools import cache
 
 _OPENAT2 = 437
@@ -86,3 +87,40 @@ def _has_openat2() -> bool:
         return False
     os.close(descriptor)
     return True
+
+
+def open_to_read(path: str) -> int:
+    """Open whatever is at an absolute path without links to be read, a pipe or a device too: nobody waits for it."""
+    return opened(path)
+
+
+def open_directory(path: str) -> int:
+    """A directory at an absolute path without links."""
+    return opened(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def open_file(path: str) -> int:
+    """A regular file to be read, at an absolute path without links."""
+    return _regular(opened(path), path)
+
+
+def open_linked(path: str) -> int:
+    """A regular file to be read that an administrator has named, perhaps by a link."""
+    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
+    try:
+        require_file(os.fstat(descriptor), path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def require_file(status: os.stat_result, path: str) -> None:
+    """Make sure that a status is that of a regular file; raises ``OSError``."""
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", path)

@@ -21,13 +21,13 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import files, leftovers, reading, root
-from persistence.storage.attached import described
-from persistence.storage.directories import Directories
+from persistence.storage import directories, files, leftovers, nofollow, root, stored_revision
+from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
-from persistence.storage.reading import StoredRevision
+from persistence.storage.split_attachments import described
 from persistence.storage.storage import Incoming
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload, sweep
 
 _ANYTHING = Integrity(HandEdits.ALL)
@@ -36,7 +36,7 @@ RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
 """Says what is stored of an attachment: its current revision, or with an instant an older one."""
 
 
-class BodiesView:
+class BodiesReader:
     """Bodies below a base directory, to be read; nothing is made there. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None) -> None:
@@ -57,16 +57,16 @@ class BodiesView:
         damage: DamagedError | None = None
         found: StoredRevision | None = None
         try:
-            found = reading.beside(place, integrity, sidecar, content=content)
+            found = stored_revision.beside(place, integrity, sidecar, content=content)
         except DamagedError as error:
             damage = error
         if found is not None and not found.is_edited:
-            return reading.verified(place, integrity, found)
-        older = reading.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
+            return stored_revision.verified(place, integrity, found)
+        older = stored_revision.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
         if older is not None:
             if found is not None and found.file is not None:
                 found.file.close()
-            return reading.verified(place, integrity, older)
+            return stored_revision.verified(place, integrity, older)
         if damage is not None:
             raise damage
         return found
@@ -77,7 +77,7 @@ class BodiesView:
         return Place(f"{place.directory}/{version}", place.name)
 
 
-class FileBodies(BodiesView):
+class FileBodies(BodiesReader):
     """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
 
     def __init__(self, base: str, integrity: Integrity | None = None) -> None:
@@ -92,11 +92,11 @@ class FileBodies(BodiesView):
             raise StartupError(f"there is no directory {self.root} for attachments")
         with disk_errors(f"directory of attachments {self.root}"):
             for name in (SPOOL, TRASH):
-                if not files.make_directory(f"{self.root}/{name}"):
-                    files.require_directory(f"{self.root}/{name}")
+                if not directories.make(f"{self.root}/{name}"):
+                    directories.require(f"{self.root}/{name}")
             sweep(f"{self.root}/{SPOOL}")
-            files.empty(f"{self.root}/{TRASH}")
-        self._directories = Directories(self.root)
+            directories.empty(f"{self.root}/{TRASH}")
+        self._directories = DurableDirectories(self.root)
 
     def free_bytes(self) -> int:
         """Space that the service may still use there.
@@ -144,7 +144,7 @@ class FileBodies(BodiesView):
         place = self.place(address, over.version)
         if instant is not None:
             place = place.revision(instant)
-            files.make_directory(place.directory)
+            directories.make(place.directory)
         self._recover(place, over)
         pending = place.pending(rewritten.id)
         self._place(upload, pending, stamp(rewritten))
@@ -179,25 +179,25 @@ class FileBodies(BodiesView):
             self._recover(place, over)
             if address.keeps_history:
                 _keep(place, over)
-                files.sync_directory(place.directory)
+                directories.sync(place.directory)
         yield
         with suppress(OSError):
             files.remove(place.content)
             for directory in (place.directory, os.path.dirname(place.directory)):
-                files.remove_if_empty(directory)
+                directories.remove_if_empty(directory)
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
         """Remove the bodies of all attachments of a draft."""
         draft = self._layout.document(form, Collection.DRAFT, document)
         if files.exists(draft):
             for directory in (os.path.dirname(draft), f"{self.root}/{TRASH}"):
-                files.require_directory(directory)  # and no link to one
+                directories.require(directory)  # and no link to one
             files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
-            files.empty(f"{self.root}/{TRASH}")
+            directories.empty(f"{self.root}/{TRASH}")
 
     def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
         """Put a body where it waits for its commit, durably, and not through a link."""
-        directory = files.open_directory(os.path.dirname(path))
+        directory = nofollow.open_directory(os.path.dirname(path))
         try:
             upload.place_at(path, nanoseconds)
             upload.sync()
@@ -216,8 +216,8 @@ class FileBodies(BodiesView):
 
 def _keep(place: Place, over: Sidecar) -> None:
     if files.exists(place.content):
-        files.make_directory(place.history)
-        history = files.open_directory(place.history)  # and no link to one
+        directories.make(place.history)
+        history = nofollow.open_directory(place.history)  # and no link to one
         try:
             files.keep_as(place.content, place.revision(over.modified).content)
             files.sync(history)
