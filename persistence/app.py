@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from flask import Flask
 
 from persistence import settings as configuration
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
-from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
+from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import callers, failures, foreign, health, logs
 from persistence.http.attachments import AttachmentLists
 from persistence.http.browsers import Names
@@ -33,8 +35,12 @@ from persistence.http.search import Search
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
-from persistence.providers.backend import Backend, Reports, backend_of
-from persistence.providers.opening import open_keys, probe
+from persistence.providers.opened import Providers
+from persistence.providers.trees import open_encryption_keys, open_keys, probe
+from persistence.services.encrypting import Encrypting
+from persistence.services.reencrypting import Reencryption
+from persistence.services.reencryption_jobs import Job, Reencrypts
+from persistence.services.services import Services
 from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4
@@ -47,16 +53,16 @@ class Service(Flask, Closable):
     A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
     """
 
-    def __init__(self, backend: Backend, worker_memory: int) -> None:
+    def __init__(self, opened: ExitStack, worker_memory: int) -> None:
         super().__init__("persistence", static_folder=None)
         self.worker_memory = worker_memory
-        self._backend = backend
+        self._opened = opened
         atexit.register(self.close)
 
     def close(self) -> None:
         """Close everything; requests that come nevertheless and would change or search something are answered 503."""
         atexit.unregister(self.close)
-        self._backend.close()
+        self._opened.close()
 
 
 def create_app(
@@ -121,29 +127,41 @@ def warn_of_properties(properties: Properties) -> None:
 def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service:
     logs.configure()
     keys = open_keys(settings)
-    backend = backend_of(settings, properties, Reports(_log_given_up, _log_not_reencrypted))
-    app = Service(backend, settings.worker_memory)
+    with ExitStack() as opened:
+        providers = opened.enter_context(Providers(settings, properties, _log_given_up))
+        codec = Encrypting(providers.router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
+        reencrypts = opened.enter_context(
+            Reencrypts(tuple(providers.trees), _jobs(providers, codec), _log_not_reencrypted)
+        )
+        app = Service(opened.pop_all(), settings.worker_memory)
     try:
-        _route(app, backend, settings)
+        _route(app, settings, providers, codec, reencrypts)
     except BaseException:
         app.close()
         raise
     served = CleanPaths(app.wsgi_app)
     names = Names(settings.bind, settings.hosts, settings.origins)
-    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys, names)
+    admitted = CallersOnly(Forwarding(served) if providers.calls_others else served, policy, keys, names)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 
-def _route(app: Flask, backend: Backend, settings: Settings) -> None:
+def _route(app: Flask, settings: Settings, providers: Providers, codec: Encrypting, reencrypts: Reencrypts) -> None:
     dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
+    public = Services.public(providers.router, dialect, settings.admin, codec)
+    of_trees = {
+        root: Services.of_tree(tree.provider, providers.within(root), dialect, settings.admin)
+        for root, tree in providers.trees.items()
+    }
+    roots = settings.roots
+    named = {name: of_trees[root] for name, root in roots.named.items()}
     faces: tuple[tuple[str, str, ServicesOf, RequestParser], ...] = (
-        ("public", PUBLIC_PREFIX, lambda: backend.public, parser),
-        ("provider", "", Datasources(parser, backend.default, backend.named), proxied),
+        ("public", PUBLIC_PREFIX, lambda: public, parser),
+        ("provider", "", Datasources(parser, of_trees[roots.default], named), proxied),
     )
-    contents = Contents(backend.store, settings.accel_redirect)
+    contents = Contents(providers.trees[roots.default].store, settings.accel_redirect)
     headers = ResponseHeaders(header_names(dialect), quotes_tags=dialect.quotes_tags)
     app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
     failures.register(app, dialect)
@@ -155,12 +173,32 @@ def _route(app: Flask, backend: Backend, settings: Settings) -> None:
         app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
         app.register_blueprint(Search(services, parser, headers).blueprint(f"{name}-search", prefix))
         app.register_blueprint(Reindex(services, parser, dialect).blueprint(f"{name}-reindex", prefix))
-    app.register_blueprint(Reencrypt(backend.reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
+    app.register_blueprint(Reencrypt(reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
     if dialect.has_proxy:
         app.register_blueprint(unknown_paths())
-    app.register_blueprint(Publish(backend.public.publishing, dialect, parser).blueprint())
-    app.register_blueprint(AttachmentLists(backend.public.attachments, parser).blueprint())
-    app.register_blueprint(health.blueprint(backend.written, min_free=settings.min_free))
+    app.register_blueprint(Publish(public.publishing, dialect, parser).blueprint())
+    app.register_blueprint(AttachmentLists(public.attachments, parser).blueprint())
+    app.register_blueprint(health.blueprint(providers.written, min_free=settings.min_free))
+
+
+def _jobs(providers: Providers, codec: Encrypting) -> Callable[[Form, int | None], Job]:
+    """Return what makes the job of re-encrypting a form."""
+
+    def job_of(form: Form, version: int | None) -> Job:
+        route = providers.router.of(form)
+        said = route.properties.route.data
+        if said.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
+        root = providers.root_of(said)
+
+        def reindex(form: Form) -> None:
+            for number in route.definition.storage.versions(form):
+                route.data.reindexer.version(form, number)
+
+        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, codec)
+        return Job(reencryption, root, form, version, reindex)
+
+    return job_of
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

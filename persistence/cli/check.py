@@ -30,8 +30,7 @@ from persistence.maintenance.sight import Sight
 from persistence.maintenance.slices import ALL_SLICES, Slices, within
 from persistence.maintenance.tree import Tree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.opening import integrity_of, open_index
-from persistence.providers.places import bodies_by_form
+from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
@@ -146,9 +145,7 @@ class _Run:
         index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
         bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
         inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
-        measures = Measures(
-            wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.sight().seen, wanted.adopter, wanted.dry_run
-        )
+        measures = Measures(wanted.remedies, DIALECTS[settings.dialect], chosen.sight, wanted.adopter, wanted.dry_run)
         run = Check(tree, inspectors, measures)
         if wanted.budget is not None:
             owner.require(tree.root)  # it is noted in the tree what was looked at

@@ -85,7 +85,7 @@ def _unpublished(form: Form, tree: Chosen) -> str:
     """What is said of a form without a version in a tree."""
     try:
         with owner.acting(tree.root):
-            is_elsewhere = next(iter(tree.sight().seen.versions(form)), None) is not None
+            is_elsewhere = next(iter(tree.sight().catalog_of(form).storage.versions(form)), None) is not None
     except PersistenceError:  # no provider has the form, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"

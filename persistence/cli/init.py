@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.options import chosen, tree_options
 from persistence.cli.texts import safe
-from persistence.providers.opening import init_trees
+from persistence.providers.trees import init_trees
 from persistence.storage import owner, root
 
 

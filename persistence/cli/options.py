@@ -15,7 +15,7 @@ from persistence.maintenance.sight import Sight
 from persistence.model.addresses import Form
 from persistence.properties.known import DATA, FORM
 from persistence.properties.properties import Properties
-from persistence.providers.places import base_of, elsewhere, root_of
+from persistence.providers.trees import base_of, elsewhere, root_of
 from persistence.settings import DEFAULT_FILE, Settings
 from persistence.storage.integrity import HandEdits
 

@@ -13,12 +13,16 @@ from persistence.cli.progress import Progress, progress
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe
 from persistence.cli.trees import each
+from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.index.noting import Noting
 from persistence.index.work import Aim
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.providers.opening import open_index, open_reencryption
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_encryption_keys, open_index
+from persistence.services.encrypting import Encrypting
+from persistence.services.reencrypting import Reencryption
 from persistence.services.reencryption_jobs import Job
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
@@ -62,8 +66,11 @@ def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None
 
     with (
         Noting(tree.root) as noting,
-        open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
+        OfflineProviders(tree.settings, tree.properties, noting) as providers,
     ):
+        keys = open_encryption_keys(tree.settings, tree.properties)
+        codec = Encrypting(providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(providers.tree(view.root).store, providers.bodies_by_form, codec)
         jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
         started = time.monotonic()
         count, problems = (_tried if dry_run else _done)(jobs, prefix)

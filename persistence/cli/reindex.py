@@ -16,7 +16,7 @@ from persistence.errors import BadRequestError
 from persistence.index.work import Aim
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.providers.opening import open_index
+from persistence.providers.trees import open_index
 
 
 @click.command()

@@ -16,7 +16,7 @@ from persistence.errors import BadRequestError
 from persistence.properties.known import DATA, FORM
 from persistence.properties.providers import ProviderProperties
 from persistence.properties.uris import without_user
-from persistence.providers.places import base_of, root_of
+from persistence.providers.trees import base_of, root_of
 from persistence.settings import Effective
 
 

@@ -25,10 +25,10 @@ from persistence.forms.controls import Control
 from persistence.keeping import Kept
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PERMISSIONS_KEPT_BYTES, SALVAGED_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.permissions import Permissions
 from persistence.model.form_versions import PublishedVersion
-from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint
+from persistence.model.permissions import Permissions
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,9 @@ class Catalog:
         defined = [(each.version, each.own_permissions()) for each in every if each.is_stored]
         return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
-    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
+    def forms(
+        self, app: str | None = None, name: str | None = None
+    ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
         """Return the versions of every form, of an application or of a form name; without damaged ones."""
         self._summaries.load()
         for form in self.storage.forms(app):

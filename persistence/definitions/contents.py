@@ -12,18 +12,15 @@ from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms import permissions
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
-from persistence.xml.markup import may_mention
 from persistence.forms.metadata import MetadataReader
 from persistence.keeping import Kept
 from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.form_versions import DATA_FORMATS
-from persistence.keys import Key
-from persistence.model.form_versions import FormMetadata
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.model.form_versions import PublishedVersion
-from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 18
 _ENCRYPT = b"encrypt"
@@ -66,7 +63,7 @@ class IndexKeys:
     ``is_deleted`` tells a version that was deleted from one that was never published, or cannot be read.
     """
 
-    keys: tuple[Key, ...] = ()
+    keys: tuple[IndexKey, ...] = ()
     is_published: bool = False
     is_deleted: bool = False
 

@@ -30,7 +30,6 @@ from persistence.index.pool import Pool
 from persistence.index.processes import Processes
 from persistence.index.read_only import ReadOnly
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sources import State as DefinitionState
 from persistence.index.taking import Taking
 from persistence.index.work import Aim, Task, Work
 from persistence.model.addresses import Form

@@ -24,6 +24,7 @@ from persistence.maintenance.encrypted import is_encrypted_for
 from persistence.maintenance.findings import Finding
 from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.revisions import newest_whole, readable
+from persistence.maintenance.sight import Sight
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
@@ -35,7 +36,6 @@ from persistence.services.receiving import check_for, metadata_of
 from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
-from persistence.storage.storage import Readable
 
 _CHUNK = 1 << 16
 _OWNERS, _OTHERS = 0o600, 0o007
@@ -56,14 +56,14 @@ class Adoption:
     def __init__(
         self,
         layout: Layout,
-        open_view: Callable[[], Readable],
+        open_sight: Callable[[], Sight],
         dialect: Dialect,
         quarantine: Quarantine,
         modifier: str | None = None,
     ) -> None:
         """``modifier`` is who adopts, where that is to be known."""
         self._layout = layout
-        self._open_view = open_view
+        self._open_sight = open_sight
         self._dialect = dialect
         self._quarantine = quarantine
         self._modifier = modifier
@@ -141,15 +141,17 @@ class Adoption:
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
     @cached_property
-    def _view(self) -> Readable:
-        return self._open_view()
+    def _sight(self) -> Sight:
+        return self._open_sight()
 
     def new(self, folder: Folder, place: Place) -> Sidecar:
         """Stands for the revision before the first of a new resource, with the version that a PUT would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
-        return self.nothing_known(version_of_new(self._view, self._dialect, address))
+        return self.nothing_known(
+            version_of_new(self._sight.store, self._sight.catalog_of(address.form).storage, self._dialect, address)
+        )
 
     def _sidecar(self, address: Address, seen: _Seen, over: Sidecar) -> Sidecar:
         """The next revision: owner and stage stay; validity and the client's hash are not known."""

@@ -22,13 +22,13 @@ from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.previews import preview
 from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.repair import Repair
+from persistence.maintenance.sight import Sight
 from persistence.maintenance.slices import slice_of
 from persistence.maintenance.tree import Folder, Tree
 from persistence.storage import lease, locks, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
-from persistence.storage.storage import Readable
 
 TAKEN_IN = "took it in as it is"
 """Says what an adoption of something that counts as damage has done."""
@@ -84,13 +84,13 @@ class Inspectors:
 class Measures:
     """The remedies that a check applies; with ``dry_run`` it only foretells them.
 
-    ``adopter`` is who adopts, where that is to be known. ``open_view`` opens the tree with the definitions of its data,
-    when something new is adopted.
+    ``adopter`` is who adopts, where that is to be known. ``open_sight`` opens the tree with the definitions of its
+    data, when something new is adopted.
     """
 
     remedies: frozenset[Remedy]
     dialect: Dialect
-    open_view: Callable[[], Readable]
+    open_sight: Callable[[], Sight]
     adopter: str | None = None
     dry_run: bool = False
 
@@ -109,7 +109,7 @@ class Check:
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, measures.open_view, measures.dialect, quarantine, measures.adopter)
+        self._adoption = Adoption(tree.layout, measures.open_sight, measures.dialect, quarantine, measures.adopter)
         self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:

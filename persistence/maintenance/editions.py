@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import DamagedError, DeletedError, DiskError, NotFoundError
 from persistence.forms.controls import Control
 from persistence.maintenance.sight import Attachment, Faulty, Origin, Sight
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.services.controls import Controls
+from persistence.services.access import permissions_of
 from persistence.services.definitions import latest_version
-from persistence.services.rights import Rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def edition(sight: Sight, form: Form, version: int | None = None) -> Edition:
     if number is None:
         raise NotFoundError(f"{form} has no published version")
     address = DefinitionAddress(form, number, FORM_XHTML)
-    found, published = sight.store.read(address, content=False), sight.catalog.version(form, number)
+    found, published = sight.store.read(address, content=False), sight.catalog_of(form).of(form, number).published
     if found is not None and found.sidecar.deleted:
         raise DeletedError(f"{form}/{number} was deleted at {found.sidecar.modified}{_by(found.sidecar.modifier)}")
     if found is None or published is None:
@@ -67,7 +67,7 @@ def edition(sight: Sight, form: Form, version: int | None = None) -> Edition:
         size=found.size,
         is_edited=found.is_edited,
         is_singleton=sight.is_singleton(published),
-        permissions=Rights(sight.catalog, sight.properties).of_version(published),
+        permissions=permissions_of(published, sight.properties.of(form)),
         permissions_from=sight.origin(published),
         others=tuple(_others(sight, form, number)),
         attachments=tuple(sight.attachments(address)),
@@ -84,7 +84,7 @@ def _by(modifier: str | None) -> str:
 def _others(sight: Sight, form: Form, version: int) -> Iterator[int | Faulty]:
     for number in sorted({*sight.store.versions(form)} - {version}):
         try:
-            if sight.catalog.version(form, number) is not None:
+            if sight.catalog_of(form).of(form, number).published is not None:
                 yield number
         except (DamagedError, DiskError) as error:
             yield Faulty(str(number), str(error))
@@ -92,6 +92,6 @@ def _others(sight: Sight, form: Form, version: int) -> Iterator[int | Faulty]:
 
 def _controls(sight: Sight, form: Form, version: int) -> tuple[Control, ...] | Faulty:
     try:
-        return Controls(sight.store).of(form, version) or ()
+        return Catalog(sight.store).of(form, version).controls or ()
     except (DamagedError, DiskError) as error:
         return Faulty(FORM_XHTML, str(error))

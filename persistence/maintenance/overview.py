@@ -63,7 +63,7 @@ def overview(sight: Sight, app: str | None = None) -> Iterator[FormSummary]:
 def _versions(sight: Sight, form: Form) -> Iterator[VersionSummary | Faulty]:
     for number in sorted(set(sight.store.versions(form))):
         try:
-            published = sight.catalog.version(form, number)
+            published = sight.catalog_of(form).of(form, number).published
         except (DamagedError, DiskError) as error:
             yield Faulty(str(number), str(error))
             continue

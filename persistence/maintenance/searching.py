@@ -16,7 +16,7 @@ from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
-from persistence.services.searched import searched
+from persistence.services.search_scope import searched_versions
 
 _PATIENCE = 600.0
 """Seconds for which it is waited for documents that are being read anew."""
@@ -42,7 +42,7 @@ class Search:
         self._index = index
         self._form = form
         self._asked = version
-        self._versions = searched(form, version, catalog=sight.catalog, properties=sight.properties, dialect=dialect)
+        self._versions = searched_versions(form, sight.properties.of(form), sight.catalog_of(form), version, dialect)
 
     def require_controls(self, paths: Iterable[str]) -> None:
         """Make sure that all paths are those of indexed controls, of the version whose definition counts.
@@ -50,8 +50,7 @@ class Search:
         Raises:
             NotFoundError: one is not; its text has the nearest.
         """
-        version = self._versions.definition
-        indexed = self._index.keys(self._form, version) or ()
+        version, indexed = self._versions.definition.version, self._versions.index_paths or ()
         unknown = unknown_controls(self._form, version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
@@ -74,7 +73,7 @@ class Search:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                hits = self._index.search(self._form, Scope(self._versions.versions, drafts), query)
+                hits = self._index.search(self._form, Scope(self._versions.numbers, drafts), query)
             except BusyError:
                 if time.monotonic() > end:
                     raise
@@ -85,6 +84,6 @@ class Search:
             return hits
 
     def _require_published(self) -> None:
-        if isinstance(self._asked, int) and self._sight.catalog.version(self._form, self._asked) is None:
-            published = (each.version for each in self._sight.catalog.readable(self._form))
+        if isinstance(self._asked, int) and self._versions.definition.published is None:
+            published = (each.version for each in self._versions.catalog.readable(self._form))
             raise NotFoundError(unpublished_version(self._form, self._asked, published))

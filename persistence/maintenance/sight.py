@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Self
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import DamagedError, DiskError, disk_errors
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance import listing
 from persistence.model.addresses import Address, Form
 from persistence.model.form_versions import PublishedVersion
 from persistence.properties.properties import Properties
-from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, unescape
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import RoutedView, Where
-from persistence.storage.storage import Readable
 
 
 class Origin(Enum):
@@ -51,7 +50,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A tree, and what tells of its forms; ``seen`` is the tree with the definitions of its data, wherever they are.
+    """A tree, and what tells of its forms; ``catalog_of`` a form has the definitions of its data, wherever they are.
 
     Methods raise what those of ``Store`` do.
     """
@@ -59,8 +58,7 @@ class Sight:
     store: StoreReader
     layout: Layout
     properties: Properties
-    catalog: Catalog
-    seen: Readable
+    catalog_of: Callable[[Form], Catalog]
 
     @classmethod
     def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
@@ -71,8 +69,17 @@ class Sight:
             DiskError: it cannot be looked at.
         """
         store = StoreReader(root, Integrity(elsewhere.hand_edits))
-        seen = _with_definitions(store, elsewhere)
-        return cls(store, Layout(store.root), properties, Catalog(seen), seen)
+        own = Catalog(store)
+
+        @cache
+        def other(there: str) -> Catalog:
+            return Catalog(StoreReader(there, Integrity(elsewhere.hand_edits)))
+
+        def catalog_of(form: Form) -> Catalog:
+            there = elsewhere.root(form)
+            return other(there) if there else own
+
+        return cls(store, Layout(store.root), properties, catalog_of)
 
     def attachments(self, main: Address) -> Iterator[Attachment | Faulty]:
         """The files that are stored beside a ``form.xhtml`` or ``data.xml``, by name; without deleted ones."""
@@ -103,13 +110,3 @@ class Sight:
     def is_singleton(self, published: PublishedVersion) -> bool:
         """Whether a version has one document: as it says, else as the property says (spec crud 4.12)."""
         return is_singleton(published, self.properties.of(published.form))
-
-
-def _with_definitions(tree: StoreReader, elsewhere: Elsewhere) -> Readable:
-    """A tree with the definitions that others have of its data."""
-
-    def definition(form: Form) -> Readable:
-        there = elsewhere.root(form)
-        return StoreReader(there, Integrity(elsewhere.hand_edits)) if there else tree
-
-    return RoutedView(Where(definition, lambda _: tree, lambda _: (tree,)))

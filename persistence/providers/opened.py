@@ -88,14 +88,12 @@ class Providers(Closable):
         self._opened.close()
 
     def of(self, said: ProviderProperties) -> Provider:
-        """Return the provider that properties describe, always the same one.
+        """Return the provider that properties describe, always the same one."""
+        return self._remote[said.name] if said.is_remote else self.trees[self.root_of(said)].provider
 
-        Raises:
-            StartupError: it is not one of those that forms have when the service starts.
-        """
-        if said.is_remote:
-            return self._remote[said.name]
-        return self.trees[root_of(said, self._settings.roots)].provider
+    def root_of(self, said: ProviderProperties) -> str:
+        """Return the root of the tree of a local provider."""
+        return root_of(said, self._settings.roots)
 
     def within(self, root: str) -> Router:
         """Return the router of the provider face for one tree."""

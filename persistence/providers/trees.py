@@ -28,7 +28,7 @@ from persistence.properties.providers import ProviderProperties
 from persistence.providers.provider import Provider
 from persistence.settings import Roots, Settings
 from persistence.storage import owner, root
-from persistence.storage.attachment_bodies import BodiesView, FileBodies
+from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, PENDING, Layout
@@ -95,7 +95,7 @@ def check(properties: Properties, roots: Roots) -> None:
             root_of(provider, roots)
 
 
-B = TypeVar("B", bound=BodiesView)
+B = TypeVar("B", bound=BodiesReader)
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:

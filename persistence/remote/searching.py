@@ -27,8 +27,8 @@ class RemoteIndex:
     """What searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
 
     ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
-    whether the provider has them too. Where it has not, it would find documents that the user may not see. ``is_exact`` says
-    whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
+    whether the provider has them too. Where it has not, it would find documents that the user may not see.
+    ``is_exact`` says whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
     """
 
     def __init__(

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from persistence.definitions.catalog import Definition
 from persistence.dialect import Dialect
 from persistence.errors import ForbiddenError
-from persistence.services.form_listing import operations
 from persistence.model import permissions
 from persistence.model.addresses import Collection, DocumentAddress
-from persistence.model.permissions import Operations
-from persistence.model.permissions import Permissions
 from persistence.model.form_versions import PublishedVersion
+from persistence.model.permissions import Operations, Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.services.rules import owner_of
 
-_READ = (operations.READ,)
-_CREATE = (operations.CREATE,)
-_CREATE_ATTACHMENT = (operations.CREATE, operations.UPDATE)
-_UPDATE = (operations.UPDATE,)
-_DELETE = (operations.DELETE,)
-_DELETE_ATTACHMENT = (operations.DELETE, operations.UPDATE)
-_DISCARD = (operations.UPDATE, operations.DELETE)
+_READ = (permissions.READ,)
+_CREATE = (permissions.CREATE,)
+_CREATE_ATTACHMENT = (permissions.CREATE, permissions.UPDATE)
+_UPDATE = (permissions.UPDATE,)
+_DELETE = (permissions.DELETE,)
+_DELETE_ATTACHMENT = (permissions.DELETE, permissions.UPDATE)
+_DISCARD = (permissions.UPDATE, permissions.DELETE)
 
 
 def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:

@@ -10,7 +10,6 @@ from enum import Enum
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
-from persistence.index.protocol import ReportTables
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -32,7 +31,7 @@ from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.storage import Incoming, Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 

@@ -32,8 +32,8 @@ from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import check_data_format, living, must_live, next_revision, tombstone_of
 from persistence.services.singleton import is_singleton, only_document
 from persistence.services.vault import AS_STORED, Intake, Vault
-from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.storage import Readable, Writing
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,11 @@ from persistence.errors import (
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
 from persistence.limits import MOST_HOLDERS, MOST_SEALED
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, DocumentAddress, Form
-from persistence.model.addresses import PUBLIC_PREFIX
-from persistence.model.addresses import AttachmentRef
+from persistence.model.addresses import (
+    PUBLIC_PREFIX,
+    AttachmentRef,
+    DocumentAddress,
+)
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
@@ -98,8 +100,8 @@ class Encrypting:
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
             raise ConfigurationError(
-                f"{address} is encrypted, and the definition of version {definition.version}, which says what to encrypt,"
-                " is gone"
+                f"{address} is encrypted, and the definition of version {definition.version}, which says what to"
+                " encrypt, is gone"
             )
         return self._marked_by_others(definition)
 

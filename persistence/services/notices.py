@@ -57,7 +57,7 @@ class Notices:
     def _unpublished(self, asked: Asked) -> str | None:
         """Nothing is said of a form with a damaged version: searches find what they can all the same."""
         form, version = asked.searched.definition.form, asked.version
-        catalog = asked.searched.route.catalog
+        catalog = asked.searched.catalog
         with suppress(DamagedError):
             published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
             if not published:

@@ -134,9 +134,7 @@ def _check(
             versions.must_equal(version, found.sidecar.version, where)
 
 
-def _only_one(
-    route: Route, address: DocumentAddress, put: Put, definition: Definition
-) -> AbstractContextManager[None]:
+def _only_one(route: Route, address: DocumentAddress, put: Put, definition: Definition) -> AbstractContextManager[None]:
     is_counted = put.is_singleton and _creates(put) and address.is_main and not address.is_draft
     return only_document(route, definition, put.user) if is_counted else nullcontext()
 

@@ -9,12 +9,10 @@ from persistence.errors import BadAddressError
 from persistence.forms import metadata_query
 from persistence.forms.form_list import FormList
 from persistence.model.addresses import Form
-from persistence.model.users import Admin, is_admin
-from persistence.model.users import admin_entries
 from persistence.model.form_query import FormQuery
-from persistence.model.permissions import Permissions
 from persistence.model.form_versions import PublishedVersion
-from persistence.model.users import User
+from persistence.model.permissions import Permissions
+from persistence.model.users import Admin, User, admin_entries, is_admin
 from persistence.providers.router import Router
 from persistence.services.access import permissions_of
 from persistence.services.form_listing import Listed, operations, select

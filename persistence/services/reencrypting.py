@@ -228,7 +228,7 @@ class _Planning:
 
     def _name(self, revision: Revision, found: StoredRevision) -> None:
         """Take down which attachments data names in controls, and whether any of these is marked."""
-        marked = self.vault.controls.marked(self.form, revision.sidecar.version)
+        marked = self.vault.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is None:
             return
         paths = self.vault.paths(revision.address, marked)
@@ -276,7 +276,7 @@ class _Planning:
 
         Where the definition is gone, both are those of the values that are encrypted.
         """
-        marked = self.vault.controls.marked(self.form, revision.sidecar.version)
+        marked = self.vault.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is not None:
             return self.vault.paths(revision.address, marked), marked.values
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from persistence.definitions.catalog import Definition
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
-from persistence.model.addresses import DESIGNER_VERSION
+from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.model.permissions import FINDING, Operations
-from persistence.model.users import EVERYBODY
-from persistence.model.users import NOBODY
-from persistence.model.search import Drafts, Hit, Scope, VisibleOwners, DraftFilter
-from persistence.model.users import OwnerSets
-from persistence.model.users import OwnerSet
-from persistence.model.users import User
+from persistence.model.search import DraftFilter, Drafts, Hit, Scope, VisibleOwners
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
 from persistence.model.versions import Searched, VersionRequest, only_first
+from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.services.access import permissions_on_data
 
@@ -36,7 +33,8 @@ class SearchedVersions:
     ``definition`` is the one that counts for permissions and indexed controls.
     """
 
-    route: Route
+    catalog: Catalog
+    configured: FormProperties
     numbers: tuple[int, ...] | None
     definition: Definition
     is_designer: bool
@@ -50,23 +48,25 @@ class SearchedVersions:
         """
         if self.is_designer:
             return tuple(key.path for key in DESIGNER_KEYS)
-        found = self.definition.index_keys(self.route.properties.data_format)
+        found = self.definition.index_keys(self.configured.data_format)
         return tuple(key.path for key in found.keys) if found.is_published else None
 
 
-def searched_versions(route: Route, asked: int | Searched, dialect: Dialect) -> SearchedVersions:
+def searched_versions(
+    form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
+) -> SearchedVersions:
     """Return the versions that a request means (spec search 1.4).
 
     Raises:
         VersionError: the form has version 1 only, and another was asked for.
         DamagedError, DiskError: a definition cannot be read.
     """
-    is_designer = dialect.is_designer(route.form)
+    is_designer = dialect.is_designer(form)
 
     def versions(numbers: tuple[int, ...] | None, definition: int) -> SearchedVersions:
-        return SearchedVersions(route, numbers, route.catalog.of(route.form, definition), is_designer)
+        return SearchedVersions(catalog, configured, numbers, catalog.of(form, definition), is_designer)
 
-    if not is_designer and not route.properties.has_versions:
+    if not is_designer and not configured.has_versions:
         if isinstance(asked, int):
             only_first(VersionRequest(number=asked))
         return versions((1,), 1)
@@ -74,25 +74,23 @@ def searched_versions(route: Route, asked: int | Searched, dialect: Dialect) -> 
         return versions((asked,), asked)
     if is_designer:  # nothing is published of it
         return versions(None, DESIGNER_VERSION)
-    latest = route.catalog.latest(route.form)
+    latest = catalog.latest(form)
     if latest is None:
         # Deleted versions still say who may see their data: those count that say the same as the highest.
-        alike = route.catalog.alike(route.form)
+        alike = catalog.alike(form)
         return versions(alike, alike[0]) if alike else versions(None, 1)
     numbers = None if asked is Searched.ALL else (latest.version,)
-    return SearchedVersions(route, numbers, latest, is_designer)
+    return SearchedVersions(catalog, configured, numbers, latest, is_designer)
 
 
-def scope_of(
-    searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING
-) -> Scope:
+def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
     """Return the documents on which a user has one of the operations, as far as a search may show them.
 
     Raises:
         DamagedError: the definition that counts cannot be read.
     """
     seen = _seen(searched, user, any_of)
-    configured = searched.route.properties
+    configured = searched.configured
     if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
         seen = _NOBODYS if drafts.kind is Drafts.ONLY else seen
         drafts = replace(drafts, kind=Drafts.EXCLUDE)
@@ -107,13 +105,12 @@ def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSe
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
-    route, definition = searched.route, searched.definition
-    on_data_of = permissions.on_data_of
-    if not route.properties.restricts_searches:
-        by_owner = on_data_of(permissions_on_data(definition, route.properties), user)
+    configured, on_data_of = searched.configured, permissions.on_data_of
+    if not configured.restricts_searches:
+        by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
         return lambda hit: by_owner(hit.owner)
     by_version = {
-        number: on_data_of(permissions_on_data(_version(searched, number), route.properties), user)
+        number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
         for number in {hit.version for hit in hits}
     }
     return lambda hit: by_version[hit.version](hit.saved_owner or hit.owner)
@@ -123,11 +120,11 @@ def _version(searched: SearchedVersions, number: int) -> Definition:
     definition = searched.definition
     if number in (0, definition.version):
         return definition
-    return searched.route.catalog.of(definition.form, number)
+    return searched.catalog.of(definition.form, number)
 
 
 def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
-    configured, definition = searched.route.properties, searched.definition
+    configured, definition = searched.configured, searched.definition
     defined = permissions_on_data(definition, configured)
     if not configured.restricts_searches:
         sights = frozenset({permissions.sight(defined, user, any_of)} - {EVERYBODY})

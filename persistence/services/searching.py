@@ -11,7 +11,7 @@ from persistence.errors import BusyError, DiskFullError
 from persistence.forms import search_answer, search_query
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
-from persistence.model.search import Drafts, Field, Hits, Query, Sort, DraftFilter
+from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.providers.router import Router
@@ -52,7 +52,7 @@ class Searching:
         """
         request = search_query.read_search(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = searched_versions(route, version, self._dialect)
+        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
         scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
@@ -77,7 +77,7 @@ class Searching:
         """
         asked = search_query.read_distinct(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = searched_versions(route, version, self._dialect)
+        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))

@@ -9,11 +9,8 @@ from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, ConflictError, DiskError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.form_versions import PublishedVersion
-from persistence.model.users import EVERYBODY
-from persistence.model.users import NOBODY
-from persistence.model.search import Drafts, Query, Scope, VisibleOwners, DraftFilter
-from persistence.model.users import OwnerSet
-from persistence.model.users import User
+from persistence.model.search import DraftFilter, Drafts, Query, Scope, VisibleOwners
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, User
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.services.rules import owner_of

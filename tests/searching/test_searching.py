@@ -17,13 +17,11 @@ from persistence.model.search import Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import Wiring, searching_of
-from persistence.services.catalog import Catalog
-from persistence.services.published_forms import PublishedForms
+from persistence.providers.router import only
+from persistence.providers.trees import index_of, pending_in, provider_of_tree
 from persistence.services.requests import Delete
-from persistence.services.rights import Rights
 from persistence.services.searching import Searching
-from persistence.services.visibility import Visibility
+from persistence.services.services import Services
 from persistence.storage.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
@@ -68,11 +66,11 @@ class Bench:
 
     @property
     def _searching(self) -> Searching:
-        catalog = Catalog(self.store)
-        rights = Rights(catalog, self._loaded)
-        forms = PublishedForms(catalog, (), rights, is_strict=True)
-        visibility, wiring = Visibility(rights, self._loaded), Wiring(SVC, self._loaded)
-        return searching_of(Oracle(self.stored, self.indexed), catalog, visibility, forms, wiring)
+        store = self.store
+        index = opened(index_of(store.root, SVC, self._loaded, pending_in(store.root)))
+        provider = provider_of_tree(store, index, SVC, self._loaded)
+        found = replace(provider, index=Oracle(self.stored, self.indexed))
+        return Services.public(only(found, self._loaded), SVC).searching
 
     def search(
         self, body: str = _SEARCH, user: User = ANONYMOUS, version: int | Searched = LATEST, form: Form = ORDER
