@@ -150,6 +150,12 @@ LONGEST_NAME = 255
 NAMES_KEPT = 4096
 """Names whose file names are kept: 9 MB at worst, a name being 255 characters of 4 bytes in memory."""
 
+LOOKED_AT = 4096
+"""Contents of which it is remembered whether something in them is encrypted, because their sidecars do not say it."""
+
+LOOKED_AT_BYTES = 2 << 20
+"""Bytes of memory of these."""
+
 FORMS_KEPT = 2048
 """Forms for which answers are kept. Names come from requests: 5 MB at worst in each of at most four caches."""
 

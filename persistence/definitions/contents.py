@@ -9,10 +9,9 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms import permissions
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.keeping import Kept
 from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
@@ -125,7 +124,7 @@ def parse_permissions(metadata: FormMetadata) -> Permissions | None:
         BadRequestError: they are not permissions.
     """
     text = metadata.permissions
-    return None if text is None else _parsed_permissions.of(text, lambda: permissions.from_xml(text))
+    return None if text is None else _parsed_permissions.of(text, lambda: read_permissions(text))
 
 
 def controls_from(storage: Readable, address: DefinitionAddress) -> tuple[Control, ...] | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
-from persistence.forms.editing import as_content
-from persistence.forms.leaves import Begun, Leaves
-from persistence.forms.markers import (
+from persistence.forms.data_marks import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
     OLD_MARKER,
@@ -18,6 +16,8 @@ from persistence.forms.markers import (
     VALUE_MARKER,
     is_value_marked,
 )
+from persistence.forms.editing import as_content
+from persistence.forms.leaves import Begun, Leaves
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 

@@ -9,12 +9,22 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.containers import default_iteration
-from persistence.forms.markers import is_value_marked
+from persistence.forms.controls import default_iteration
+from persistence.forms.data_marks import is_value_marked
 from persistence.forms.matching import PathState, nowhere, outside
-from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, is_template_use
-from persistence.forms.structure import DefinitionTree, FormPart, is_repeated
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.structure import (
+    BIND,
+    GRID,
+    REPEAT,
+    SECTION,
+    DefinitionTree,
+    FormPart,
+    control_name,
+    is_repeated,
+    is_template_use,
+    on_definition,
+)
+from persistence.forms.trees import Element
 from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (
@@ -44,12 +54,7 @@ def read_flat_views(
     if form.name == LIBRARY_FORM:
         return ()
     parts = (identifier(form.app), identifier(form.name), str(version))
-
-    def work(tree: Tree) -> tuple[FlatView, ...]:
-        definition = DefinitionTree.read(tree)
-        return () if definition is None else _Walk(definition, parts, naming, taken).views()
-
-    return on_stored_tree(stored, work)
+    return on_definition(stored, lambda definition: _Walk(definition, parts, naming, taken).views()) or ()
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
-from persistence.forms.relevance import FR, RELEVANT
+from persistence.forms.data_marks import FR, RELEVANT
 from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming

@@ -8,11 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from persistence.errors import BadRequestError
-from persistence.forms.containers import template_uses
-from persistence.forms.controls import INDEXED
-from persistence.forms.names import BIND, XF, XH, classes, control_name, is_element_name
-from persistence.forms.structure import METADATA_ID, DefinitionTree, FormPart, instance_of, reference, with_namespaces
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.controls import INDEXED, template_uses
+from persistence.forms.structure import (
+    BIND,
+    METADATA_ID,
+    XF,
+    XH,
+    DefinitionTree,
+    FormPart,
+    classes,
+    control_name,
+    instance_of,
+    is_element_name,
+    on_definition,
+    reference,
+    with_namespaces,
+)
+from persistence.forms.trees import Element
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
 from persistence.model.form_versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
@@ -34,15 +46,11 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
         DamagedError: it is not well-formed XML.
     """
-
-    def work(tree: Tree) -> tuple[IndexKey, ...]:
-        definition = DefinitionTree.read(tree)
-        return () if definition is None else _keys(definition, data_format)
-
-    return on_stored_tree(stored, work)
+    return on_definition(stored, lambda definition: index_keys(definition, data_format)) or ()
 
 
-def _keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
+def index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
+    """Return the keys of a definition in index order, for data of a format; raises as ``read_index_keys`` does."""
     grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
     namespaces = _Namespaces(definition)
     found: dict[str, IndexKey] = {}

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from persistence.forms.data_marks import FR
 from persistence.forms.editing import Editing, Tag
 from persistence.forms.matching import PathState, nowhere, outside
-from persistence.forms.relevance import FR
 from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
 

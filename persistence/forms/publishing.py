@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.names import INSTANCE, MODEL, XH
+from persistence.forms.structure import INSTANCE, MODEL, XH
 from persistence.forms.trees import Element, Tree, on_tree, serialized
 from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
 

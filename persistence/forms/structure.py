@@ -7,16 +7,29 @@ once: whoever changes binds or ids makes a new ``FormPart``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms import names
-from persistence.forms.names import BIND, FR, GRID, INSTANCE, MODEL, REPEAT, XBL, XF, XH
-from persistence.forms.trees import Element, Tree
-from persistence.limits import MOST_WALKED
+from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.limits import LONGEST_XML_NAME, MOST_WALKED
+
+XH = "{http://www.w3.org/1999/xhtml}"
+XF = "{http://www.w3.org/2002/xforms}"
+XXF = "{http://orbeon.org/oxf/xml/xforms}"
+FR = "{http://orbeon.org/oxf/xml/form-runner}"
+FB = "{http://orbeon.org/oxf/xml/form-builder}"
+XBL = "{http://www.w3.org/ns/xbl}"
+
+BIND = f"{XF}bind"
+INSTANCE = f"{XF}instance"
+MODEL = f"{XF}model"
+SECTION = f"{FR}section"
+GRID = f"{FR}grid"
+REPEAT = f"{FR}repeat"
 
 MODEL_ID = "fr-form-model"
 DATA_ID = "fr-form-instance"
@@ -24,8 +37,44 @@ METADATA_ID = "fr-form-metadata"
 BINDS_ID = "fr-form-binds"
 BINDING = f"{XBL}binding"
 
+SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"})
+"""What follows the last hyphen of an id that carries a name."""
+
+etree.register_namespace("fr", FR[1:-1])  # where a definition declares no prefix for it
+
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
+_LIBRARY = re.compile(r"\{http://orbeon\.org/oxf/xml/form-builder/component/[^/{}]+/[^/{}]+\}")
+_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
+
+T = TypeVar("T")
+
+
+def control_name(element: Element) -> str | None:
+    """The name in the element's id: ``main-grid`` is ``main``, ``grid-1-grid`` is ``grid-1``, ``fb-body`` has none."""
+    name, _, suffix = element.get("id", "").rpartition("-")
+    return name if name and suffix in SUFFIXES else None
+
+
+def is_element_name(text: str | None) -> bool:
+    """Whether an element without namespace can have this name; asked of lxml, which refuses to make any other."""
+    if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
+        return False
+    try:
+        etree.QName(text)
+    except ValueError:
+        return False
+    return True
+
+
+def classes(element: Element) -> frozenset[str]:
+    """The tokens of the ``class`` attribute."""
+    return frozenset(element.get("class", "").split())
+
+
+def is_template_use(element: Element) -> bool:
+    """Whether the element stands for a section template: its namespace is that of a library."""
+    return _LIBRARY.match(element.tag) is not None
 
 
 def is_content_repeat(container: Element) -> bool:
@@ -163,8 +212,23 @@ class DefinitionTree:
 
     def template(self, section: Element) -> FormPart | None:
         """The section template that a section uses, where it is inlined."""
-        used = (child.tag for child in section.iterchildren("*") if names.is_template_use(child))
+        used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
         return next((self.templates[tag] for tag in used if tag in self.templates), None)
+
+
+def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
+    """Return what ``work`` makes of a stored definition; ``None`` where it has no form model.
+
+    Raises:
+        BadRequestError: the definition is too large, or ``work`` says so.
+        DamagedError: it is not well-formed XML.
+    """
+
+    def on_tree(tree: Tree) -> T | None:
+        definition = DefinitionTree.read(tree)
+        return None if definition is None else work(definition)
+
+    return on_stored_tree(stored, on_tree)
 
 
 def instance_of(model: Element, identifier: str) -> Element | None:
@@ -180,7 +244,7 @@ def reference(bind: Element) -> str:
 def step_of(bind: Element) -> str | None:
     """The element name that a bind adds to its path: empty where it adds none, ``None`` where it leads elsewhere."""
     leads = reference(bind)
-    return "" if leads == "." else leads if names.is_element_name(leads) else None
+    return "" if leads == "." else leads if is_element_name(leads) else None
 
 
 def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
@@ -216,7 +280,7 @@ def _body(root: Element) -> Element | None:
         parent = candidate.getparent()
         if parent is None or parent.tag not in {GRID, REPEAT}:
             return candidate
-    return next((group for group in groups if "fb-body" in {group.get("id"), *names.classes(group)}), None)
+    return next((group for group in groups if "fb-body" in {group.get("id"), *classes(group)}), None)
 
 
 def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]]:
@@ -228,14 +292,11 @@ def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]
     found = []
     for binding, used_as in _bindings(root):
         is_inner = next(binding.iterancestors(BINDING), None) is not None
-        if used_as is not None and not is_inner and "fr-section-component" in names.classes(binding):
+        if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
             found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
-
-
-_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.markers import is_value_marked
+from persistence.forms.data_marks import is_value_marked
 from persistence.forms.matching import PathState, nowhere, outside
 from persistence.limits import (
     DEEPEST,

@@ -100,7 +100,8 @@ class Adoption:
         self._quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
-            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True))
+            encrypted = error.said.encrypted or None  # the checksum does not cover that it is false
+            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True, encrypted=encrypted))
         else:
             self.adopt(folder, place, over=error.said)
 
@@ -120,7 +121,7 @@ class Adoption:
         first()
         over = replace(over, version=self._version(folder, place, over))
         sidecar = commit.after_twin(self._layout, address, self._sidecar(address, seen, over))
-        commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
+        commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content) or None))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     @staticmethod

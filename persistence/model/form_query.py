@@ -86,3 +86,14 @@ class FormQuery:
     filters: tuple[FormFilter, ...] = ()
     sort: FormSort = FormSort()
     page: FormPage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVersion:
+    """A version in the list of another service; ``sum`` differs where anything differs that the list says of it."""
+
+    app: str
+    name: str
+    version: str
+    modified: str
+    sum: int

@@ -1,4 +1,4 @@
-"""What may be asked of the documents of a form, and what is answered (spec search 1 and 3)."""
+"""Searches of the documents of a form: requests, queries and answers as values (spec search 1 and 3)."""
 
 from __future__ import annotations
 
@@ -177,3 +177,19 @@ class Hits:
 
     total: int = 0
     page: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """A document in the answer of another service: its attributes as they are, and the text at each path."""
+
+    attributes: dict[str, str]
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocuments:
+    """The answer of another service to a search; ``total`` is as it is there, empty where it is not."""
+
+    total: str
+    documents: list[FoundDocument]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from persistence.crypto.keys import EncryptionKeys
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile, SummaryFile
 from persistence.dialect import DIALECTS, Dialect

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 
+from persistence import client_request
 from persistence.limits import LARGEST_ANSWER
-from persistence.remote import client_request
 from persistence.remote.client import Answer, Call, Client
 from persistence.remote.names import Names
 

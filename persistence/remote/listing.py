@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from persistence import client_request
 from persistence.errors import BadRequestError, MalformedXmlError, RemoteError
-from persistence.forms.form_list_reader import ListedVersion, read_form_list
+from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import Form
+from persistence.model.form_query import ListedVersion
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
 from persistence.remote.names import path

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
+from persistence.client_request import ClientRequest
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError
 from persistence.model import users
 from persistence.model.addresses import Address, DefinitionAddress, Form
-from persistence.remote.client_request import ClientRequest
 
 Field = tuple[str, bytes]
 Fields = Sequence[Field]

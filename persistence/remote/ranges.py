@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 
+from persistence import client_request
 from persistence.errors import RemoteError
-from persistence.remote import client_request
 from persistence.remote.client import Answer
 from persistence.remote.names import Field
 

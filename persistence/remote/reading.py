@@ -9,11 +9,12 @@ from http import HTTPStatus
 
 import msgspec
 
+from persistence import client_request
 from persistence.crypto import frames
 from persistence.errors import BusyError, RemoteError, disk_errors
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.remote import client_request
 from persistence.remote.answers import sidecar_of, tombstone_of
 from persistence.remote.caller import Caller
 from persistence.remote.client import Answer, Call
@@ -22,6 +23,7 @@ from persistence.remote.names import Fields
 from persistence.remote.ranges import asked_from, go_to, is_wanted
 from persistence.storage.holding import Holding
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+from persistence.xml.markup import WordWatch
 
 Query = tuple[tuple[str, str], ...]
 
@@ -78,15 +80,17 @@ class Reader:
 
     def _opened(self, address: Address, query: Query, sidecar: Sidecar, answer: Answer) -> StoredRevision:
         """The content: a small one in memory, XML in a file without a name, attachments as they are read."""
-        size = answer.length
+        size, watch = answer.length, WordWatch(MARKER_WORD)
         if size is None or (address.is_main and size > _AT_ONCE):
-            return _noted(address, self._spooled(address, sidecar, answer))
+            return _noted(address, self._spooled(address, sidecar, answer, watch), watch)
         if size > _AT_ONCE:
             ask = partial(self._part, address, query, sidecar, size)
-            return _noted(address, StoredRevision(sidecar, sidecar.id, size, as_file(RemoteContent(size, ask, answer))))
+            file = as_file(RemoteContent(size, ask, answer))
+            return _noted(address, StoredRevision(sidecar, sidecar.id, size, file), watch)
         data = answer.whole(_AT_ONCE)
         self._check(address, len(data), answer)
-        return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)))
+        watch.feed(data)
+        return _noted(address, StoredRevision(sidecar, sidecar.id, size, io.BytesIO(data)), watch)
 
     def _is_decrypted(self) -> bool:
         """Whether the client asks for what is in an encrypted file: a range of that is another one of the file."""
@@ -100,12 +104,14 @@ class Reader:
         answer = self._ask("GET", address, query)
         if answer.status != HTTPStatus.OK:
             raise answer.refused(f"{address}")
-        return self._spooled(address, sidecar_of(answer, self._caller.names, address), answer)
+        sidecar = sidecar_of(answer, self._caller.names, address)
+        return self._spooled(address, sidecar, answer, WordWatch(MARKER_WORD))
 
-    def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer) -> StoredRevision:
+    def _spooled(self, address: Address, sidecar: Sidecar, answer: Answer, watch: WordWatch) -> StoredRevision:
         with disk_errors("receiving", address), self._holding.upload() as upload:
             for piece in answer:
                 upload.write(piece)
+                watch.feed(piece)
             answer.close()
             self._check(address, upload.size, answer)
             return StoredRevision(sidecar, sidecar.id, upload.size, upload.opened())
@@ -137,11 +143,16 @@ class Reader:
         return self._caller.send(Call(method, names.path(address), fields, query))
 
 
-def _noted(address: Address, found: StoredRevision) -> StoredRevision:
-    """What was found, with a note whether it is an encrypted file, as its beginning tells: a provider keeps none."""
-    if address.is_main or not isinstance(address, DocumentAddress):
+def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredRevision:
+    """Note whether what was found is encrypted, because a provider keeps no such note.
+
+    The beginning of an attachment tells whether it is an encrypted file. ``watch`` has seen all of form data.
+    """
+    if not isinstance(address, DocumentAddress):
         return found
-    begin = found.opened.read(len(frames.MAGIC))
-    found.opened.seek(0)
-    is_encrypted = begin == frames.MAGIC
-    return replace(found, sidecar=msgspec.structs.replace(found.sidecar, encrypted=is_encrypted))
+    if address.is_main:
+        encrypted = None if watch.may_be_there else False
+    else:
+        encrypted = found.opened.read(len(frames.MAGIC)) == frames.MAGIC
+        found.opened.seek(0)
+    return replace(found, sidecar=msgspec.structs.replace(found.sidecar, encrypted=encrypted))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from persistence.errors import MalformedXmlError, RemoteError
-from persistence.forms import request_elements
+from persistence.forms.messages import read_request
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model.addresses import Form
@@ -43,7 +43,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = request_elements.read([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
             state = ReindexingState(said.get("state", ""))
             return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
         except (MalformedXmlError, ValueError) as error:

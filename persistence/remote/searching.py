@@ -7,13 +7,30 @@ from dataclasses import replace
 from itertools import count
 
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
-from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
-from persistence.forms.search_request import distinct_request, search_request
+from persistence.forms.search_xml import (
+    read_distinct_answer,
+    read_search_answer,
+    write_distinct_request,
+    write_search_request,
+)
 from persistence.index.budget import Budget
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
-from persistence.model.search import Comparison, DraftFilter, Drafts, Field, FieldFilter, Hit, Hits, Query, Scope, Sort
+from persistence.model.search import (
+    Comparison,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    FoundDocument,
+    FoundDocuments,
+    Hit,
+    Hits,
+    Query,
+    Scope,
+    Sort,
+)
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call
@@ -80,9 +97,9 @@ class RemoteIndex:
         names = self._caller.names
         asked = path("distinct-values", names.app(form.app), form.name)
         fields = [names.field("Form-Definition-Version", _version(scope))]
-        body = self._caller.ask_with(Call("POST", asked, fields), distinct_request(by))
+        body = self._caller.ask_with(Call("POST", asked, fields), write_distinct_request(by))
         try:
-            values = read_values([body])
+            values = read_distinct_answer([body])
         except MalformedXmlError as error:
             raise _no_answer(self._caller) from error
         if budget is not None:
@@ -163,9 +180,9 @@ def _asked(caller: Caller, form: Form, scope: Scope, query: Query) -> FoundDocum
     names = caller.names
     fields = [names.field("Form-Definition-Version", _version(scope))]
     call = Call("POST", path("search", names.app(form.app), form.name), fields)
-    body = caller.ask_with(call, search_request(scope, query))
+    body = caller.ask_with(call, write_search_request(scope, query))
     try:
-        return read_found([body])
+        return read_search_answer([body])
     except MalformedXmlError as error:
         raise _no_answer(caller) from error
 

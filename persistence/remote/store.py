@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from persistence import client_request
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Collection, DefinitionAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.remote import client_request
 from persistence.remote.caller import Caller
 from persistence.remote.listing import Listing, Version
 from persistence.remote.reading import Reader

@@ -9,9 +9,9 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl
 
+from persistence import client_request
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
-from persistence.remote import client_request
 from persistence.remote.answers import changed, kept_hash
 from persistence.remote.caller import Caller
 from persistence.remote.client import Call

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from typing import BinaryIO, cast
@@ -16,11 +16,9 @@ from typing import BinaryIO, cast
 import msgspec
 
 from persistence.crypto import frames, legacy
-from persistence.crypto.frames import Header
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.keys import EncryptionKeys
-from persistence.crypto.plain_file import PlainFile
-from persistence.crypto.values import ValueCipher
+from persistence.crypto.encryption_keys import EncryptionKeys, KeyRing
+from persistence.crypto.frames import FileHeader, PlainFile
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
@@ -35,9 +33,11 @@ from persistence.errors import (
     MalformedXmlError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.holders import ITEM
-from persistence.limits import MOST_HOLDERS, MOST_SEALED
+from persistence.keeping import Kept
+from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import (
     PUBLIC_PREFIX,
     AttachmentRef,
@@ -54,8 +54,6 @@ from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 _CHUNK = 1 << 16
-_MARK = b"encrypted"
-"""What is in the names of all attributes that say that a value is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,7 @@ class Encrypting:
     router: Router
     dialect: Dialect
     keys: EncryptionKeys
+    _looked: Kept[bool] = field(default_factory=lambda: Kept(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def receive(self, intake: Intake, chunks: Iterable[bytes]) -> Incoming:
         """What is marked by the definition of the version is encrypted.
@@ -156,7 +155,7 @@ class Encrypting:
             if sidecar is None:
                 return is_said
             if sidecar.encrypted or not is_said:
-                return sidecar.encrypted
+                return bool(sidecar.encrypted)
             found = storage.read(address, content=True)
             if found is None or found.file is None:
                 return False
@@ -178,7 +177,7 @@ class Encrypting:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.open) as opening:
+            with Opening(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
@@ -208,13 +207,13 @@ class Encrypting:
         sealed = None
         if sidecar.client_hash is not None:
             text = msgspec.json.encode(sidecar.client_hash).decode()
-            sealed = self.cipher(address).seal(text, _hash_place(address))
+            sealed = self.cipher(address).encrypt(text, _hash_place(address))
         return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=sealed)
 
     def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The same sidecar where nothing is encrypted."""
         plain = sidecar if sidecar.sealed_hash is None else self._with_hash(sidecar, address)
-        return msgspec.structs.replace(plain, encrypted=False, sealed_hash=None)
+        return msgspec.structs.replace(plain, encrypted=None, sealed_hash=None)
 
     def _with_plain_hash(self, read: Read, address: DocumentAddress) -> Read:
         if read.found.sidecar.sealed_hash is None:
@@ -226,9 +225,20 @@ class Encrypting:
         if file is None:
             return read
         with disk_errors("reading", address):
-            has_marks = may_mention(iter(partial(file.read, _CHUNK), b""), _MARK)
-            file.seek(0)
+            has_marks = self._has_marks(read.found, file)
         return replace(read, opening=partial(self.opening, address)) if has_marks else read
+
+    def _has_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
+        """Whether something in form data may be marked as encrypted, by its sidecar where that is of this content.
+
+        Sidecars of services before this note, and of contents that have the word somewhere else, do not say it. Such
+        contents are read to see, once in each process: another content has another id.
+        """
+        if found.is_edited:
+            return _mentions_encryption(file)
+        if found.sidecar.encrypted is not None:
+            return found.sidecar.encrypted
+        return self._looked.of(found.sidecar.id, lambda: _mentions_encryption(file))
 
     def _attachment(self, read: Read, address: DocumentAddress, get: Get) -> Read:
         found = read.found
@@ -240,7 +250,7 @@ class Encrypting:
     def _with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
         """The sidecar with the client's hash; without it where that cannot be read, for it is only a hint."""
         try:
-            text = self.cipher(address).open(sidecar.sealed_hash or "", _hash_place(address))
+            text = self.cipher(address).decrypt(sidecar.sealed_hash or "", _hash_place(address))
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
@@ -300,7 +310,7 @@ class _Seal:
         self._count += 1
         if self._count > MOST_SEALED:
             raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
-        return self._cipher.seal(text, place)
+        return self._cipher.encrypt(text, place)
 
 
 @dataclass(slots=True)
@@ -324,7 +334,7 @@ class _Attachment:
         """
         source = iter(self.source)
         head = _head(source, _may_be_framed)
-        header = frames.authentic(head, self.vault.keys.ring()) if frames.may_begin(head) else None
+        header = frames.authentic_header(head, self.vault.keys.ring()) if frames.may_begin(head) else None
         if header is None:
             plain: Iterable[bytes] = itertools.chain((head,), source)
         elif self.intake.may_read(header.address):
@@ -335,7 +345,7 @@ class _Attachment:
             )
         self.is_encrypted = self.is_marked or header is not None
         if self.is_encrypted:
-            return frames.sealed(plain, self.intake.address, self.vault.keys.ring())
+            return frames.encrypted(plain, self.intake.address, self.vault.keys.ring())
         return plain
 
     def noted(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
@@ -381,12 +391,19 @@ def _may_be_framed(head: bytearray) -> bool:
 
 def _may_concern_us(data: bytes) -> bool:
     """Whether form data may say that something is encrypted, or name an attachment."""
-    return may_mention((data,), _MARK) or PUBLIC_PREFIX.encode() in data
+    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
 
 
-def _opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:
+def _mentions_encryption(file: BinaryIO) -> bool:
+    """Read an open content, and go back to its beginning. Raises ``OSError``."""
+    mentions = may_mention(iter(partial(file.read, _CHUNK), b""), MARKER_WORD)
+    file.seek(0)
+    return mentions
+
+
+def _opened(chunks: Iterable[bytes], header: FileHeader, ring: KeyRing) -> Iterator[bytes]:
     try:
-        yield from frames.opened(chunks, header, ring)
+        yield from frames.decrypted(chunks, header, ring)
     except DamagedError as error:
         raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 

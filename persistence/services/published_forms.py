@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from persistence.errors import BadAddressError
-from persistence.forms import metadata_query
-from persistence.forms.form_list import FormList
+from persistence.forms.form_list_xml import FormListWriter, read_form_query
 from persistence.model.addresses import Form
 from persistence.model.form_query import FormQuery
 from persistence.model.form_versions import PublishedVersion
@@ -26,7 +25,7 @@ class PublishedForms:
         self._router = router
         self._is_strict = is_strict
         self._admins = tuple(admins)
-        self._list = FormList()
+        self._list = FormListWriter()
 
     def find(self, query: FormQuery, user: User) -> bytes:
         """The list.
@@ -50,7 +49,7 @@ class PublishedForms:
             BadRequestError: the query is malformed, or asks for what there is not.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        query = metadata_query.read(body, is_strict=self._is_strict)
+        query = read_form_query(body, is_strict=self._is_strict)
         try:
             return self.find(query, user)
         except BadAddressError:  # a filter may name what is no form's name

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import disk_errors
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.metadata import MetadataReader
 from persistence.index.handing import Handing
-from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.services import content_types
 from persistence.services.rules import Received
 from persistence.storage.storage import Incoming, Storage
+from persistence.xml.markup import WordWatch
 from persistence.xml.streaming import Streaming
 
 Checking = AbstractContextManager[Streaming | None]
@@ -41,10 +43,12 @@ def receiving(
     """
     kind = content_types.to_store(address, content_type)
     doing = f"receiving {address}"
+    watch = WordWatch(MARKER_WORD)
     with store.upload(address) as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
+            watch.feed(chunk)
             if check is not None:
                 check.feed(chunk)
         if check is not None:
@@ -54,7 +58,8 @@ def receiving(
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
-        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata)
+        is_plain = isinstance(address, DocumentAddress) and address.is_main and not watch.may_be_there
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain)
 
 
 def check_for(address: Address) -> Checking:

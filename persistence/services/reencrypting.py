@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from persistence.crypto import frames
-from persistence.crypto.plain_file import PlainFile
+from persistence.crypto.frames import PlainFile
 from persistence.errors import (
     BadRequestError,
     BusyError,
@@ -23,6 +23,7 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing, Survey
 from persistence.forms.holders import AttachmentHolder, HolderReader
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
@@ -32,6 +33,7 @@ from persistence.services.encrypting import Encrypting
 from persistence.storage.rewriting import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import WordWatch
 
 _CHUNK = 1 << 18
 _ROUNDS = 3
@@ -144,15 +146,23 @@ class Reencryption:
             _close(found)
             return False
         doing = f"encrypting {address} anew"
+        watch = WordWatch(MARKER_WORD)
         with found.file, self._rewritable.upload(address, old) as upload:
             for piece in rewriting.content(found):
                 with disk_errors(doing):
                     upload.write(piece)
+                watch.feed(piece)
             with disk_errors(doing):
                 upload.flush()
             said = rewriting.sidecar(old)
+            is_plain = address.is_main and not watch.may_be_there
             rewritten = msgspec.structs.replace(
-                said, id=upload.id, size=upload.size, digest=upload.digest, tag=old.etag
+                said,
+                id=upload.id,
+                size=upload.size,
+                digest=upload.digest,
+                tag=old.etag,
+                encrypted=False if is_plain else said.encrypted,
             )
             return self._rewritable.rewrite(address, instant, old, rewritten, upload)
 
@@ -309,7 +319,7 @@ class _Planning:
         found: StoredRevision,
     ) -> Iterator[bytes]:
         opened = self.vault.opening(address, _pieces(found.opened))
-        with Sealing(paths, values, self.vault.cipher(address).seal, self._is_encrypted) as sealing:
+        with Sealing(paths, values, self.vault.cipher(address).encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(opened)
 
     def _opened(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
@@ -317,7 +327,7 @@ class _Planning:
         yield from _pieces(found.opened if plain is None else plain)
 
     def _sealed(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
-        return frames.sealed(self._opened(address, found), address, self.vault.keys.ring())
+        return frames.encrypted(self._opened(address, found), address, self.vault.keys.ring())
 
     def _as_sealed(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
         return self.vault.as_encrypted(self.vault.as_plain(old, address), address)

@@ -16,7 +16,7 @@ import msgspec
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
-from persistence.forms.writing import attribute, element, text
+from persistence.forms.messages import attribute, element, text
 from persistence.model.addresses import Form
 from persistence.services.reencrypting import Reencryption
 from persistence.storage import files, locks, nofollow

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.relevance import nonrelevant_edges
+from persistence.forms.data_marks import nonrelevant_edges
 from persistence.model.addresses import DocumentAddress
 from persistence.services.parts import Part, stretch
 

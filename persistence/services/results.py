@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from persistence.model.addresses import Address
 from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar, plain_tag
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
 """Turns stored form data into what a client gets."""
@@ -32,6 +32,11 @@ class Read:
     def etag(self) -> str:
         """The entity tag of what is sent: of a decrypted attachment, not that of its stored bytes (RFC 9110 8.8.3)."""
         return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of the content; ``None`` where another service does not say how many they are."""
+        return None if self.found.size == UNKNOWN_SIZE else self.found.size
 
     @property
     def is_told_by_date(self) -> bool:

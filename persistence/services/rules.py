@@ -54,7 +54,8 @@ def check_data_format(asked: str | None, stored: str) -> None:
 class Received:
     """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form.
+    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
+    in it is marked as encrypted.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Received:
     digest: str
     content_type: str
     metadata: FormMetadata | None = None
+    is_plain: bool = False
 
 
 def next_revision(put: Put, received: Received, version: int, *, over: StoredRevision | None, owner: User) -> Sidecar:
@@ -96,6 +98,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
         source=put.source,
         client_hash=put.client_hash,
         metadata=received.metadata,
+        encrypted=False if received.is_plain else None,
     )
 
 

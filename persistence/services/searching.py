@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskFullError
-from persistence.forms import search_answer, search_query
+from persistence.forms.search_xml import (
+    read_distinct_request,
+    read_search_request,
+    write_distinct_answer,
+    write_search_answer,
+)
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
@@ -50,7 +55,7 @@ class Searching:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        request = search_query.read_search(body, user, is_strict=self._dialect.is_strict)
+        request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
         searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
         scope = scope_of(searched, request.drafts, user, request.any_of)
@@ -66,7 +71,7 @@ class Searching:
             said = Asked(version, searched, asked, user)
             notice = self._notices.of(said, scope.seen, found=hits.total > 0)
         operations_of = operations_on(searched, hits.page, user)
-        return Answered(search_answer.documents(hits, paths, operations_of), notice)
+        return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """Return the different values in the documents that the user may see; drafts count for known users only.
@@ -75,7 +80,7 @@ class Searching:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        asked = search_query.read_distinct(body, is_strict=self._dialect.is_strict)
+        asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
         searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
@@ -83,7 +88,7 @@ class Searching:
         paths = tuple(by for by in asked if isinstance(by, str))
         said = Asked(version, searched, paths, user)
         if scope.is_empty:
-            return Answered(search_answer.distinct_values(()), self._notices.of(said, scope.seen, found=False))
+            return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -96,7 +101,7 @@ class Searching:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notices.of(said, scope.seen, found=any(values.values()))
-        return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)
+        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
 
 
 @contextmanager

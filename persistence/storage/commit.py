@@ -277,6 +277,7 @@ def _keep_edit(place: Place, over: StoredRevision) -> int:
         client_hash=None,
         metadata=None,
         adopted=True,
+        encrypted=over.sidecar.encrypted or None,  # of the edit nothing is known
     )
     files.stamp_durably(revision.content, stamp(edit))
     with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:

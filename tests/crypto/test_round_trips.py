@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.values import ValueCipher
+from persistence.crypto.encryption_keys import KeyRing
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.contents import EncryptedControls
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import Opening, Sealing
@@ -49,12 +49,12 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with Sealing(paths, (), CIPHER.seal, lambda _held, _is_said: False) as sealing:
+    with Sealing(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 
 def opened(data: bytes) -> bytes:
-    with Opening(CIPHER.open) as opening:
+    with Opening(CIPHER.decrypt) as opening:
         return b"".join(opening.edited([data]))
 
 

@@ -7,10 +7,15 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.migration.pipeline import migrate
-from persistence.forms.migration.source import source_format
-from persistence.forms.names import control_name
-from persistence.forms.structure import DefinitionTree, is_content_repeat, is_legacy_repeat, is_plain_grid, is_repeated
+from persistence.forms.migration.pipeline import migrate, source_format
+from persistence.forms.structure import (
+    DefinitionTree,
+    control_name,
+    is_content_repeat,
+    is_legacy_repeat,
+    is_plain_grid,
+    is_repeated,
+)
 from persistence.forms.trees import Tree, on_tree
 from tests.forms.infosets import infoset
 from tests.forms.vectors import (

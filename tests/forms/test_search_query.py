@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.search_query import read_distinct, read_search
+from persistence.forms.search_xml import read_distinct_request, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_TOKENS
 from persistence.model.search import (
     Comparison,
@@ -30,7 +30,7 @@ _EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOK
 
 
 def asked(*children: str, root: str = "search", user: User = ANN) -> SearchRequest:
-    return read_search([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
+    return read_search_request([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
 
 
 def query(text: str = "", **attributes: str) -> str:
@@ -59,7 +59,7 @@ def test_the_example_of_the_specification() -> None:
       <page-number>1</page-number>
       <lang>en</lang>
     </search>"""
-    assert read_search([body.encode()], ANN) == SearchRequest(
+    assert read_search_request([body.encode()], ANN) == SearchRequest(
         query=Query(
             text="free text",
             controls=(
@@ -84,7 +84,7 @@ def test_what_is_not_known_is_ignored() -> None:
         '<query path="p" name="n" type="t" summary-show="true" a:sort="x">a<b>c</b><![CDATA[d]]></query>'
         "<nested><page-size>x</page-size></nested></a:other>"
     )
-    request = read_search([body.encode()], ANN)
+    request = read_search_request([body.encode()], ANN)
     assert request == SearchRequest(query=Query(controls=(ControlFilter("p", _EXACT, "acd"),)), paths=("p",))
 
 
@@ -347,7 +347,7 @@ def test_texts_and_paths_arrive_as_they_were_sent(sent: list[tuple[str, str, str
 
 
 def distinct(*queries: str) -> tuple[Field | str, ...]:
-    return read_distinct([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
+    return read_distinct_request([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
 
 
 def test_distinct_values_are_those_of_controls_and_then_of_fields() -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from persistence.forms.form_list_reader import read_form_list
-from persistence.forms.found_documents import read_found, read_values
-from persistence.forms.search_query import read_distinct, read_search
-from persistence.forms.search_request import distinct_request, search_request
+from persistence.forms.form_list_xml import read_form_list
+from persistence.forms.search_xml import (
+    read_distinct_answer,
+    read_distinct_request,
+    read_search_answer,
+    read_search_request,
+    write_distinct_request,
+    write_search_request,
+)
 from persistence.model.search import (
     Comparison,
     ControlFilter,
@@ -43,7 +48,7 @@ USER = User("kim")
     ],
 )
 def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
-    read = read_search([search_request(Scope(), query)], USER)
+    read = read_search_request([write_search_request(Scope(), query)], USER)
     assert (read.query.text, read.query.controls, read.query.fields) == (query.text, query.controls, query.fields)
     assert (read.query.sort, read.query.offset, read.query.size) == (query.sort, query.offset, query.size)
     assert read.paths[: len(query.paths or ())] == (query.paths or ())
@@ -60,17 +65,17 @@ def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
     ],
 )
 def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) -> None:
-    read = read_search([search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
+    read = read_search_request([write_search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
 
 
 @pytest.mark.parametrize("by", ["customer/name", Field.CREATED_BY])
 def test_distinct_values_are_asked_for_by_path_or_field(by: Field | str) -> None:
-    assert read_distinct([distinct_request(by)]) == (by,)
+    assert read_distinct_request([write_distinct_request(by)]) == (by,)
 
 
 def test_an_answer_is_read_with_its_details() -> None:
-    found = read_found(
+    found = read_search_answer(
         [
             b'<documents search-total="7"><document name="d1" draft="false" operations="*"><details>',
             b'<detail path="a/b">x &amp; y</detail><detail path="c"/></details></document>',
@@ -84,7 +89,7 @@ def test_an_answer_is_read_with_its_details() -> None:
 
 def test_values_are_read_with_empty_ones() -> None:
     answer = b'<distinct-values><query path="a"><value>x</value><value/><value>y &lt;</value></query></distinct-values>'
-    assert read_values([answer]) == ["x", "", "y <"]
+    assert read_distinct_answer([answer]) == ["x", "", "y <"]
 
 
 def test_versions_of_a_list_that_say_anything_else_have_another_sum() -> None:

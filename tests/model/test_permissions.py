@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.permissions import check, from_xml
+from persistence.forms.metadata import check_permissions, read_permissions
 from persistence.model.permissions import (
     FINDING,
     OPERATIONS,
@@ -54,7 +54,9 @@ def sees(permissions: Permissions | None, user: User, owner: User, any_of: Itera
 
 
 def one(operations: str, conditions: str) -> Permissions:
-    return from_xml(f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>')
+    return read_permissions(
+        f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>'
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def one(operations: str, conditions: str) -> Permissions:
 )
 def test_the_worked_example(user: User, granted: str) -> None:
     """6.5: a document owned by lea of group staff."""
-    assert str(on_data(from_xml(LEAVE), user, LEA)) == granted
+    assert str(on_data(read_permissions(LEAVE), user, LEA)) == granted
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_to_create_the_user_counts_as_the_owner(conditions: str, user: User, gra
 )
 def test_who_creates_will_own(user: User, granted: str) -> None:
     """6.4: with create, the operations for owners and group members come on top."""
-    assert str(on_creation(from_xml(LEAVE), user)) == granted
+    assert str(on_creation(read_permissions(LEAVE), user)) == granted
 
 
 def test_who_may_not_create_gets_nothing_on_top() -> None:
@@ -160,7 +162,7 @@ def test_who_may_not_create_gets_nothing_on_top() -> None:
 def test_undefined_is_everything_and_empty_is_nothing() -> None:
     """6.2: no element, against an empty one."""
     assert str(on_data(None, ANONYMOUS, LEA)) == str(on_creation(None, ANONYMOUS)) == "*"
-    assert str(on_data(from_xml("<permissions/>"), LEA, LEA)) == ""
+    assert str(on_data(read_permissions("<permissions/>"), LEA, LEA)) == ""
     assert not on_data((), LEA, LEA).allows("read")
 
 
@@ -202,11 +204,11 @@ def test_json_that_is_not_understood_is_refused(text: str) -> None:
 )
 def test_an_author_is_told_of_what_would_not_work(permission: str, cause: str) -> None:
     with pytest.raises(BadRequestError, match=cause):
-        check(f"<permissions>{permission}</permissions>")
+        check_permissions(f"<permissions>{permission}</permissions>")
 
 
 def test_an_author_is_not_told_otherwise() -> None:
-    check(LEAVE)
+    check_permissions(LEAVE)
 
 
 SEEN = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from persistence.client_request import ClientRequest
 from persistence.dialect import ORBEON, SVC
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.remote.client_request import ClientRequest
 from persistence.remote.names import Names
 
 NAMES = Names(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))

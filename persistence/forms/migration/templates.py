@@ -6,11 +6,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from persistence.forms.containers import containers
-from persistence.forms.migration.editing import Editor
-from persistence.forms.migration.places import PlanNode, visits
-from persistence.forms.names import BIND, FB, FR, GRID, INSTANCE, is_element_name
-from persistence.forms.structure import DefinitionTree, FormPart, is_legacy_repeat, is_repeated, reference
+from persistence.forms.controls import containers
+from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.plan import PlanNode, visits
+from persistence.forms.structure import (
+    BIND,
+    FB,
+    FR,
+    GRID,
+    INSTANCE,
+    DefinitionTree,
+    FormPart,
+    is_element_name,
+    is_legacy_repeat,
+    is_repeated,
+    reference,
+)
 from persistence.forms.trees import Element
 from persistence.model.form_versions import V4_0_0
 
