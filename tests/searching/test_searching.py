@@ -63,6 +63,7 @@ class Bench:
         """Publish the form of the vectors, with its own indexed controls or only some of them."""
         definition = orders.definition(metadata).decode()
         if indexed is not None:
+            definition = definition.replace("<fr:index/>", "")
             definition = _CLASS.sub(lambda found: found[0] if found[2] in indexed else found[1], definition)
         Planter(self.data).define(str(form), version, definition.encode(), when)
 
