@@ -9,7 +9,7 @@ from click import Context
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import STATUS
-from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, KnownProperty
+from persistence.properties.property_table import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, KnownProperty
 from persistence.settings import DEFAULT_FILE, SECRET, Settings, load
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -74,3 +74,18 @@ def test_every_command_is_documented() -> None:
     page = (DOCS / "cli.md").read_text()
     names = commands.list_commands(Context(commands))
     assert [name for name in names if f"`persistence {name}" not in page and f"`{name}`" not in page] == []
+
+
+def samples() -> list[tuple[str, str]]:
+    """Return the samples of settings in dialect svc, each with the name of its page."""
+    pages = ("permissions.md", "providers.md", "reporting.md", "security.md", "settings.md")
+    return [
+        (page, block) for page in pages for block in re.findall(r"(?ms)^```toml\n(.*?)^```$", (DOCS / page).read_text())
+    ]
+
+
+@pytest.mark.parametrize(("page", "sample"), samples())
+def test_every_sample_of_settings_is_accepted(page: str, sample: str, tmp_path: Path) -> None:
+    file = tmp_path / "persistence.toml"
+    file.write_text(sample)
+    assert load(str(file), environment={}).file == str(file), page

@@ -18,7 +18,7 @@ from persistence.maintenance import manifest
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.tree import Tree
 from persistence.providers.trees import bodies_by_form, integrity_of
-from persistence.storage import files, nofollow, owner
+from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
@@ -104,6 +104,6 @@ def _bytes_of(path: str) -> bytes:
     with disk_errors(f"reading {path}"):
         descriptor = nofollow.open_linked(path)
         try:
-            return files.read_small(descriptor)
+            return nofollow.read_small(descriptor)
         finally:
             os.close(descriptor)

@@ -24,11 +24,10 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.noting import Noting
 from persistence.maintenance.attachments import AttachmentsCheck
-from persistence.maintenance.check import TAKEN_IN, Check, Inspectors, Measures, Tally
-from persistence.maintenance.findings import Outcome, Remedy, Report, Severity
-from persistence.maintenance.sight import Sight
-from persistence.maintenance.slices import ALL_SLICES, Slices, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Inspectors, Measures, Slices, within
+from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
@@ -145,7 +144,7 @@ class _Run:
         index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
         bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
         inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
-        measures = Measures(wanted.remedies, DIALECTS[settings.dialect], chosen.sight, wanted.adopter, wanted.dry_run)
+        measures = Measures(wanted.remedies, DIALECTS[settings.dialect], chosen.reader, wanted.adopter, wanted.dry_run)
         run = Check(tree, inspectors, measures)
         if wanted.budget is not None:
             owner.require(tree.root)  # it is noted in the tree what was looked at
@@ -243,7 +242,7 @@ class _Run:
 
 def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
     """Say how old the oldest deep look at a tree is, without looking at anything else."""
-    Sight.of(tree.root, tree.properties)
+    TreeReader.of(tree.root, tree.properties)
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(os.path.realpath(tree.root)).coverage()
     if as_json:
@@ -261,7 +260,7 @@ def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
 def _line(tree: Tree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
-        remedy = Remedy.ADOPT if report.said == TAKEN_IN else kind.remedy
+        remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
         end = f"{remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
             end = f"{remedy.value}: {one_line(report.said)}"

@@ -9,10 +9,10 @@ import msgspec
 
 from persistence import settings
 from persistence.cli.options import file_options
-from persistence.properties.known import KnownProperty, Value, ValueType
+from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import ExplainedProperty, Properties
-from persistence.properties.uris import without_user
+from persistence.properties.property_table import KnownProperty, Value, ValueType
 
 
 @click.command("property")

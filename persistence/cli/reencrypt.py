@@ -62,7 +62,7 @@ def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None
 
     def reindex(changed: Form) -> None:
         with open_index(tree.settings, tree.properties, view.root) as index:
-            indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
+            indexes.rebuild(indexes.plan(view, index, Aim.ANEW, changed), lambda _: None)
 
     with (
         Noting(tree.root) as noting,

@@ -52,12 +52,12 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
 def _reindex(tree: Chosen, prefix: str, aim: Aim, form: Form | None, version: int | None) -> int:
     """Make the indexes of a tree, or one of them; returns the exit status."""
     is_verified = aim is Aim.VERIFIED
-    with indexes.tended(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
+    with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            work = indexes.work_on(view, index, aim, form, version)
+            work = indexes.plan(view, index, aim, form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
-        if indexes.is_being_made(view):
+        if indexes.is_rebuilding(view):
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started, documents = time.monotonic(), 0
         with progress(f"{prefix}{'verifying' if is_verified else 'reindexing'}", work.count) as bar:
@@ -67,7 +67,7 @@ def _reindex(tree: Chosen, prefix: str, aim: Aim, form: Form | None, version: in
                 documents += more
                 bar.step(more)
 
-            indexes.make(work, step)
+            indexes.rebuild(work, step)
         seconds = time.monotonic() - started
     did = "compared" if is_verified else "reindexed"
     click.echo(

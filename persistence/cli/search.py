@@ -20,7 +20,7 @@ from persistence.cli.texts import safe, say
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes
-from persistence.maintenance.searching import Search
+from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
@@ -79,18 +79,18 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     tree = choice.with_data(form)
     with (
         owner.acting(tree.root),
-        indexes.tended(tree.root),
+        indexes.writable_tree(tree.root),
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
         try:
-            run = Search(tree.sight(), index, DIALECTS[tree.settings.dialect], form, asked)
+            run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, asked)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         run.require_controls(_controls(query, columns))
-        needed = run.needed()
+        needed = run.missing_index()
         if needed is not None:
             with progress("making the index", needed.count) as bar:
-                indexes.make(needed, bar.step)
+                indexes.rebuild(needed, bar.step)
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:

@@ -21,8 +21,8 @@ from werkzeug.wsgi import wrap_file
 from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, disk_errors
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.services.parts import Part
 from persistence.services.results import Read
+from persistence.services.transforms import TransformedContent
 
 _AT_ONCE = 1 << 16
 _RANGES = re.compile(r"\s*bytes\s*=\s*([0-9]{1,100})\s*-\s*(?:([0-9]{1,100})\s*)?(?:,.*)?", re.ASCII | re.DOTALL)
@@ -99,13 +99,13 @@ class Contents:
             return None
 
 
-def send_part(part: Part, headers: Headers) -> Response:
-    """Return what is left of a content: at once, so that an error is still an answer, or in pieces if it is large."""
-    headers = [*headers, ("Content-Length", str(part.size))]
-    if part.size <= _AT_ONCE:
+def send_transformed(content: TransformedContent, headers: Headers) -> Response:
+    """Return what a transform leaves: at once, so that an error is still an answer, or in pieces if it is large."""
+    headers = [*headers, ("Content-Length", str(content.size))]
+    if content.size <= _AT_ONCE:
         with disk_errors("reading form data"):
-            return BareResponse(b"".join(part), 200, headers)
-    return BareResponse(part, 200, headers, streams=True)
+            return BareResponse(b"".join(content), 200, headers)
+    return BareResponse(content, 200, headers, streams=True)
 
 
 def _is_for_nginx(request: Request, read: Read) -> bool:

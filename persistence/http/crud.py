@@ -12,15 +12,12 @@ from flask import request as current_request
 from persistence.dialect import Dialect
 from persistence.http import bodies
 from persistence.http.application import RESOURCE_METHODS, add_route
-from persistence.http.contents import Contents, send_part
+from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.services.migrating import migrated
-from persistence.services.parts import opened
-from persistence.services.parts import whole as whole_part
-from persistence.services.relevance import is_removed, relevant_part
 from persistence.services.results import Read, Removed, Written
+from persistence.services.transforms import migrated, removes_nonrelevant, transformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class CrudApi:
         if request.query_string:
             is_definition = address.is_main and self.dialect.is_designer(address.form)
             data_format = parser.definition_format(request) if is_definition else None
-            only_relevant = is_removed(parser.nonrelevant(request), address, self.dialect)
+            only_relevant = removes_nonrelevant(parser.nonrelevant(request), address, self.dialect)
         read = self.face.services(request).documents.read(address, parser.get(request))
         return self._read(request, read, data_format, only_relevant=only_relevant)
 
@@ -92,7 +89,7 @@ class CrudApi:
             if found.file is not None:
                 found.file.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
-        is_changed = only_relevant or data_format is not None or read.opening is not None
+        is_changed = only_relevant or data_format is not None or read.decryption is not None
         if found.file is None:  # how long a changed content is, only the change would tell
             size = None if is_changed else read.size
             return head(headers if size is None else [*headers, ("Content-Length", str(size))])
@@ -100,9 +97,7 @@ class CrudApi:
             return self.contents.send(request, read, headers)
         if data_format is not None:
             return whole(migrated(read, data_format), headers)
-        part = relevant_part(found.file, found.size) if only_relevant else whole_part(found.file, found.size)
-        # Decrypted after what is not relevant was left out (spec forms 3.2).
-        return send_part(part if read.opening is None else opened(part, read.opening), headers)
+        return send_transformed(transformed(read, only_relevant=only_relevant), headers)
 
     def _written(self, written: Written) -> Response:
         status = HTTPStatus.CREATED if written.created else HTTPStatus.NO_CONTENT

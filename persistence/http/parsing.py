@@ -18,9 +18,9 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.migrating import target_of
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.services import Services
+from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -110,7 +110,7 @@ class RequestParser:
     def definition_format(self, request: Request) -> str | None:
         """Return the format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
         word = request.args.get("form-definition-format-version")
-        return target_of(word) if request.method == "GET" else word or None
+        return migration_target(word) if request.method == "GET" else word or None
 
     def nonrelevant(self, request: Request) -> str | None:
         """Return the parameter about data that is not relevant (spec forms 3.1)."""

@@ -20,7 +20,7 @@ from persistence.http.logs import CAUSE
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.services.content_types import UNKNOWN
+from persistence.services.receiving import UNKNOWN
 from persistence.services.results import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:

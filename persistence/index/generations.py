@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from persistence.errors import BusyError
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, locks, nofollow
+from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import Layout
+from persistence.storage.locks import LockFile
 from persistence.storage.nofollow import NotOpenedError
 
 _SUFFIX = ".sqlite"
@@ -40,7 +41,7 @@ class Generations:
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
             return None
         try:
-            name = files.read_small(descriptor).decode(errors="replace")
+            name = nofollow.read_small(descriptor).decode(errors="replace")
         finally:
             os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
@@ -70,7 +71,7 @@ class Generations:
         Where none is in use, whoever makes the next one removes the others.
         """
         try:
-            with locks.alone(self._lock, _BUSY):
+            with LockFile(self._lock).exclusive(_BUSY):
                 return self._others() if self.current() else []
         except (FileNotFoundError, BusyError):
             return []
@@ -88,7 +89,7 @@ class Generations:
         """
         directories.ensure(self._directory)
         files.ensure_file(self._lock)
-        with locks.alone(self._lock, _BUSY, timeout=timeout):
+        with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
             yield
 
 

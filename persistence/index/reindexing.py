@@ -13,6 +13,7 @@ from persistence.index.building import Progress
 from persistence.index.work import Work
 from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import REINDEXING
+from persistence.storage.locks import LockFile
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which one waits for another: that comes to an end."""
@@ -33,7 +34,7 @@ def reported(work: Work) -> Iterator[Progress]:
     """Wait for one's turn, and report how far the work is for the length of a block. Raises ``OSError``."""
     path = f"{work.root}/{REINDEXING}"
     files.ensure_file(path)
-    with locks.alone(path, "another index is being made", timeout=_LONGEST_WAIT):
+    with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
         yield _Report(path, work.count()).add
 
 
@@ -46,7 +47,7 @@ def progress_in(root: str) -> Reported | None:
     try:
         if locks.try_lock(descriptor):
             return None
-        data = files.read_small(descriptor)
+        data = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     with suppress(msgspec.DecodeError):

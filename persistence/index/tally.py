@@ -24,7 +24,7 @@ def beside(path: str) -> int:
     except FileNotFoundError:
         return 0
     try:
-        said = files.read_small(descriptor)
+        said = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     return int(said) if said.isdigit() else sys.maxsize

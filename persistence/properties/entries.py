@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.form_versions import DATA_FORMATS
-from persistence.properties.known import (
+from persistence.properties.lookup import Name
+from persistence.properties.property_table import (
     LARGEST,
     SHIPPED,
     SHIPPED_BY_PREFIX,
@@ -19,10 +22,16 @@ from persistence.properties.known import (
     ValueType,
     is_provider,
     known_property,
+    unknown,
 )
-from persistence.properties.lookup import Name
-from persistence.properties.nearest import unknown
-from persistence.properties.uris import remote_address
+
+_TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int}
+_UNSHOWN = (ValueType.SECRET, ValueType.URI)
+"""The types of values that may have a password in them."""
+
+_REMOTE = ("http", "https")
+_TREE = "file:"
+_USER = re.compile(r"//(?:[^/?#@]*@)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +45,12 @@ class PropertyEntry:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in the words of the settings' origins."""
+        """The place that it comes from, in the words of the settings' origins."""
         return self.file or "default"
 
     @property
     def is_blank(self) -> bool:
-        """Whether it says "not configured" (spec forms 5.1)."""
+        """Return whether it says "not configured" (spec forms 5.1)."""
         return isinstance(self.value, str) and not self.value.strip()
 
     def __str__(self) -> str:
@@ -49,13 +58,13 @@ class PropertyEntry:
 
 
 def shipped(prefix: str) -> list[PropertyEntry]:
-    """The entries that the service ships."""
+    """Return the entries that the service ships."""
     everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
     return [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
 
 
 def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[PropertyEntry]:
-    """The entries of a file, from names with dots and from tables within tables.
+    """Read the entries of a file, from names with dots and from tables within tables.
 
     Raises:
         StartupError: a name is unknown or given twice, or a value is not of its type.
@@ -70,7 +79,7 @@ def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Prope
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
-    """Names and values, tables resolved: in a loop, so that no depth of tables is too much."""
+    """Yield names and values, tables resolved: in a loop, so that no depth of tables is too much."""
     pending = list(table.items())[::-1]
     while pending:
         name, value = pending.pop()
@@ -82,29 +91,29 @@ def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, objec
 
 
 def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyEntry:
-    found = known_property(tuple(name.removeprefix(prefix).split("."))) if name.startswith(prefix) else None
-    if found is None:
+    known = known_property(tuple(name.removeprefix(prefix).split("."))) if name.startswith(prefix) else None
+    if known is None:
         raise StartupError(f"{file}: {unknown(name, prefix)}")
     try:
-        return PropertyEntry(tuple(name.split(".")), _placed(_checked(found, value), found.kind, file), found, file)
+        checked = _checked(known.kind, value)
     except BadRequestError as error:
         raise StartupError(f"{file}: {name}: {error}") from error
+    return PropertyEntry(tuple(name.split(".")), _absolute(checked, known.kind, file), known, file)
 
 
-def _placed(value: Value, kind: ValueType, file: str | None) -> Value:
-    """The value; the path of a directory is relative to that of the file. An expression in it is not evaluated."""
+def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
+    """Make the path of a directory absolute: it is relative to the file's. An expression in it is not evaluated."""
     if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
         return value
     return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
 
 
-def _checked(property_: KnownProperty, value: object) -> Value:
-    """The value, if it is acceptable.
+def _checked(kind: ValueType, value: object) -> Value:
+    """Return the value, if it is acceptable.
 
     Raises:
         BadRequestError: it is not.
     """
-    kind = property_.kind
     # Types are compared as they are: true is no integer here.
     if type(value) is not _TYPES.get(kind, str):
         raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
@@ -120,7 +129,7 @@ def _checked(property_: KnownProperty, value: object) -> Value:
 
 
 def _is_acceptable(kind: ValueType, value: object) -> bool:
-    """Whether a value of the right type is one of those that there are."""
+    """Return whether a value of the right type is one of those that there are."""
     if kind is ValueType.INTEGER:
         return isinstance(value, int) and 1 <= value <= LARGEST
     if kind is ValueType.PROVIDER:
@@ -130,7 +139,34 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
     return kind is not ValueType.FORMAT or value in DATA_FORMATS
 
 
-_UNSHOWN = (ValueType.SECRET, ValueType.URI)
-"""What may have a password in it."""
+def remote_address(uri: str) -> str:
+    """Read the property ``uri``: the base of another service, without a slash at its end; empty for a tree.
 
-_TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int}
+    Raises:
+        BadRequestError: it is neither.
+    """
+    given = uri.strip()
+    # Of what is no address nobody can tell which part is a password.
+    instead = "" if "@" in given else f", not {given!r}"
+    if given in ("", _TREE):
+        return ""
+    if given.startswith(_TREE):
+        raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
+    try:
+        parts = urlsplit(given)
+        is_address = (
+            parts.scheme in _REMOTE
+            and bool(parts.hostname)
+            and given.isprintable()
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        is_address = False
+    if not is_address or parts.query or parts.fragment:
+        raise BadRequestError(f"must be {_TREE}, or the address of a service that begins with http://{instead}")
+    return given.rstrip("/")
+
+
+def without_user(uri: str) -> str:
+    """Return an address without the user and password that it may have, to be shown; any other text as it is."""
+    return _USER.sub("//", uri)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
@@ -13,8 +14,7 @@ from persistence.definitions.summaries import NO_FILE, SummaryFile
 from persistence.dialect import DIALECTS
 from persistence.index.indexer import Failed
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.provider import Provider
 from persistence.providers.router import Router, by_properties, within
 from persistence.providers.trees import (
@@ -34,10 +34,12 @@ from persistence.providers.trees import (
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.change_events import ChangeListener
-from persistence.storage.holding import Holding
+from persistence.storage.locks import Locks
 from persistence.storage.rewriting import BodiesOf
+from persistence.storage.root import make_own
 from persistence.storage.storage import Bodies, Storage
 from persistence.storage.store import Store
+from persistence.storage.uploads import Spool
 
 if TYPE_CHECKING:
     from persistence.providers.remotes import Remotes
@@ -116,17 +118,20 @@ class Providers(Closable):
 
     def _open_remotes(self, summaries: SummaryFile) -> Remotes:
         from persistence.providers.remotes import Remotes  # noqa: PLC0415 - a tenth of the start, for those who need it
-        from persistence.remote.client import Limits  # noqa: PLC0415 - the same
+        from persistence.remote.client import CallLimits  # noqa: PLC0415 - the same
 
         settings, properties = self._settings, self._properties
 
         def catalog_of(form: Form) -> Catalog:
             return self.of(properties.of(form).route.definition).catalog
 
-        limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-        holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
+        limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+        root = os.path.realpath(settings.roots.default)
+        locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
         dialect = DIALECTS[settings.dialect]
-        return self._opened.enter_context(Remotes(dialect, properties, limits, holding, catalog_of, summaries))
+        return self._opened.enter_context(
+            Remotes(dialect, properties, limits, Spool(root), locks, catalog_of, summaries)
+        )
 
 
 class OfflineProviders(Closable):

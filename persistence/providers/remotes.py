@@ -10,33 +10,31 @@ from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import SummaryFile
 from persistence.dialect import DIALECTS, Dialect
 from persistence.model.addresses import DESIGNER_VERSION, Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.provider import Provider
-from persistence.remote.bodies import RemoteBodies
-from persistence.remote.caller import Caller
-from persistence.remote.client import Client, Limits
-from persistence.remote.flat import RemoteTables
-from persistence.remote.names import Names
-from persistence.remote.reindexing import RemoteReindexing
-from persistence.remote.searching import RemoteIndex
-from persistence.remote.store import RemoteStore
-from persistence.storage.holding import Holding
+from persistence.remote.client import CallLimits, Client
+from persistence.remote.provider_names import ProviderNames
+from persistence.remote.remote_bodies import RemoteBodies
+from persistence.remote.remote_index import RemoteIndex, RemoteReindexing, RemoteTables
+from persistence.remote.remote_store import RemoteStore
+from persistence.storage.locks import Locks
 from persistence.storage.storage import Readable
+from persistence.storage.uploads import Spool
 
 
 @dataclass(frozen=True, slots=True)
 class Remotes(Closable):
     """Opens other services as providers, and owns the connections to them.
 
-    ``catalog_of`` leads to the definitions that hold for the data of a form, wherever they are. ``holding`` has the
-    locks and the spool of this service.
+    ``catalog_of`` leads to the definitions that hold for the data of a form, wherever they are. ``spool`` and ``locks``
+    are those of this service.
     """
 
     dialect: Dialect
     properties: Properties
-    limits: Limits
-    holding: Holding
+    limits: CallLimits
+    spool: Spool
+    locks: Locks
     catalog_of: Callable[[Form], Catalog]
     summaries: SummaryFile
     clients: list[Client] = field(default_factory=list)
@@ -46,28 +44,28 @@ class Remotes(Closable):
         for client in self.clients:
             client.close()
 
-    def provider(self, said: ProviderProperties) -> Provider:
+    def provider(self, provider: ProviderProperties) -> Provider:
         """Open the provider that another service is."""
-        caller = self._caller(said)
-        storage = RemoteStore(caller, self.holding)
+        client = self._client(provider)
         index = RemoteIndex(
-            caller,
+            client,
             self._versions,
-            lambda form: self.properties.of(form).route.definition == said,
-            is_exact=DIALECTS[said.dialect or self.dialect.name].restricts_searches,
+            lambda form: self.properties.of(form).route.definition == provider,
+            is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
         )
+        storage = RemoteStore(client, self.spool, self.locks)
         catalog = Catalog(storage, self.summaries)
-        return Provider(said.name, storage, catalog, index, RemoteTables(), RemoteReindexing(caller))
+        return Provider(provider.name, storage, catalog, index, RemoteTables(), RemoteReindexing(client))
 
-    def bodies(self, said: ProviderProperties, main: Readable) -> RemoteBodies:
+    def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
         """Open the bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._caller(said), self.holding, main.sidecar)
+        return RemoteBodies(self._client(provider), self.spool, main.sidecar)
 
-    def _caller(self, said: ProviderProperties) -> Caller:
-        names = Names(self.dialect, DIALECTS[said.dialect or self.dialect.name], said.mirrored)
-        client = Client(said.name, said.uri, self.limits)
+    def _client(self, provider: ProviderProperties) -> Client:
+        names = ProviderNames(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
+        client = Client(provider.name, provider.uri, names, self.limits)
         self.clients.append(client)
-        return Caller(said.name, client, names)
+        return client
 
     def _versions(self, form: Form) -> Iterable[int]:
         if self.dialect.is_designer(form):

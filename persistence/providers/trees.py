@@ -23,8 +23,7 @@ from persistence.index.sync.reindexing import TreeReindexer
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.provider import Provider
 from persistence.settings import Roots, Settings
 from persistence.storage import owner, root

@@ -113,7 +113,7 @@ class Access:
 
     def _reason(self, defined: Permissions | None, any_of: tuple[str, ...], user: User) -> str:
         """Return the headers that a permission asks for and that were not sent: often the cause."""
-        missing = permissions.unsaid(defined, user, any_of)
+        missing = permissions.missing_headers(defined, user, any_of)
         if not missing:
             return ""
         if user.is_nameless:

@@ -23,16 +23,16 @@ from persistence.model.addresses import (
 from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.providers import RouteProperties
+from persistence.properties.properties import RouteProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.conditions import check_precondition
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.storage import Incoming, Readable, Writing
+from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
+from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
@@ -58,7 +58,7 @@ class Part:
 
     name: str
     put: Put
-    upload: Incoming
+    upload: Upload
     received: Received
     replaces: Replaces = Replaces.ANYTHING
 
@@ -95,7 +95,7 @@ class Definitions:
 
     def receiving(
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
-    ) -> AbstractContextManager[tuple[Incoming, Received]]:
+    ) -> AbstractContextManager[tuple[Upload, Received]]:
         """Receive a file that is to be published, for the length of a block; raises as ``receiving`` does."""
         return receiving(self._router.of(address.form).definition.storage, address, content_type, chunks)
 

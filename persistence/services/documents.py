@@ -24,12 +24,18 @@ from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import check_data_format, living, must_live, next_revision, tombstone_of
+from persistence.services.rules import (
+    check_data_format,
+    check_precondition,
+    living,
+    must_live,
+    next_revision,
+    tombstone_of,
+)
 from persistence.services.singleton import is_singleton, only_document
 from persistence.services.vault import AS_STORED, Intake, Vault
 from persistence.storage.storage import Readable, Writing

@@ -226,7 +226,7 @@ class Encrypting:
             return read
         with disk_errors("reading", address):
             has_marks = self._has_marks(read.found, file)
-        return replace(read, opening=partial(self.opening, address)) if has_marks else read
+        return replace(read, decryption=partial(self.opening, address)) if has_marks else read
 
     def _has_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
         """Whether something in form data may be marked as encrypted, by its sidecar where that is of this content.

@@ -22,13 +22,12 @@ from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import Definitions
 from persistence.services.documents import admitted, admitted_to_write, require_published, selected
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import living, next_revision, tombstone_of, tombstone_over
+from persistence.services.rules import check_precondition, living, next_revision, tombstone_of, tombstone_over
 from persistence.services.singleton import only_document
 from persistence.storage.stored_revision import StoredRevision
 

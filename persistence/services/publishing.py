@@ -25,9 +25,9 @@ from persistence.model.addresses import (
 from persistence.model.texts import require_plain
 from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
-from persistence.services.content_types import XHTML
 from persistence.services.definitions import Definitions, Part, Replaces
 from persistence.services.documents import Documents
+from persistence.services.receiving import XHTML
 from persistence.services.requests import Get, Put
 from persistence.services.results import Read
 

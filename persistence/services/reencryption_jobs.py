@@ -19,8 +19,9 @@ from persistence.errors import BusyError, NotSupportedError, PersistenceError, d
 from persistence.forms.messages import attribute, element, text
 from persistence.model.addresses import Form
 from persistence.services.reencrypting import Reencryption
-from persistence.storage import files, locks, nofollow
+from persistence.storage import files, nofollow
 from persistence.storage.layout import REENCRYPTED, REENCRYPTING
+from persistence.storage.locks import LockFile
 
 _MOST_WAITING = 100
 _RETRY_AFTER = 30
@@ -94,7 +95,7 @@ class Job:
             path = f"{self.root}/{REENCRYPTING}"
             files.ensure_file(path)
             said = "another form is being encrypted anew"
-            with locks.alone(path, said, timeout=_LONGEST_WAIT, is_ending=is_ending):
+            with LockFile(path).exclusive(said, timeout=_LONGEST_WAIT, is_ending=is_ending):
                 yield sum(1 for _ in self.reencryption.documents(self.form))
 
     def run(self, step: Step, is_ending: Callable[[], bool] = lambda: False) -> int:
@@ -148,7 +149,7 @@ def is_running(root: str) -> bool:
     """Whether a form of a tree is being encrypted anew: whoever does it holds the lock. Raises ``DiskError``."""
     with disk_errors("looking whether a form is being encrypted anew"):
         try:
-            os.close(locks.share(f"{root}/{REENCRYPTING}"))
+            LockFile(f"{root}/{REENCRYPTING}").shared().close()
         except BusyError:
             return True
         except FileNotFoundError:
@@ -164,7 +165,7 @@ def progress_in(root: str) -> list[Progress]:
         except FileNotFoundError:
             return []
         try:
-            return msgspec.json.decode(files.read_small(descriptor), type=list[Progress])
+            return msgspec.json.decode(nofollow.read_small(descriptor), type=list[Progress])
         except msgspec.DecodeError:
             return []
         finally:

@@ -10,7 +10,7 @@ from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar, plain_tag
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
-Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
+Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
 """Turns stored form data into what a client gets."""
 
 
@@ -18,14 +18,14 @@ Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
 class Read:
     """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
 
-    ``opening`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that what is found is
-    the plain content of an encrypted file.
+    ``decryption`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that
+    what is found is the plain content of an encrypted file.
     """
 
     address: Address
     found: StoredRevision
     operations: Operations | None
-    opening: Opening | None = None
+    decryption: Decryption | None = None
     is_decrypted: bool = False
 
     @property

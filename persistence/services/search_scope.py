@@ -100,7 +100,9 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
 def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
     """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
     defined = permissions_on_data(definition, route.properties)
-    return (permissions.having if route.properties.restricts_searches else permissions.sight)(defined, user, FINDING)
+    return (permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners)(
+        defined, user, FINDING
+    )
 
 
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
@@ -127,16 +129,16 @@ def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Vi
     configured, definition = searched.configured, searched.definition
     defined = permissions_on_data(definition, configured)
     if not configured.restricts_searches:
-        sights = frozenset({permissions.sight(defined, user, any_of)} - {EVERYBODY})
+        sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
         return VisibleOwners(lambda _: sights)
 
     def of_version(version: int) -> OwnerSets:
         if version == definition.version:
-            return permissions.readable(defined, user, any_of)
+            return permissions.readable_owners(defined, user, any_of)
         try:
             own = permissions_on_data(_version(searched, version), configured)
         except DamagedError:
             return frozenset({NOBODY})
-        return permissions.readable(own, user, any_of)
+        return permissions.readable_owners(own, user, any_of)
 
     return VisibleOwners(of_version, is_by_saved=True)

@@ -21,14 +21,13 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import directories, files, leftovers, nofollow, root, stored_revision
+from persistence.storage import directories, files, nofollow, root, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
 from persistence.storage.split_attachments import described
-from persistence.storage.storage import Incoming
 from persistence.storage.stored_revision import StoredRevision
-from persistence.storage.uploads import Upload, sweep
+from persistence.storage.uploads import Spool, Upload
 
 _ANYTHING = Integrity(HandEdits.ALL)
 
@@ -94,7 +93,8 @@ class FileBodies(BodiesReader):
             for name in (SPOOL, TRASH):
                 if not directories.make(f"{self.root}/{name}"):
                     directories.require(f"{self.root}/{name}")
-            sweep(f"{self.root}/{SPOOL}")
+            self._spool = Spool(self.root)
+            self._spool.sweep()
             directories.empty(f"{self.root}/{TRASH}")
         self._directories = DurableDirectories(self.root)
 
@@ -109,18 +109,16 @@ class FileBodies(BodiesReader):
 
     def upload(self) -> Upload:
         """Begin to receive a body."""
-        return Upload(self.root, f"{self.root}/{SPOOL}")
+        return self._spool.upload()
 
     @contextmanager
     def placing(
-        self, address: DocumentAddress, sidecar: Sidecar, upload: Incoming, over: Sidecar | None
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> Iterator[None]:
         """Have a body durable where only its sidecar leads; give it its name when that is committed.
 
         After an error nothing is cleaned up: the sidecar may be committed all the same.
         """
-        if not isinstance(upload, Upload):
-            raise TypeError("only what was received here can be stored")
         place = self.place(address, sidecar.version)
         self._directories.make(place.directory)
         self._recover(place, over)
@@ -168,7 +166,7 @@ class FileBodies(BodiesReader):
         with suppress(FileNotFoundError, NotADirectoryError):
             for version in os.listdir(document):
                 if version.isascii() and version.isdigit():
-                    for place in leftovers.beside(Place(f"{document}/{version}", main.name)):
+                    for place in stored_revision.incomplete_writes(Place(f"{document}/{version}", main.name)):
                         yield int(version), place
 
     @contextmanager

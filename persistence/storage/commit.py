@@ -7,20 +7,21 @@ a change happens. What comes before it can be thrown away, what comes after it c
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import msgspec
 
-from persistence.errors import DamagedError
+from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after, one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import digests, directories, files, leftovers, nofollow, sidecars, stored_revision
+from persistence.storage import digests, directories, files, nofollow, sidecars, stored_revision
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, Layout, Place, file_name
-from persistence.storage.storage import Incoming
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -35,50 +36,40 @@ class Writer:
         self._integrity = integrity
         self._directories = directories
         self._change = change
+        self._places: dict[Address, Place] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        """The stored revision, after finishing or discarding what a crash left of the last write."""
-        place = self._layout.place(address)
-        if address.keeps_history:
-            self._save_edit_of_unfinished(place)
-        committed = recover(place)
+        """Return the stored revision, after finishing or discarding what a crash left of the last write."""
+        place = self._place(address)
+        committed = recover(place, self._set_aside if address.keeps_history else None)
         return stored_revision.facts(place, self._integrity, committed) if committed is not None else None
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
-        if not isinstance(upload, Upload):
-            raise TypeError("only what this store has received can be stored")
-        place = self._layout.place(address)
+        place = self._place(address)
         sidecar = after_twin(self._layout, address, sidecar)
-        self._tell(address)
-        if over is None:
-            self._directories.make(place.directory)
-        pending = place.pending(sidecar.id)
-        history = None
-        try:
-            if over is None or over.sidecar.deleted:
-                self._set_aside(place)
-            if address.keeps_history and over is not None:
-                history = _keep(place, over)
-            _prepare(place, sidecar, upload)
-            self._settle(place, history, known=over is not None)
-            files.rename(place.prepared, place.sidecar)  # committed
-        except OSError:
-            self._discard(place)
-            raise
-        finally:
-            _close(history)
-        # Durable before the old content goes: in another order a power cut could leave the old sidecar with the new
-        # content. What follows is not synced, because anyone can finish it.
-        directories.sync(place.directory)
+        self._replace(address, place, sidecar, upload, over)
+        # Not synced, because anyone can finish it.
         with suppress(OSError):
-            files.rename(pending, place.content)
+            files.rename(place.pending(sidecar.id), place.content)
         return sidecar
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
+        place = self._place(address)
+        tombstone = after_twin(self._layout, address, tombstone)
+        self._replace(address, place, tombstone, None, over)
+        with suppress(OSError):
+            files.remove(place.content)
+        return tombstone
 
     def finish(self, main: DocumentAddress) -> None:
         """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
         self._tell(main)
-        for place in list(leftovers.beside(self._layout.place(main))):
+        for place in list(stored_revision.incomplete_writes(self._place(main))):
             recover(place)
 
     def rewrite(
@@ -89,59 +80,21 @@ class Writer:
         ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
         ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
-        place = self._layout.place(address)
+        place = self._place(address)
         if instant is not None:
             place = place.revision(instant)
         committed = recover(place)
-        if (
-            committed is None
-            or committed.id != over.id
-            or stored_revision.facts(place, self._integrity, committed).is_edited
-        ):
+        if committed is None or committed.id != over.id:
+            return False
+        if stored_revision.facts(place, self._integrity, committed).is_edited:
             return False
         if instant is None:
             self._tell(address)
             _forget_second_name(place, committed)
-        try:
-            _prepare(place, rewritten, upload)
-            directories.sync(place.directory)
-            files.rename(place.prepared, place.sidecar)  # committed
-        except OSError:
-            self._discard(place)
-            raise
-        directories.sync(place.directory)  # before the old content goes, as in ``commit``
+        with self._undoing(place, rewritten):
+            replace_sidecar(place, rewritten, upload, condition=_Condition(place, committed))
         files.rename(place.pending(rewritten.id), place.content)
         return True
-
-    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
-
-        A proxy may have one put where nothing was ever stored (spec crud 11).
-        """
-        place = self._layout.place(address)
-        tombstone = after_twin(self._layout, address, tombstone)
-        self._tell(address)
-        if over is None:
-            self._directories.make(place.directory)
-        history = None
-        try:
-            if over is None:
-                self._set_aside(place)
-            if address.keeps_history and over is not None:
-                history = _keep(place, over)
-            with files.written(place.prepared, sidecars.encode(tombstone, place.address)) as prepared:
-                files.sync(prepared)
-            self._settle(place, history, known=over is not None)
-            files.rename(place.prepared, place.sidecar)  # committed
-        except OSError:
-            self._discard(place)
-            raise
-        finally:
-            _close(history)
-        directories.sync(place.directory)  # before the content goes, as in ``commit``
-        with suppress(OSError):
-            files.remove(place.content)
-        return tombstone
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
         """Remove one file without a trace: an attachment of a draft.
@@ -149,7 +102,7 @@ class Writer:
         The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
         """
         self.delete(address, tombstone, over=over)
-        place = self._layout.place(address)
+        place = self._place(address)
         files.remove(place.content)  # where ``delete`` could not: without its sidecar it would look so, too
         directories.sync(place.directory)
         files.remove(place.sidecar)
@@ -171,6 +124,12 @@ class Writer:
             os.close(drafts)
         directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
+    def _place(self, address: Address) -> Place:
+        place = self._places.get(address)
+        if place is None:
+            place = self._places[address] = self._layout.place(address)
+        return place
+
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
@@ -181,19 +140,26 @@ class Writer:
             inside = os.path.relpath(place.content, self._layout.root)
             files.move_away(place.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
 
-    def _save_edit_of_unfinished(self, place: Place) -> None:
-        """Put an edit out of the way that was made while a killed commit waited to be finished.
-
-        What the commit replaces has a second name in the history, if nobody has edited it.
-        """
-        if not files.exists(place.content) or files.has_other_names(place.content):
-            return
-        with suppress(DamagedError):
-            committed = stored_revision.read_sidecar(place)
-            # With a tag it was encrypted anew: what that replaces must not be kept.
-            is_save = committed is not None and not committed.deleted and committed.tag is None
-            if committed is not None and is_save and files.exists(place.pending(committed.id)):
-                self._set_aside(place)
+    def _replace(
+        self, address: Address, place: Place, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
+    ) -> None:
+        """Replace the stored revision: by one with a content, or by a tombstone."""
+        condition = _Condition(place, over.sidecar if over is not None else None)
+        self._tell(address)
+        if over is None:
+            self._directories.make(place.directory)
+        history = None
+        with self._undoing(place, sidecar):
+            try:
+                if over is None or (over.sidecar.deleted and upload is not None):
+                    self._set_aside(place)
+                if address.keeps_history and over is not None:
+                    history = _keep(place, over)
+                settle = partial(self._settle, place, history, known=over is not None)
+                replace_sidecar(place, sidecar, upload, condition=condition, settle=settle)
+            finally:
+                if history is not None:
+                    os.close(history)
 
     def _settle(self, place: Place, history: int | None, *, known: bool) -> None:
         """Make every name durable that the commit will rely on; ``history`` is open where something was kept there.
@@ -206,6 +172,18 @@ class Writer:
         directories.sync(place.directory)
         if not known:
             self._directories.settle(place.directory)
+
+    @contextmanager
+    def _undoing(self, place: Place, sidecar: Sidecar) -> Iterator[None]:
+        """Clean up where a block could not store a revision."""
+        try:
+            yield
+        except OSError:
+            self._discard(place)
+            raise
+        except ReplacedError:  # what else is there is another writer's
+            files.remove_quietly(place.pending(sidecar.id))
+            raise
 
     def _discard(self, place: Place) -> None:
         """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
@@ -232,16 +210,6 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     modified = one_later(twin.modified)
     created = modified if sidecar.created == sidecar.modified else sidecar.created
     return msgspec.structs.replace(sidecar, modified=modified, created=created)
-
-
-def _prepare(place: Place, sidecar: Sidecar, upload: Upload) -> None:
-    """Write the next sidecar and the next content beside the present ones, durably but for their names."""
-    # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
-    with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
-        files.begin_writeback(prepared)
-        upload.place_at(place.pending(sidecar.id), stamp(sidecar))
-        files.sync(prepared)
-        upload.sync()
 
 
 def _keep(place: Place, over: StoredRevision) -> int:
@@ -325,23 +293,26 @@ def keep(place: Place, sidecar: Sidecar) -> int:
     return history
 
 
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
+def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> Sidecar | None:
+    """Finish or discard what a crash left of the last write, under the lock; returns what is committed.
 
-
-def recover(place: Place) -> Sidecar | None:
-    """Finish or discard what a crash left of the last write, under the lock; returns what is committed."""
+    ``set_aside`` puts an edit out of the way that was made while a killed commit waited to be finished. What the commit
+    replaces has a second name in the history, if nobody has edited it.
+    """
     committed = stored_revision.read_sidecar(place)
     if committed is not None and committed.deleted:
         _finish_removal(place)
-    elif committed is not None and files.exists(place.pending(committed.id)):
-        files.rename(place.pending(committed.id), place.content)
-    if files.exists(place.prepared):
+    elif committed is not None and files.exists(pending := place.pending(committed.id)):
+        # With a tag it was encrypted anew: what that replaces must not be kept.
+        if set_aside is not None and committed.tag is None and not files.has_other_names(place.content):
+            set_aside(place)
+        files.rename(pending, place.content)
+    prepared = place.prepared
+    if files.exists(prepared):
         stray = prepared_id(place)
         if stray is not None and (committed is None or stray != committed.id):
             files.remove(place.pending(stray))
-        files.remove(place.prepared)
+        files.remove(prepared)
     return committed
 
 
@@ -377,11 +348,67 @@ def reinstate(place: Place, sidecar: Sidecar, content: str) -> None:
     files.remove(pending)  # two names of one file are left by a rename of one over the other
 
 
-def replace_sidecar(place: Place, sidecar: Sidecar) -> None:
-    """Replace the sidecar alone: by one that is mended, or by a tombstone for a resource without content."""
-    files.remove(place.prepared)  # not truncated: it may be another name of something else
+def replace_sidecar(
+    place: Place,
+    sidecar: Sidecar,
+    upload: Upload | None = None,
+    *,
+    condition: _Condition | None = None,
+    settle: Callable[[], None] | None = None,
+) -> None:
+    """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone.
+
+    ``settle`` makes every name durable that the commit relies on; that is at least the directory. The content waits
+    under its pending name.
+
+    Raises:
+        ReplacedError: the ``condition`` does not hold any more; the stored revision stays.
+    """
     with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
+        # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
+        if upload is not None:
+            files.begin_writeback(prepared)
+            upload.place_at(place.pending(sidecar.id), stamp(sidecar))
         files.sync(prepared)
+        if upload is not None:
+            upload.sync()
+        if settle is None:
+            directories.sync(place.directory)
+        else:
+            settle()
+        if condition is not None:
+            condition.require(prepared)
+        files.rename(place.prepared, place.sidecar)  # committed
+    # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
     directories.sync(place.directory)
-    files.rename(place.prepared, place.sidecar)  # committed
-    directories.sync(place.directory)
+
+
+class _Condition:
+    """The revision over which another is stored is the stored one still.
+
+    Locks make conflicts rare, and this makes them safe: a lock may be lost (its file was removed, the file system of
+    another machine does not see it). Raises ``ReplacedError`` where it does not hold at first.
+    """
+
+    def __init__(self, place: Place, over: Sidecar | None) -> None:
+        self._place = place
+        self._state = stored_revision.file_fingerprint(place.sidecar)
+        there = stored_revision.read_sidecar(place)
+        if (there.id if there is not None else None) != (over.id if over is not None else None):
+            raise self._replaced()
+
+    def require(self, prepared: int) -> None:
+        """Make sure of it once more, right before the commit, and that what is committed is in its place.
+
+        ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
+        compares.
+        """
+        is_ours = stored_revision.is_still_at(prepared, self._place.prepared)
+        if is_ours and stored_revision.file_fingerprint(self._place.sidecar) == self._state:
+            return
+        if is_ours:
+            files.remove_quietly(self._place.prepared)
+        raise self._replaced()
+
+    def _replaced(self) -> ReplacedError:
+        return ReplacedError(f"{self._place.address} was written by another request meanwhile")

@@ -15,11 +15,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from persistence.limits import LARGEST_SMALL_FILE
 from persistence.storage import directories, nofollow
 
 FILE_MODE = 0o640
-_READ_AT_ONCE = 1 << 16
 _COPIED_AT_ONCE = 1 << 20
 _LONGEST_NAME = 255
 _BLOCK = 1 << 12
@@ -56,17 +54,6 @@ def ensure_file(path: str) -> None:
     except FileNotFoundError:
         flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         os.close(os.open(path, flags, FILE_MODE))
-
-
-def read_small(descriptor: int) -> bytes:
-    """The whole of a small file; of one that is not small, about the first mebibyte."""
-    data = os.read(descriptor, _READ_AT_ONCE)
-    if len(data) < _READ_AT_ONCE:
-        return data
-    chunks = [data]
-    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -250,7 +237,7 @@ def set_mode(path: str, mode: int) -> None:
     Raises:
         OSError: it is neither, or it is a file that has another name, whose permissions they would be, too.
     """
-    descriptor = nofollow.opened(path, os.O_PATH)
+    descriptor = nofollow.open_to_read(path, os.O_PATH)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):

@@ -47,7 +47,7 @@ def read(path: str) -> LayoutFile | None:
     except NotOpenedError as error:
         raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
     try:
-        return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
+        return msgspec.json.decode(nofollow.read_small(descriptor), type=LayoutFile)
     except (IsADirectoryError, BlockingIOError) as error:
         raise StartupError(f"{path} cannot be read: it is no file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -52,14 +52,14 @@ class Integrity:
 
     def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
         self.hand_edits = hand_edits
-        self._verify_up_to = verify_up_to
+        self.verify_up_to = verify_up_to
         self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
         self._lock = threading.Lock()
 
     def of_attachments(self) -> Integrity:
         """The same policy for contents that are never XML of the service's own."""
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
-        return Integrity(hand_edits, verify_up_to=self._verify_up_to)
+        return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
     def judge(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
         """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
@@ -90,7 +90,7 @@ class Integrity:
             DamagedError: it is another one.
             OSError: it cannot be read.
         """
-        if sidecar.digest is None or not 0 < sidecar.size <= self._verify_up_to:
+        if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
         if _digest(descriptor) != sidecar.digest:
             raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")

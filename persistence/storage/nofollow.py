@@ -15,10 +15,13 @@ import os
 import stat
 from functools import cache
 
+from persistence.limits import LARGEST_SMALL_FILE
+
 _OPENAT2 = 437
 """The number of the system call, the same on all architectures."""
 _AT_FDCWD = -100
 _RESOLVE_NO_SYMLINKS = 0x04
+_READ_AT_ONCE = 1 << 16
 _ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -37,7 +40,7 @@ class NotOpenedError(OSError):
     """A link, or a socket, is where a file was to be opened, or a link on the way to it."""
 
 
-def opened(path: str, flags: int = os.O_RDONLY) -> int:
+def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of what is at an absolute path; nobody waits, neither for a pipe nor for a device.
 
     Raises:
@@ -89,19 +92,14 @@ def _has_openat2() -> bool:
     return True
 
 
-def open_to_read(path: str) -> int:
-    """Open whatever is at an absolute path without links to be read, a pipe or a device too: nobody waits for it."""
-    return opened(path)
-
-
 def open_directory(path: str) -> int:
     """A directory at an absolute path without links."""
-    return opened(path, os.O_RDONLY | os.O_DIRECTORY)
+    return open_to_read(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def open_file(path: str) -> int:
     """A regular file to be read, at an absolute path without links."""
-    return _regular(opened(path), path)
+    return _regular(open_to_read(path), path)
 
 
 def open_linked(path: str) -> int:
@@ -124,3 +122,14 @@ def require_file(status: os.stat_result, path: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def read_small(descriptor: int) -> bytes:
+    """The whole of a small file; of one that is not small, about the first mebibyte."""
+    data = os.read(descriptor, _READ_AT_ONCE)
+    if len(data) < _READ_AT_ONCE:
+        return data
+    chunks = [data]
+    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
+        chunks.append(chunk)
+    return b"".join(chunks)

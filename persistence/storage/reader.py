@@ -12,7 +12,7 @@ from persistence.errors import disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage import leftovers, root, stored_revision
+from persistence.storage import root, stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import (
     LAYOUT,
@@ -144,7 +144,7 @@ class StoreReader:
         """Whether writes of a document are under way, or a crash has left something of one."""
         place = self._layout.place(main)
         with disk_errors("listing", main):
-            return next(leftovers.beside(place), None) is not None
+            return next(stored_revision.incomplete_writes(place), None) is not None
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""

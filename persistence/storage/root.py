@@ -29,7 +29,7 @@ from persistence.storage.layout import (
     TRASH,
     is_unfinished_layout,
 )
-from persistence.storage.locks import STRIPES, share, try_lock
+from persistence.storage.locks import STRIPES, LockFile, try_lock
 
 _LEAST_FREE = 1 << 20
 _LEAST_INODES = 64
@@ -59,13 +59,10 @@ def init(root: str) -> bool:
         _require_empty(root)
         owner.require(root)
         make_own(root)
-        descriptor = share(f"{root}/{SERVICE}")  # what a restore says there must not be replaced
-        try:
+        with LockFile(f"{root}/{SERVICE}").shared():  # what a restore says there must not be replaced
             if _has_layout(root):
                 return False
             formats.write(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
-        finally:
-            os.close(descriptor)
     return True
 
 

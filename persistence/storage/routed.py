@@ -13,8 +13,9 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.integrity import Integrity
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.storage.storage import Readable, Storage, Writing
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
+from persistence.storage.uploads import Upload
 
 R_co = TypeVar("R_co", bound=Readable, covariant=True)
 
@@ -89,7 +90,7 @@ class RoutedStorage(RoutedView, Storage):
         super().__init__(where)
         self._storages = where
 
-    def upload(self, address: Address) -> Incoming:
+    def upload(self, address: Address) -> Upload:
         """As ``Storage`` says."""
         return self._storages.of(address).upload(address)
 

@@ -20,8 +20,9 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
 from persistence.storage.routed import RoutedStorage, Where
-from persistence.storage.storage import Bodies, Incoming, Storage, Writing
+from persistence.storage.storage import Bodies, Storage, Writing
 from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
 
 _ATTEMPTS = 20
 _NO_BYTES = digests.text(hashlib.sha256().hexdigest())
@@ -59,7 +60,7 @@ class Attached(RoutedStorage):
 
         return self._whole(address, read, content=content)
 
-    def upload(self, address: Address) -> Incoming:
+    def upload(self, address: Address) -> Upload:
         """As ``Storage`` says."""
         if not _is_attachment(address):
             return self._main.upload(address)
@@ -121,7 +122,7 @@ class _Writer:
             return record
         return self._bodies.find(address, record.sidecar, content=False) or record
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address):
             return self._writer.commit(address, sidecar, upload, over=over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar

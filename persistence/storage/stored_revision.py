@@ -16,6 +16,7 @@ import errno
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -24,9 +25,9 @@ from typing import BinaryIO
 from persistence.errors import BusyError, DamagedError
 from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
-from persistence.storage import files, nofollow, sidecars
+from persistence.storage import nofollow, sidecars
 from persistence.storage.integrity import Integrity, StateChangedError, Verdict
-from persistence.storage.layout import SIDECAR_SUFFIX, Place
+from persistence.storage.layout import SIDECAR_SUFFIX, Place, unfinished_of
 from persistence.storage.nofollow import NotOpenedError
 
 _ATTEMPTS = 200
@@ -88,7 +89,7 @@ def read_sidecar(place: Place) -> Sidecar | None:
 
 def _decoded(descriptor: int, place: Place) -> Sidecar:
     try:
-        return sidecars.decode(files.read_small(descriptor), place.sidecar, place.address)
+        return sidecars.decode(nofollow.read_small(descriptor), place.sidecar, place.address)
     except IsADirectoryError as error:
         raise _no_sidecar(place, "a directory") from error
     except BlockingIOError as error:
@@ -124,7 +125,7 @@ def read_prepared(place: Place) -> Sidecar | None:
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
-        return sidecars.decode(files.read_small(descriptor), place.prepared, place.address)
+        return sidecars.decode(nofollow.read_small(descriptor), place.prepared, place.address)
     except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
@@ -157,7 +158,7 @@ def verified(place: Place, integrity: Integrity, found: StoredRevision) -> Store
         DamagedError: it has not; it is closed.
         OSError: it cannot be read; it is closed.
     """
-    if found.file is not None and not found.is_edited:
+    if integrity.verify_up_to and found.file is not None and not found.is_edited:
         try:
             integrity.verify(place, found.sidecar, found.file.fileno())
         except (DamagedError, OSError):
@@ -189,7 +190,7 @@ def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Store
             if sidecar.deleted:
                 return StoredRevision(sidecar, sidecar.etag, 0)
             lying = _beside(place, sidecar, content=content)
-            if not _still_at(descriptor, place.sidecar):
+            if not is_still_at(descriptor, place.sidecar):
                 if lying is not None:
                     lying.close()
                 continue
@@ -220,10 +221,11 @@ def fingerprint(content: str) -> Fingerprint:
 
     A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     """
-    return _fingerprint(content + SIDECAR_SUFFIX), _fingerprint(content)
+    return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
-def _fingerprint(path: str) -> tuple[int, int, int] | None:
+def file_fingerprint(path: str) -> tuple[int, int, int] | None:
+    """Tell one state of a file from every other; ``None`` where there is no file. Raises ``OSError``."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -232,17 +234,15 @@ def _fingerprint(path: str) -> tuple[int, int, int] | None:
 
 
 def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
-    """The facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
+    """Return the facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
 
     Raises:
         DamagedError: its content is missing or damaged.
         OSError: it cannot be looked at.
     """
-    found = (
-        StoredRevision(sidecar, sidecar.etag, 0)
-        if sidecar.deleted
-        else beside(place, integrity, sidecar, content=False)
-    )
+    if sidecar.deleted:
+        return StoredRevision(sidecar, sidecar.etag, 0)
+    found = _stamped(place, sidecar, content=False) or beside(place, integrity, sidecar, content=False)
     if found is None:
         raise _missing(place)
     return found
@@ -325,10 +325,24 @@ def _of_file(status: os.stat_result) -> os.stat_result:
     return status
 
 
-def _still_at(descriptor: int, path: str) -> bool:
+def is_still_at(descriptor: int, path: str) -> bool:
+    """Return whether an open file has a path still; raises ``OSError``."""
     ours = os.fstat(descriptor)
     try:
         theirs = os.lstat(path)
     except FileNotFoundError:
         return False
     return ours.st_ino == theirs.st_ino and ours.st_dev == theirs.st_dev
+
+
+def incomplete_writes(main: Place) -> Iterator[Place]:
+    """Yield the resources in the directory of one, and the older revisions there, of which a write is not complete.
+
+    It is under way, or was killed. Raises ``OSError``.
+    """
+    for directory in (main.directory, main.history):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(directory):
+                content = unfinished_of(name)
+                if content is not None:
+                    yield Place(directory, content)

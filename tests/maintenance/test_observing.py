@@ -16,7 +16,7 @@ from persistence.errors import BusyError
 from persistence.index.noting import Noting
 from persistence.index.pending import Pending
 from persistence.maintenance.check import Check, Inspectors, Measures
-from persistence.maintenance.findings import Kind, Remedy
+from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
@@ -49,7 +49,7 @@ def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
 
 
-def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
+def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
     """Check, and leave what is noted: what was found."""
     noting = opened(Noting(str(workshop.root)))
     reports = list(check_of(workshop.root, noting, *remedies).run())
@@ -103,14 +103,14 @@ def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> Non
     stale = workshop.file("app/form/draft/document")
     copied(workshop.file("app/form/draft/draft"), stale)
     resealed(stale / "data.xml.json", modified="2001-02-03T04:05:06.789Z")
-    assert Kind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
+    assert FindingKind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
     assert not stale.exists()
     assert noted(workshop.root) == {"document"}
 
 
 def test_definitions_are_not_noted(workshop: Workshop) -> None:
     workshop.file(FORM).write_bytes(b"<h/>")
-    assert looked_after(workshop, Remedy.ADOPT) == [Kind.EDITED]
+    assert looked_after(workshop, Remedy.ADOPT) == [FindingKind.EDITED]
     assert noted(workshop.root) == set()
 
 
@@ -129,7 +129,7 @@ class Listener:
 
     def _is_free(self, form: Form, document: str) -> bool:
         try:
-            with self._tree.holding(Folder("", form, Collection.DATA, document)):
+            with self._tree.locked(Folder("", form, Collection.DATA, document)):
                 return True
         except BusyError:
             return False

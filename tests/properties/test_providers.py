@@ -7,12 +7,10 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.entries import PropertyEntry
-from persistence.properties.known import DATA, FORM, KnownProperty, Value, ValueType
+from persistence.properties.entries import PropertyEntry, remote_address, without_user
 from persistence.properties.lookup import ANY, NameTree
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
-from persistence.properties.uris import remote_address, without_user
+from persistence.properties.properties import Properties, ProviderProperties, RouteProperties, mirrored
+from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
 
 ORDER = Form("shop", "order")
 

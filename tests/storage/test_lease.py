@@ -165,7 +165,7 @@ def test_a_disk_that_refuses_keeps_nobody_from_starting_or_writing(root: str, mo
         own.require()
 
 
-@pytest.mark.parametrize(("module", "call"), [(nofollow, "open_to_read"), (files, "read_small")])
+@pytest.mark.parametrize(("module", "call"), [(nofollow, "open_to_read"), (nofollow, "read_small")])
 def test_a_lease_that_cannot_be_read_is_not_taken_for_ones_own(
     module: ModuleType, call: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from persistence.index import connections, facts
 from persistence.index.damage import UnusableError
 from persistence.index.flat.catalogue import CATALOGUE, TABLES
-from persistence.storage import directories, files, locks
+from persistence.storage import directories, files
 from persistence.storage.layout import FLAT, Layout
+from persistence.storage.locks import LockFile
 
 SCHEMA = 1
 """The version of the catalogue's tables."""
@@ -67,7 +68,7 @@ class FlatFile:
         """Make it where there is none. Raises ``sqlite3.Error`` too."""
         directories.ensure(self._directory)
         files.ensure_file(self._lock)
-        with locks.alone(self._lock, "the file of flat views is being made", timeout=_LONGEST_WAIT):
+        with LockFile(self._lock).exclusive("the file of flat views is being made", timeout=_LONGEST_WAIT):
             if files.exists(self.path):
                 return
             fresh = f"{self.path}-new"
@@ -93,7 +94,7 @@ class FlatFile:
 
     def discard(self, identity: Identity | None) -> None:
         """Remove it if it is the one that was found to be unusable."""
-        with locks.alone(self._lock, "the file of flat views is being made", timeout=_LONGEST_WAIT):
+        with LockFile(self._lock).exclusive("the file of flat views is being made", timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
                 _remove(self.path)
 

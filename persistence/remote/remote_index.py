@@ -1,12 +1,17 @@
-"""Searches that another service answers (spec search 1 and 3). It judges by its definitions what a user may see."""
+"""Another service as an index: searches (spec search 1 and 3), reports and rebuilding (spec search 5 and 7).
+
+The provider judges by its definitions what a user may see.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from itertools import count
 
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
+from persistence.forms.messages import read_request
 from persistence.forms.search_xml import (
     read_distinct_answer,
     read_search_answer,
@@ -14,6 +19,8 @@ from persistence.forms.search_xml import (
     write_search_request,
 )
 from persistence.index.budget import Budget
+from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
@@ -32,16 +39,19 @@ from persistence.model.search import (
     Sort,
 )
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
-from persistence.remote.caller import Caller
-from persistence.remote.client import Call
-from persistence.remote.names import path
+from persistence.remote.client import DONE, Client, RemoteCall
+from persistence.remote.provider_names import HeaderField
 from persistence.xml.streaming import Streaming
 
+_LONGEST = 24 * 3600.0
+"""Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
+
+_NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100
 
 
 class RemoteIndex:
-    """What searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
+    """Searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
 
     ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
     whether the provider has them too. Where it has not, it would find documents that the user may not see.
@@ -50,27 +60,27 @@ class RemoteIndex:
 
     def __init__(
         self,
-        caller: Caller,
+        client: Client,
         versions_of: Callable[[Form], Iterable[int]],
         is_judged_there: Callable[[Form], bool],
         *,
         is_exact: bool,
     ) -> None:
-        self._caller = caller
+        self._client = client
         self._is_exact = is_exact
         self._versions_of = versions_of
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
-        """As ``SearchIndex`` says: nothing is taken from what streams by."""
+        """See ``SearchIndex``; nothing is taken from what streams by."""
         return Streaming()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """As ``SearchIndex`` says; the time of the other service is its own."""
-        sights = self._sights(form, scope)
-        if NOBODY in sights:
+        """See ``SearchIndex``; the time of the other service is its own."""
+        owners = self._owners(form, scope)
+        if NOBODY in owners:
             return Hits()
-        owner = _owner(form, sights)
+        owner = _owner(form, owners)
         if owner is not None:
             own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, owner)
             query = replace(query, fields=(*query.fields, own))
@@ -78,7 +88,7 @@ class RemoteIndex:
             if scope.drafts.kind is Drafts.ONLY:
                 return Hits()
             scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be of what somebody else has saved
-        found = _asked(self._caller, form, scope, query)
+        found = _asked(self._client, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
         page = tuple(hit for hit in hits if owner is None or hit.creator == owner)
@@ -88,30 +98,29 @@ class RemoteIndex:
         return Hits(_total(found), page)
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
-        """As ``SearchIndex`` says, drafts being found as the provider does."""
-        sights = self._sights(form, scope)
-        if NOBODY in sights:
+        """See ``SearchIndex``; drafts are found as the provider does."""
+        owners = self._owners(form, scope)
+        if NOBODY in owners:
             return iter(())
-        if sights:
+        if owners:
             raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
-        names = self._caller.names
-        asked = path("distinct-values", names.app(form.app), form.name)
-        fields = [names.field("Form-Definition-Version", _version(scope))]
-        body = self._caller.ask_with(Call("POST", asked, fields), write_distinct_request(by))
+        names = self._client.names
+        path = names.of_form("distinct-values", form)
+        body = self._client.ask_by_post(path, names.version(_version(scope)), write_distinct_request(by))
         try:
             values = read_distinct_answer([body])
         except MalformedXmlError as error:
-            raise _no_answer(self._caller) from error
+            raise _no_answer(self._client) from error
         if budget is not None:
             for value in values:
                 budget.hold_value(value)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
-    def _sights(self, form: Form, scope: Scope) -> OwnerSets:
-        """Owners whose documents may be seen, as far as the provider cannot be left to judge.
+    def _owners(self, form: Form, scope: Scope) -> OwnerSets:
+        """Return the owners whose documents may be seen, where the provider cannot be left to judge that.
 
         Raises:
-            NotSupportedError: others' in one version than in another.
+            NotSupportedError: they differ between versions.
         """
         if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
             return frozenset()
@@ -124,15 +133,15 @@ class RemoteIndex:
         return found.pop()
 
 
-def _owner(form: Form, sights: OwnerSets) -> str | None:
-    """The one user whose documents may be seen; ``None`` where everybody's may.
+def _owner(form: Form, owners: OwnerSets) -> str | None:
+    """Return the one user whose documents may be seen; ``None`` where everybody's may.
 
     Raises:
-        NotSupportedError: others' may, of whom a search cannot be told.
+        NotSupportedError: a search cannot name them.
     """
-    owners = {holder.creator for sight in sights for holder in sight.holders}
-    owner = owners.pop() if len(owners) == 1 else None
-    if sights and (owner is None or sights != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
+    creators = {pattern.creator for each in owners for pattern in each.holders}
+    owner = creators.pop() if len(creators) == 1 else None
+    if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
         raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
     return owner
 
@@ -140,11 +149,11 @@ def _owner(form: Form, sights: OwnerSets) -> str | None:
 class DocumentIds:
     """The ids of documents, by searches: in the order of their creation, so that deleting some changes no page."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def of(self, form: Form, collection: Collection) -> Iterator[str]:
-        """The ids of the documents of a form that the client who asks may find, each once."""
+        """Yield the ids of the documents of a form that the client who asks may find, each once."""
         drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
         scope = Scope(drafts=DraftFilter(drafts))
         since: Instant | None = None
@@ -166,7 +175,7 @@ class DocumentIds:
         later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
         order = Sort(Field.CREATED, is_descending=False)
         query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
-        return [_hit(each, 1) for each in _asked(self._caller, form, scope, query).documents]
+        return [_hit(each, 1) for each in _asked(self._client, form, scope, query).documents]
 
 
 def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
@@ -176,15 +185,14 @@ def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
             yield hit.document
 
 
-def _asked(caller: Caller, form: Form, scope: Scope, query: Query) -> FoundDocuments:
-    names = caller.names
-    fields = [names.field("Form-Definition-Version", _version(scope))]
-    call = Call("POST", path("search", names.app(form.app), form.name), fields)
-    body = caller.ask_with(call, write_search_request(scope, query))
+def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
+    names = client.names
+    field = names.version(_version(scope))
+    body = client.ask_by_post(names.of_form("search", form), field, write_search_request(scope, query))
     try:
         return read_search_answer([body])
     except MalformedXmlError as error:
-        raise _no_answer(caller) from error
+        raise _no_answer(client) from error
 
 
 def _version(scope: Scope) -> str:
@@ -226,5 +234,49 @@ def _instant(text: str) -> Instant:
         raise RemoteError(f"the answer to a search has no time where one must be: {text!r}") from error
 
 
-def _no_answer(caller: Caller) -> RemoteError:
-    return RemoteError(f"provider {caller.who!r} answers a search with what is no answer")
+def _no_answer(client: Client) -> RemoteError:
+    return RemoteError(f"provider {client.who!r} answers a search with what is no answer")
+
+
+class RemoteTables:
+    """A ``ReportTables`` with nothing to do: the request that stored the definition has asked for the views."""
+
+    def create(self, form: Form, version: int) -> None:
+        """See ``ReportTables``."""
+
+    def drop(self, form: Form, version: int) -> None:
+        """See ``ReportTables``."""
+
+
+class RemoteReindexing:
+    """A ``Reindexer`` that passes requests on; a provider that makes no indexes takes no part."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def all(self) -> None:
+        """See ``Reindexer``."""
+        self._make("/reindex")
+
+    def version(self, form: Form, number: int) -> None:
+        """See ``Reindexer``."""
+        self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+
+    def status(self) -> ReindexingStatus:
+        """See ``Reindexer``."""
+        answer = self._client.send(RemoteCall("GET", "/reindex/status"))
+        if answer.status != HTTPStatus.OK:
+            answer.close()
+            return ReindexingStatus()
+        try:
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            state = ReindexingState(said.get("state", ""))
+            return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
+        except (MalformedXmlError, ValueError) as error:
+            raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
+
+    def _make(self, path: str, *fields: HeaderField) -> None:
+        call = RemoteCall("POST", path, (("Content-Length", b"0"), *fields), silence=_LONGEST)
+        answer = self._client.send(call)
+        answer.require(call.what, *DONE, *_NO_PART)
+        answer.close()
