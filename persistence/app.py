@@ -31,9 +31,10 @@ from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.opened import Providers
 from persistence.providers.trees import open_encryption_keys, open_keys, probe
-from persistence.services.encrypting import Encrypting
-from persistence.services.reencrypting import Reencryption
-from persistence.services.reencryption_jobs import Job, Reencrypts
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.encryption_codec import EncryptionCodec
+from persistence.services.reencryption import Reencryption
+from persistence.services.reencryption_jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.services import Services
 from persistence.settings import Settings
 
@@ -123,13 +124,14 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     keys = open_keys(settings)
     with ExitStack() as opened:
         providers = opened.enter_context(Providers(settings, properties, _log_given_up))
-        codec = Encrypting(providers.router, DIALECTS[settings.dialect], open_encryption_keys(settings, properties))
+        keys_at_rest = open_encryption_keys(settings, properties)
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
         reencrypts = opened.enter_context(
-            Reencrypts(tuple(providers.trees), _jobs(providers, codec), _log_not_reencrypted)
+            ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
         )
         app = Service(opened.pop_all(), settings.worker_memory)
     try:
-        _route(app, settings, providers, codec, reencrypts)
+        _route(app, settings, providers, at_rest, reencrypts)
     except BaseException:
         app.close()
         raise
@@ -141,11 +143,13 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     return app
 
 
-def _route(app: Flask, settings: Settings, providers: Providers, codec: Encrypting, reencrypts: Reencrypts) -> None:
+def _route(
+    app: Flask, settings: Settings, providers: Providers, at_rest: EncryptionAtRest, reencrypts: ReencryptionJobs
+) -> None:
     dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
-    public = Services.public(providers.router, dialect, settings.admin, codec)
+    public = Services.public(providers.router, dialect, settings.admin, EncryptionCodec(at_rest))
     of_trees = {
         root: Services.of_tree(tree.provider, providers.within(root), dialect, settings.admin)
         for root, tree in providers.trees.items()
@@ -170,10 +174,10 @@ def _route(app: Flask, settings: Settings, providers: Providers, codec: Encrypti
         add_unknown_paths(app)
 
 
-def _jobs(providers: Providers, codec: Encrypting) -> Callable[[Form, int | None], Job]:
+def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
     """Return what makes the job of re-encrypting a form."""
 
-    def job_of(form: Form, version: int | None) -> Job:
+    def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
         said = route.properties.route.data
         if said.is_remote:
@@ -184,8 +188,8 @@ def _jobs(providers: Providers, codec: Encrypting) -> Callable[[Form, int | None
             for number in route.definition.storage.versions(form):
                 route.data.reindexer.version(form, number)
 
-        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, codec)
-        return Job(reencryption, root, form, version, reindex)
+        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, at_rest)
+        return ReencryptionJob(reencryption, root, form, version, reindex)
 
     return job_of
 

@@ -24,6 +24,7 @@ from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, subject_of
+from persistence.services.codec import AS_STORED, Codec, ReceivedContent
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
@@ -37,7 +38,6 @@ from persistence.services.rules import (
     tombstone_of,
 )
 from persistence.services.singleton import is_singleton, only_document
-from persistence.services.vault import AS_STORED, Intake, Vault
 from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 
@@ -69,13 +69,13 @@ class Documents:
     router: Router
     dialect: Dialect
     access: Access
-    codec: Vault = AS_STORED
+    codec: Codec = AS_STORED
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """Return a revision with its headers, and its content open if asked for, as the codec shows it."""
         route = self.router.of(address.form)
         number = admitted(self.dialect, route, address, get.version, get.data_format if get.content else None)
-        found = selected(route, address, get, content=get.content or self.codec.looks_inside(address, get))
+        found = selected(route, address, get, content=get.content or self.codec.needs_content(address, get))
         try:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
@@ -87,7 +87,7 @@ class Documents:
             if found.file is not None:
                 found.file.close()
             raise
-        return _without_content(get, self.codec.show(Read(address, found, operations), address, get))
+        return _without_content(get, self.codec.decode(Read(address, found, operations), address, get))
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
@@ -95,15 +95,16 @@ class Documents:
         number = admitted_to_write(self.dialect, route, address, put)
         stored = _stored(route, address, route.storage.read(address, content=False))
         early = self._decide(route, address, put, number, stored)
-        intake = Intake(address, early.definition, stored.own, put.holder, partial(self._may_read, put.user))
-        incoming = self.codec.receive(intake, chunks)
+        may_read = partial(self._may_read, put.user)
+        content = ReceivedContent(address, early.definition, stored.own, put.holder, may_read, chunks)
+        encoded = self.codec.encode(content)
         checking = route.data.index.checking(address.form, early.definition.version) if address.is_main else None
-        receipt = receiving(route.storage, address, put.content_type, incoming.chunks, checking)
+        receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
             stored = _stored(route, address, writer.current(address))
             decision = self._decide(route, address, put, number, stored)
             sidecar = next_revision(put, received, decision.definition.version, over=stored.own, owner=put.user)
-            sidecar = incoming.noted(sidecar, stored.own, decision.definition)
+            sidecar = encoded.described(sidecar, stored.own, decision.definition)
             creates = living(stored.own) is None
             with self._only_one(route, address, decision.definition, put.user, creates=creates):
                 sidecar = writer.commit(address, sidecar, upload, over=stored.own)

@@ -11,6 +11,7 @@ from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
 from persistence.services.attachments import Attachments
+from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.notices import Notices
@@ -18,7 +19,6 @@ from persistence.services.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
 from persistence.services.searching import Searching
-from persistence.services.vault import AS_STORED, Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Services:
 
     @classmethod
     def public(
-        cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Vault = AS_STORED
+        cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
     ) -> Services:
         """Wire the services of the public face; ``codec`` lies between clients and what is stored."""
         documents = Documents(router, dialect, Access(dialect))
