@@ -22,7 +22,7 @@ from persistence.cli.status import EDITED, FAILED, REMAINS, REPAIRED, worst
 from persistence.cli.trees import each, failed
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
-from persistence.index.noting import Noting
+from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.attachments import AttachmentsCheck
 from persistence.maintenance.check import TAKEN_IN, Check, Inspectors, Measures, Tally
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity
@@ -138,7 +138,7 @@ class _Run:
     def _of_tree(self, chosen: Chosen, prefix: str, stack: ExitStack) -> int:
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         opened = stack.enter_context
-        noting = opened(Noting(root))
+        noting = opened(OfflineJournal(root))
         tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
         if not os.path.isdir(tree.root):
             raise missing(tree.root)
@@ -161,7 +161,7 @@ class _Run:
         if wanted.remedies:
             noting.leave()
             with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
-                index.take_in_abandoned()
+                index.recover()
         return status
 
     def attachments(self) -> Iterator[int]:

@@ -14,8 +14,8 @@ from persistence.cli.status import REMAINS
 from persistence.cli.texts import counted, safe
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.index.noting import Noting
-from persistence.index.work import Aim
+from persistence.index.protocol import RebuildAim
+from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.providers.opening import open_index, open_reencryption
@@ -58,10 +58,10 @@ def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None
 
     def reindex(changed: Form) -> None:
         with open_index(tree.settings, tree.properties, view.root) as index:
-            indexes.make(indexes.work_on(view, index, Aim.ANEW, changed), lambda _: None)
+            indexes.job_on(view, index, RebuildAim.REBUILT, changed).run(lambda _: None)
 
     with (
-        Noting(tree.root) as noting,
+        OfflineJournal(tree.root) as noting,
         open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
     ):
         jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]

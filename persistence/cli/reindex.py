@@ -13,7 +13,7 @@ from persistence.cli.progress import progress
 from persistence.cli.texts import counted
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError
-from persistence.index.work import Aim
+from persistence.index.protocol import RebuildAim
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.providers.opening import open_index
@@ -44,34 +44,34 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
         raise click.UsageError(str(error)) from error
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
-    aim = Aim.VERIFIED if verify else Aim.ANEW
+    aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
     trees = choice.trees if form is None else (choice.with_data(form),)
     sys.exit(each(trees, lambda tree, prefix: _reindex(tree, prefix, aim, form, version)))
 
 
-def _reindex(tree: Chosen, prefix: str, aim: Aim, form: Form | None, version: int | None) -> int:
+def _reindex(tree: Chosen, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
     """Make the indexes of a tree, or one of them; returns the exit status."""
-    is_verified = aim is Aim.VERIFIED
+    is_verified = aim is RebuildAim.VERIFIED
     with indexes.tended(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            work = indexes.work_on(view, index, aim, form, version)
+            job = indexes.job_on(view, index, aim, form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
-        if indexes.is_being_made(view):
+        if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started, documents = time.monotonic(), 0
-        with progress(f"{prefix}{'verifying' if is_verified else 'reindexing'}", work.count) as bar:
+        with progress(f"{prefix}{'verifying' if is_verified else 'reindexing'}", job.count) as bar:
 
             def step(more: int) -> None:
                 nonlocal documents
                 documents += more
                 bar.step(more)
 
-            indexes.make(work, step)
+            job.run(step)
         seconds = time.monotonic() - started
     did = "compared" if is_verified else "reindexed"
     click.echo(
-        f"{prefix}{did} {documents:,} documents and drafts of {counted(len(work.tasks), 'form')} in {seconds:.1f} s "
+        f"{prefix}{did} {documents:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
         f"({documents / max(seconds, 0.001):,.0f} a second)",
         err=True,
     )

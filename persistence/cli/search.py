@@ -90,7 +90,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         needed = run.needed()
         if needed is not None:
             with progress("making the index", needed.count) as bar:
-                indexes.make(needed, bar.step)
+                needed.run(bar.step)
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:

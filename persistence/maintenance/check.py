@@ -12,7 +12,7 @@ from typing import Self
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
-from persistence.index.index import Index
+from persistence.index.protocol import MaintainedIndex
 from persistence.maintenance import own
 from persistence.maintenance.adoption import Adoption
 from persistence.maintenance.bodies import BodiesOf, BodyInspector
@@ -74,7 +74,7 @@ class Inspectors:
     indexes: IndexInspector
 
     @classmethod
-    def of(cls, tree: Tree, index: Index, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
+    def of(cls, tree: Tree, index: MaintainedIndex, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
         """Those of a tree; ``deep`` reads every content, and all of the index."""
         bodies = BodyInspector(bodies_of, deep=deep)
         return cls(Inspector(tree, bodies, integrity, deep=deep), IndexInspector(tree, index, deep=deep))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 
 from persistence.errors import BusyError, DiskError, StartupError, disk_errors
-from persistence.index.auditing import Audit, Discrepancy, Fault
-from persistence.index.index import Index
+from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex
 from persistence.maintenance.findings import Finding, Kind
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
@@ -37,13 +36,13 @@ class IndexInspector:
     files of his own beside it. Methods raise nothing about what cannot be read: that is found where it lies.
     """
 
-    def __init__(self, tree: Tree, index: Index, *, deep: bool) -> None:
+    def __init__(self, tree: Tree, index: MaintainedIndex, *, deep: bool) -> None:
         self._tree = tree
         self._index = index
         self._deep = deep
         self._directory = tree.layout.own(INDEX)
         self._form: Form | None = None
-        self._audit: Audit | None = None
+        self._audit: IndexAudit | None = None
 
     def of_folder(self, folder: Folder) -> Iterator[Remediable]:
         """What is wrong with the rows of a document or draft."""
@@ -59,9 +58,9 @@ class IndexInspector:
         self._close()
         if not only:
             with disk_errors("looking what the index has still to take in"):
-                for path in self._index.abandoned(_ABANDONED_AFTER):
+                for path in self._index.orphaned(_ABANDONED_AFTER):
                     what = "a process that has ended has noted changes, and nobody has taken them in"
-                    yield Finding(Kind.INDEX_NOTES, path, what), self._index.take_in_abandoned
+                    yield Finding(Kind.INDEX_NOTES, path, what), self._index.recover
 
     @cached_property
     def _is_possible(self) -> bool:
@@ -79,7 +78,7 @@ class IndexInspector:
             yield Finding(Kind.STRAY_OWN, path, "the index of a form that is gone"), partial(files.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
-            left = self._index.maker(form).generations.left()
+            left = self._index.leftovers(form)
         for each in left:
             yield Finding(Kind.STRAY_OWN, each, "left by who was killed making an index"), partial(files.remove, each)
         audit = self._of(form)
@@ -109,20 +108,15 @@ class IndexInspector:
     ) -> Iterator[Remediable]:
         if found is None:
             return
-        if found.fault is Fault.STALE and document is not None:
-            yield Finding(Kind.INDEX_STALE, path, found.what), partial(self._take_in, form, document)
-        elif found.fault is Fault.WRONG:
-            yield Finding(Kind.INDEX_WRONG, path, found.what), partial(self._index.forget, form)
+        if found.fault is IndexFault.STALE and document is not None:
+            yield Finding(Kind.INDEX_STALE, path, found.what), partial(self._index.update, form, [document])
+        elif found.fault is IndexFault.WRONG:
+            yield Finding(Kind.INDEX_WRONG, path, found.what), partial(self._index.invalidate, form)
         else:
             directory = self._tree.layout.index(form)
-            yield Finding(Kind.INDEX_DAMAGED, directory, found.what), partial(self._index.forget, form)
+            yield Finding(Kind.INDEX_DAMAGED, directory, found.what), partial(self._index.invalidate, form)
 
-    def _take_in(self, form: Form, document: str) -> None:
-        self._index.take_in(form, [document])
-        if self._index.flat is not None:
-            self._index.flat.take_in(form, [document])
-
-    def _of(self, form: Form) -> Audit:
+    def _of(self, form: Form) -> IndexAudit:
         """What compares a form; the tree is walked form by form, so one at a time is kept open."""
         if self._audit is None or self._form != form:
             self._close()

@@ -1,4 +1,4 @@
-"""The indexes of a tree, as those who look after it make them and look in them."""
+"""Rebuilding the indexes of a tree by a command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from persistence.errors import DiskError, NotFoundError, disk_errors
-from persistence.index.building import Progress
-from persistence.index.index import Index
-from persistence.index.making import processors
-from persistence.index.reindexing import progress_in, reported
-from persistence.index.work import Aim, FlatTask, Work
+from persistence.errors import NotFoundError, disk_errors
+from persistence.index.protocol import MaintainedIndex, RebuildAim, RebuildJob
 from persistence.model.addresses import Form
 from persistence.storage import lease, locks, owner, root
 from persistence.storage.layout import SERVICE
@@ -20,7 +16,7 @@ from persistence.storage.view import View
 
 @contextmanager
 def tended(path: str) -> Iterator[View]:
-    """The tree of a root, for whoever writes into its index: for the block nobody restores or upgrades it.
+    """Open the tree of a root to write into its index: during the block nobody restores or upgrades it.
 
     Raises:
         StartupError: there is none, it has another format, is not whole, belongs to another user, or is open
@@ -38,68 +34,29 @@ def tended(path: str) -> Iterator[View]:
         yield view
 
 
-def work_on(view: View, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
-    """What is to be done about the index of a form, one of its versions, or all.
+def job_on(
+    view: View, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
+) -> RebuildJob:
+    """Return the rebuild of the index of a form, of one of its versions, or of all indexes.
 
     Raises:
         NotFoundError: there is no such form or version.
         BadAddressError: a name cannot be that of a directory.
     """
     if form is None:
-        forms = _forms(view)
-        return Work(view.root, tuple(index.task(each, aim) for each in forms), _flat_tasks(index, aim, forms))
+        return index.job(sorted(view.forms(), key=lambda form: (form.app, form.name)), aim)
     require_form(view, index, form)
-    if version is not None and version not in index.maker(form).source.versions():
+    if version is not None and version not in index.versions(form):
         raise NotFoundError(f"{form} has no version {version}")
-    return Work(view.root, (index.task(form, aim, version),), _flat_tasks(index, aim, [form], version))
+    return index.job((form,), aim, version)
 
 
-def require_form(view: View, index: Index, form: Form) -> None:
+def require_form(view: View, index: MaintainedIndex, form: Form) -> None:
     """Make sure that there is a form: in a tree, or with a definition elsewhere and without data until now.
 
     Raises:
         NotFoundError: there is none.
         BadAddressError: a name cannot be that of a directory.
     """
-    if form in view.forms(form.app):
-        return
-    source = index.maker(form).source
-    if source.is_designer or next(source.versions(), None) is None:
+    if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")
-
-
-def is_being_made(view: View) -> bool:
-    """Whether somebody is making an index, for whom others wait. Raises ``DiskError``."""
-    with disk_errors("looking how far the index is"):
-        return progress_in(view.root) is not None
-
-
-def make(work: Work, progress: Progress) -> None:
-    """Do the work, after whoever makes an index already, with all processors.
-
-    This process must have no other threads but that of the lease, which nothing here waits for.
-
-    Raises:
-        DiskError: the tree cannot be read, or an index not be written.
-        BusyError: somebody else made one for very long.
-    """
-    with disk_errors("making the index"), reported(work) as report:
-
-        def both(documents: int) -> None:
-            report(documents)
-            progress(documents)
-
-        work.run(processes=processors(), progress=both)
-    for cause in work.make_flat_views():
-        raise DiskError(f"no flat views of {cause}")
-
-
-def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None = None) -> tuple[FlatTask, ...]:
-    """The flat views whose rows are read anew, as no others know what was changed by hand."""
-    if index.flat is None or aim is Aim.READY:
-        return ()
-    return tuple(index.flat.task(form, version) for form in forms)
-
-
-def _forms(view: View) -> list[Form]:
-    return sorted(view.forms(), key=lambda form: (form.app, form.name))

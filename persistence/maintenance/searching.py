@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterable
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, NotFoundError, disk_errors
-from persistence.index.index import Index
-from persistence.index.making import State
-from persistence.index.work import Aim, Work
+from persistence.errors import BusyError, NotFoundError
+from persistence.index.protocol import MaintainedIndex, RebuildAim, RebuildJob
 from persistence.maintenance import indexes
 from persistence.maintenance.sight import Sight
 from persistence.model.addresses import Form
@@ -29,7 +27,9 @@ class Search:
     Methods raise ``DiskError``.
     """
 
-    def __init__(self, sight: Sight, index: Index, dialect: Dialect, form: Form, version: int | Searched) -> None:
+    def __init__(
+        self, sight: Sight, index: MaintainedIndex, dialect: Dialect, form: Form, version: int | Searched
+    ) -> None:
         """Look which versions that are.
 
         Raises:
@@ -56,13 +56,11 @@ class Search:
         if unknown is not None:
             raise NotFoundError(unknown)
 
-    def needed(self) -> Work | None:
-        """The making of an index, where there is none that can be used and there are documents."""
-        maker = self._index.maker(self._form)
-        with disk_errors("looking at the index of", self._form):
-            if maker.state() is State.READY or next(maker.source.documents(), None) is None:
-                return None
-        return indexes.work_on(self._sight.store, self._index, Aim.READY, self._form)
+    def needed(self) -> RebuildJob | None:
+        """Return the making of an index, where there is none that can be used and there are documents."""
+        if self._index.is_ready(self._form):
+            return None
+        return indexes.job_on(self._sight.store, self._index, RebuildAim.READY, self._form)
 
     def run(self, query: Query, drafts: WhichDrafts) -> Hits:
         """What the query finds.

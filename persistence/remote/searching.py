@@ -11,7 +11,7 @@ from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedE
 from persistence.forms.found_documents import FoundDocument, FoundDocuments, read_found, read_values
 from persistence.forms.search_request import distinct_request, search_request
 from persistence.index.budget import Budget
-from persistence.index.sources import Source, State
+from persistence.index.sources import DefinitionState, Source
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
@@ -112,7 +112,7 @@ class RemoteIndex:
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
         """As ``SearchIndex`` says."""
         definition = self._source_of(form).definition(version)
-        return definition.paths if definition.state is State.PUBLISHED else None
+        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
 
     def _sights(self, form: Form, scope: Scope) -> Sights:
         """Owners whose documents may be seen, as far as the provider cannot be left to judge.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from persistence.errors import disk_errors
 from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.metadata import MetadataReader
-from persistence.index.handing import Handing
+from persistence.index.extraction import CachingExtraction
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.metadata import FormMetadata
 from persistence.services import content_types
@@ -49,8 +49,8 @@ def receiving(
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        if isinstance(check, Handing):
-            check.hand_over(upload.id)
+        if isinstance(check, CachingExtraction):
+            check.keep(upload.id)
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
