@@ -8,102 +8,102 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' setup.cfg
 JOBS ?= $(shell expr 2 \* $$(nproc))
 
-# Tests start hundreds of processes. Where the environment forbids to keep compiled modules, each would compile them all.
+# Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install lock audit run test test-rigs test-long test-proxy test-crash test-faults test-powercut test-linear test-fuzz test-cost test-connections test-maintenance test-index test-model check bench bench-maintenance bench-forms bench-search clean
 
-help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv and install the package with its command and the development tools
 
-# The versions and digests of config/requirements are what was tested; pip refuses a package that differs.
+# config/requirements has the versions and digests that were tested. pip refuses a package that differs.
 $(STAMP): setup.cfg pyproject.toml $(LOCKED)/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/dev.txt
 	$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lock: install ## bring config/requirements to the newest versions that setup.cfg allows
+lock: install ## update config/requirements to the newest versions that setup.cfg allows
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(LOCK) --upgrade --extra dev --output-file $(LOCKED)/dev.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --output-file $(LOCKED)/run.txt
 	$(LOCK) --constraints $(LOCKED)/dev.txt --extra audit --output-file $(LOCKED)/audit.txt
 
-audit: install ## look for known weaknesses in what is installed (asks the package index)
+audit: install ## look for known vulnerabilities in what is installed (asks the package index)
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(LOCKED)/audit.txt
 	$(BIN)/pip-audit --require-hashes --disable-pip --progress-spinner off --requirement $(LOCKED)/dev.txt
 
 run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
-# More processes than processors: half of the time a test waits for a disk, or for a service to start.
+# More processes than processors, because half of the time a test waits for a disk, or for a service to start.
 test: install ## install and run the tests (6 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) tests
 
-# The rigs of the long runs, and whether they notice what they are to notice. They use up what the machine has.
+# The rigs of the long runs, and the tests of the rigs themselves. They use all of the machine's resources.
 RIGS := clock closing connections crash faults fuzz index/test_racing.py linear load modelled powercut maintenance/test_kills.py
 
 test-rigs: install ## a short run of every rig, and their own tests (4 min)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=tests/%)
 
-# The long runs: each prints tables at its end, and fails where anything is wrong. docs/reliability.md has the figures.
+# The long runs. Each prints tables at its end, and fails if anything is wrong. docs/measurements.md has the figures.
 
-test-long: install ## more of what make test does only briefly: writers, copies, any search (3 min)
+test-long: install ## longer cases of the tests that make test runs briefly: writers, copies, searches (3 min)
 	$(BIN)/python -m pytest -m long tests
 
-test-proxy: install ## the tests of the interface again, with a second service behind each (3 min)
+test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
 	$(BIN)/python -m pytest --proxied -n $(JOBS) --dist loadgroup tests/http
 
-test-crash: install ## kill a worker at every system call; search what power cuts leave (5 min)
+test-crash: install ## kill a worker at every system call; model the states that power cuts leave (5 min)
 	$(BIN)/python -m tests.crash
 
-test-faults: install ## let every call on the disk fail, fill disks up, slow them down (root, 4 min)
+test-faults: install ## fail every call on the disk, fill disks, slow them down (root, 4 min)
 	$(BIN)/python -m tests.faults
 
 test-powercut: install ## cut the power on ext4, XFS and btrfs (root, 4 min)
 	$(BIN)/python -m tests.powercut
 
-test-linear: install ## judge 45,000 concurrent operations while workers are killed (5 min)
+test-linear: install ## check 45,000 concurrent operations for linearizability while workers are killed (5 min)
 	$(BIN)/python -m tests.linear
 
-test-fuzz: install ## send 32,000 odd requests and documents, judged by docs/openapi.yaml (6 min)
+test-fuzz: install ## send 32,000 odd requests and documents, and compare with docs/openapi.yaml (6 min)
 	$(BIN)/python -m tests.fuzz
 
-test-cost: install ## search for the request that takes most time and memory (COST_SECONDS, 25 min)
+test-cost: install ## search for the request that takes the most time and memory (COST_SECONDS, 25 min)
 	$(BIN)/python -m tests.cost
 
 test-connections: install ## smuggled requests, slow clients, 10,000 connections (needs nginx, 4 min)
 	$(BIN)/python -m tests.connections
 
-test-maintenance: install ## kill and fail check, backup, restore and upgrade at every call (15 min)
+test-maintenance: install ## kill or fail check, backup, restore and upgrade at every call (15 min)
 	$(BIN)/python -m tests.maintenance
 
-test-index: install ## search while others write, reindex and publish, and with a damaged index (3 min)
+test-index: install ## search during writes, reindexing and publishing, and with a damaged index (3 min)
 	$(BIN)/python -m tests.index
 
-test-model: install ## compare everything with a plain model under kills, clock jumps, whole seconds (6 min)
+test-model: install ## compare all responses with a plain model under kills and clock jumps (6 min)
 	$(BIN)/python -m tests.modelled
 
-check: install ## lint (ruff), types (mypy strict), layering and regular expressions
+check: install ## run ruff, mypy (strict), and the tests of layering and regular expressions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py
 
-bench: install ## print the speed of the service beside the least a server could do, and encrypted beside plain
+bench: install ## compare the speed of the service with a minimal server, and encrypted with plain
 	$(BIN)/python bench/bench.py
 	$(BIN)/python bench/encryption.py
 
-bench-maintenance: install ## print how fast 100,000 documents are checked, backed up and restored, beside cp (3 min)
+bench-maintenance: install ## measure check, backup and restore of 100,000 documents, beside cp (3 min)
 	$(BIN)/python bench/maintenance.py
 
-bench-forms: install ## print how long the list of 500 to 10,000 published forms takes (1 min)
+bench-forms: install ## measure the list of 500 to 10,000 published forms (1 min)
 	$(BIN)/python bench/forms.py
 
-bench-search: install ## print how long searches take at 10,000 to 1,000,000 documents, beside LIKE scans (20 min)
+bench-search: install ## measure searches in 10,000 to 1,000,000 documents, beside LIKE scans (20 min)
 	$(BIN)/python bench/search.py
 
-clean: ## remove what make made; data under var/ stays
+clean: ## remove what make has created, except data under var/
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

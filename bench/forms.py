@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from bench import server
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
 from persistence.storage import digests, sidecars
 from persistence.storage.root import init

@@ -1,4 +1,4 @@
-"""gunicorn's fine tuning, for `persistence serve` and for `gunicorn -c`."""
+"""gunicorn's own settings, for `persistence serve` and for `gunicorn -c`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from persistence.app import policy_of
 from persistence.errors import PersistenceError
 from persistence.settings import load
 
-# The service's own settings, from its file and the environment; `persistence serve` adds its flags.
+# Read the service's settings from its file and the environment. `persistence serve` adds its flags.
 try:
     _effective = load()
 except PersistenceError as error:
@@ -17,33 +17,33 @@ bind = _settings.bind
 workers = _settings.workers
 threads = _settings.threads
 
-# gunicorn's gthread, which gives memory back, and is replaced where it has grown past the setting worker_memory.
+# gunicorn's gthread, which also gives memory back and is replaced when it has grown past the setting worker_memory.
 worker_class = "persistence.worker.Worker"
 
-# A worker that does not answer its master for this long is killed. With gthread a slow transfer does not count.
+# Seconds after which a worker that does not report to its master is killed. A slow transfer does not count.
 timeout = 60
-# What a stopping worker may take to finish its transfers.
+# Seconds that a stopping worker has to finish its transfers.
 graceful_timeout = 30
-# nginx keeps connections open; so must this side, longer than nginx does.
+# Seconds for which an idle connection is kept: longer than nginx keeps it, so that nginx is the side that closes.
 keepalive = 75
-# Names of up to 255 bytes, percent-encoded, four to a path.
+# Bytes: room for four percent-encoded names of up to 255 bytes in a path.
 limit_request_line = 8190
-# A credentials header with many roles; nginx lets 16 KiB through.
+# Bytes: room for a credentials header with many roles. nginx passes 16 KiB.
 limit_request_field_size = 16380
-# Only nginx on this machine may say who is calling.
+# Only nginx on this machine may name the client.
 forwarded_allow_ips = "127.0.0.1,::1"
-# And nobody may say where the path of a request begins: one that does not begin there would be answered 500.
+# Nobody may set the prefix of paths: a request outside of it would be answered 500.
 forwarder_headers = ""
-# Heartbeats of the workers: in memory, so that a slow disk does not look like a dead worker.
+# Heartbeats of the workers are in memory, so that a slow disk does not look like a dead worker.
 worker_tmp_dir = "/dev/shm"  # noqa: S108 - that is the point of it
-# The service logs its requests itself, one line each.
+# The service itself logs one line for each request.
 accesslog = None
-# Its default path is one per user: two services would share it.
+# Its default path is the same for all services of a user.
 control_socket_disable = True
 
 
 def on_starting(server):
-    """Say what is served, to whom and where, and stop if the address is taken; `persistence serve` does so itself."""
+    """Print what is served, to whom and where; exit if the address is in use. `persistence serve` does so itself."""
     try:
         for bind in server.cfg.bind:
             starting.require_free(bind)

@@ -11,28 +11,21 @@ from persistence import settings as configuration
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
-from persistence.http import callers, failures, foreign, health, logs
-from persistence.http.attachments import AttachmentLists
-from persistence.http.browsers import Names
-from persistence.http.callers import CallersOnly, Policy
+from persistence.http import application, callers, logs
+from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
+from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
-from persistence.http.crud import Crud
-from persistence.http.datasources import Datasources, ServicesOf
-from persistence.http.forms import Forms
-from persistence.http.forwarding import Forwarding
+from persistence.http.crud import CrudApi
+from persistence.http.health import add_health
 from persistence.http.logs import RequestLog
-from persistence.http.names import header_names
-from persistence.http.parsing import RequestParser
-from persistence.http.paths import CleanPaths
-from persistence.http.proxied import ProxiedParser, unknown_paths
-from persistence.http.publish import Publish
-from persistence.http.reencrypt import Reencrypt
-from persistence.http.reindex import Reindex
+from persistence.http.parsing import Face, RequestParser
+from persistence.http.proxied import ProxiedParser, add_unknown_paths
+from persistence.http.publish import PublishApi
+from persistence.http.queries import QueryApi, add_attachment_lists
+from persistence.http.rebuilding import ReencryptApi, ReindexApi
 from persistence.http.responses import ResponseHeaders
-from persistence.http.search import Search
 from persistence.model import peers
-from persistence.model.addresses import Form
-from persistence.model.holders import PUBLIC_PREFIX
+from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.backend import Backend, Reports, backend_of
 from persistence.providers.opening import open_keys, probe
@@ -129,9 +122,10 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     except BaseException:
         app.close()
         raise
-    served = CleanPaths(app.wsgi_app)
-    names = Names(settings.bind, settings.hosts, settings.origins)
-    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys, names)
+    accepts_foreign = settings.foreign_headers != "refuse"
+    served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
+    sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
+    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys, sites)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
@@ -140,28 +134,21 @@ def _route(app: Flask, backend: Backend, settings: Settings) -> None:
     dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
-    faces: tuple[tuple[str, str, ServicesOf, RequestParser], ...] = (
-        ("public", PUBLIC_PREFIX, lambda: backend.public, parser),
-        ("provider", "", Datasources(parser, backend.default, backend.named), proxied),
-    )
-    contents = Contents(backend.store, settings.accel_redirect)
-    headers = ResponseHeaders(header_names(dialect), quotes_tags=dialect.quotes_tags)
-    app.url_map.merge_slashes = False  # CleanPaths has merged them; a redirect would lose a PUT's body
-    failures.register(app, dialect)
-    if settings.foreign_headers == "refuse":
-        foreign.register(app, dialect)
-    for name, prefix, services, of_resources in faces:
-        crud = Crud(services, dialect, of_resources, headers, contents, settings.max_body)
-        app.register_blueprint(crud.blueprint(name, prefix))
-        app.register_blueprint(Forms(services, parser).blueprint(f"{name}-forms", prefix))
-        app.register_blueprint(Search(services, parser, headers).blueprint(f"{name}-search", prefix))
-        app.register_blueprint(Reindex(services, parser, dialect).blueprint(f"{name}-reindex", prefix))
-    app.register_blueprint(Reencrypt(backend.reencrypts, parser).blueprint("public-reencrypt", PUBLIC_PREFIX))
+    public = Face(PUBLIC_PREFIX, parser, backend.public)
+    provider = Face("", proxied, backend.default, backend.named)
+    contents = Contents(lambda read: backend.store.serving_link(read.found), settings.accel_redirect)
+    headers = ResponseHeaders(dialect)
+    application.prepare(app, dialect)
+    for face in (public, provider):
+        CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
+        QueryApi(face, headers).add_to(app)
+        ReindexApi(face, dialect).add_to(app)
+    ReencryptApi(public, backend.reencrypts).add_to(app)
+    PublishApi(backend.public.publishing, dialect, parser).add_to(app)
+    add_attachment_lists(app, public)
+    add_health(app, backend.written, min_free=settings.min_free)
     if dialect.has_proxy:
-        app.register_blueprint(unknown_paths())
-    app.register_blueprint(Publish(backend.public.publishing, dialect, parser).blueprint())
-    app.register_blueprint(AttachmentLists(backend.public.attachments, parser).blueprint())
-    app.register_blueprint(health.blueprint(backend.written, min_free=settings.min_free))
+        add_unknown_paths(app)
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

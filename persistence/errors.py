@@ -105,6 +105,15 @@ class BusyError(PersistenceError):
         self.retry_after = retry_after
 
 
+class ReplacedError(BusyError):
+    """A revision that is not the stored one any more, although a lock was held: nothing was stored over it.
+
+    It is answered as a lock that was not to be had (503 with ``Retry-After``), and not with 412 or 409: the client's
+    request was in order, and whatever decided it (version, rights, ``If-Match``) was decided by what is not so any
+    more. When it is sent again, all of that is decided anew, and an ``If-Match`` that no longer holds is then 412.
+    """
+
+
 class DamagedError(PersistenceError):
     """Something on disk that is not what the service wrote."""
 

@@ -4,6 +4,9 @@ Sizes are in bytes and times in seconds unless a name says otherwise. docs/secur
 together, and `make test-cost` searches for requests that break the promise.
 """
 
+CHUNK = 1 << 18
+"""Bytes that are read or written at a time wherever content streams: large enough that the calls cost little."""
+
 # XML: every document, definition and query is read within these.
 
 XML_STEP = 16 << 10
@@ -146,6 +149,12 @@ LONGEST_NAME = 255
 
 NAMES_KEPT = 4096
 """Names whose file names are kept: 9 MB at worst, a name being 255 characters of 4 bytes in memory."""
+
+LOOKED_AT = 4096
+"""Contents of which it is remembered whether something in them is encrypted, because their sidecars do not say it."""
+
+LOOKED_AT_BYTES = 2 << 20
+"""Bytes of memory of these."""
 
 FORMS_KEPT = 2048
 """Forms for which answers are kept. Names come from requests: 5 MB at worst in each of at most four caches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_origin
 
@@ -19,10 +19,9 @@ from persistence.dialect import DIALECTS
 from persistence.errors import StartupError
 from persistence.limits import LEAST_WORKER_MEMORY, WORKER_MEMORY
 from persistence.model import peers
-from persistence.model.admins import Admin
-from persistence.model.roots import Roots
-from persistence.properties.nearest import general_names
+from persistence.model.users import Admin
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import general_names
 
 DEFAULT_FILE = "config/persistence.toml"
 ENVIRONMENT_PREFIX = "PERSISTENCE_"
@@ -51,6 +50,22 @@ _Host = Annotated[str, msgspec.Meta(pattern=r"^(\*|[^\s/:\[\]*]+|[0-9a-fA-F]*:[0
 _Origin = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]+\Z")]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The roots of the trees, absolute: the default one, and those of datasources by name, which it may be among."""
+
+    default: str
+    named: Mapping[str, str]
+
+    def root(self, datasource: str) -> str | None:
+        """The root of a datasource, the default one where that is empty; ``None`` where there is none of that name."""
+        return self.named.get(datasource) if datasource else self.default
+
+    def __iter__(self) -> Iterator[str]:
+        """Every root once, the default one first."""
+        return iter(dict.fromkeys((self.default, *self.named.values())))
 
 
 class Datasource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,32 +121,31 @@ MEANINGS: Mapping[str, str] = {
     "dialect": "names on the wire: svc or orbeon",
     "workers": "worker processes",
     "threads": "threads in each worker",
-    "max_body": "largest accepted body, in bytes; larger ones are answered 413",
-    "lock_timeout": "seconds a writer waits for another on the same document before it answers 503",
-    "hand_edits": "which contents that differ from what was stored are served as edits: xml, none or all",
-    "verify": "what of a content is compared with its sidecar when it is read: size (and time), or digest",
-    "verify_up_to": "bytes up to which a content's digest is compared, with verify = digest",
+    "max_body": "largest accepted body in bytes; a larger one is answered 413",
+    "lock_timeout": "seconds a writer waits for another writer of the same document before it is answered 503",
+    "hand_edits": "which files that differ from what was stored are served as edits by hand: xml, none or all",
+    "verify": "what is compared with the sidecar when a content is read: size (and time), or digest",
+    "verify_up_to": "bytes up to which the digest of a content is compared, with verify = digest",
     "accel_redirect": "nginx's internal location for the data directory, such as /protected; empty: none",
     "min_free": "free bytes below which /readyz answers 503",
-    "worker_memory": "bytes of memory with which a worker process is replaced when it has answered; 0: never",
-    "gunicorn": "gunicorn's own settings file, used where it exists",
-    "trusted": "IP addresses and networks that may call without a key, and unix for whoever uses the Unix socket",
-    "hosts": "names and addresses without port, beside that of bind and those of loopback, under which callers without"
-    " a key may reach the service (else 421); *: any",
+    "worker_memory": "bytes of memory above which a worker process is replaced after it has answered; 0: never",
+    "gunicorn": "gunicorn's own settings file, used if it exists",
+    "trusted": "IP addresses and networks that may call without a key; unix: every user of the Unix socket",
+    "hosts": "names and addresses, without port, under which callers without a key may reach the service (else 421),"
+    " in addition to those of loopback and of bind; *: any",
     "origins": "origins, such as https://forms.example.org, whose pages may change something through a browser"
-    " (else 403), beside the service's own",
+    " (else 403), in addition to the service's own",
     "keys": "file with the digests of the API keys; persistence key writes it",
-    "insecure": "whether everybody who reaches the service may call",
-    "foreign_headers": "whether headers of the other dialect, such as Orbeon-Username in svc, are refused (400) or"
-    " ignored: refuse or ignore",
-    "admin": "tables of role, app and form, each a name or *: who administers which forms; only in the file",
-    "remote_connect": "seconds in which another service that is a provider must be reached, else 502 or 503",
-    "remote_timeout": "seconds without a byte after which it is given up, and the answer is 504",
-    "remote_calls": "calls of one such service at a time in a worker; fewer than threads, lest it fills them all",
-    "datasource": "tables [datasource.NAME] of data, a directory: more trees of forms; only in the file",
-    "encryption_keys": "file with the keys of encryption at rest; persistence key new writes it",
-    "encryption_key": "keys of encryption at rest instead of the file's, the one that encrypts first: ids, each with a"
-    " colon and 64 hex digits, and commas between; only in the environment",
+    "insecure": "let everyone call who reaches the service",
+    "foreign_headers": "headers of the other dialect, such as Orbeon-Username in svc: refuse (400) or ignore",
+    "admin": "tables of role, app and form, each a name or *: which role administers which forms; only in the file",
+    "remote_connect": "seconds to connect to another service that is a provider, else 502 or 503",
+    "remote_timeout": "seconds without a byte from such a service before the request is answered 504",
+    "remote_calls": "concurrent calls to one such service, for each worker; keep it below threads",
+    "datasource": "tables [datasource.NAME] with data, a directory: more trees of forms; only in the file",
+    "encryption_keys": "file with the encryption keys; persistence key new writes it",
+    "encryption_key": "encryption keys instead of those in the file: ID:64-HEX-DIGITS, separated by commas, the first"
+    " one encrypts; only in the environment",
 }
 
 

@@ -7,9 +7,9 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Self
 
+from persistence import __version__
 from persistence.app import policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
@@ -53,7 +53,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
         DiskError, DamagedError: the API keys cannot be read.
     """
     settings, properties, policy = served.settings, served.properties, served.policy
-    yield f"version {version('persistence')}, dialect {settings.dialect}"
+    yield f"version {__version__}, dialect {settings.dialect}"
     yield f"data directory {settings.roots.default}"
     for name, path in settings.roots.named.items():
         yield f"data directory {path} (datasource {name})"

@@ -9,8 +9,8 @@ import msgspec
 from persistence.closable import Closable
 from persistence.forms.metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.model.users import ANONYMOUS, User
 from persistence.services.requests import Put
 from persistence.services.rules import Received, next_revision

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from persistence.keeping import Kept, size_of
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import IndexKey, PathStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def test_a_size_is_of_all_that_a_value_leads_to_each_once() -> None:
         {text: 1},
         frozenset({text}),
         Held(text),
-        (Key("p", (Step(text),)),),
+        (IndexKey("p", (PathStep(text),)),),
         {1: (text,)},
     ):
         assert one < size_of(value) < 2 * one

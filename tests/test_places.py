@@ -10,10 +10,9 @@ import pytest
 from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
-from persistence.model.roots import Roots
 from persistence.properties.properties import Properties
 from persistence.providers.places import check, elsewhere
-from persistence.settings import load
+from persistence.settings import Roots, load
 from persistence.storage.integrity import HandEdits
 from tests.initialised import initialised
 

@@ -1,4 +1,4 @@
-"""The README's tour, literally: every line of it runs, and does what the text says."""
+"""The README's tour and the examples of two pages, literally: every line runs, and does what the text says."""
 
 import os
 import re
@@ -11,17 +11,23 @@ import pytest
 
 from tests.service import running
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
-def shell(heading: str) -> str:
-    """The shell lines below a heading."""
-    section = README.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
+def shell(text: str) -> str:
+    """Return the shell commands of a text."""
+    found = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert found
+    return "\n".join(found)
+
+
+def section(heading: str) -> str:
+    """Return the section of the README with a heading."""
+    return (ROOT / "README.md").read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
 def run(script: str, directory: Path, port: int, data: Path) -> str:
-    """What lines of the README print, with the service and the files of a test."""
+    """Return what commands print, with the service and the files of a test."""
     script = script.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("/tmp/", f"{directory}/")
     script = script.replace('cd "$(git rev-parse --show-toplevel)"', f"cd {directory}")
     script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
@@ -47,7 +53,7 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         (tmp_path / "var").mkdir()
         (tmp_path / "var/data").symlink_to(service.data)
-        output = run(shell("A five-minute tour"), tmp_path, service.port, service.data)
+        output = run(shell(section("A two-minute tour")), tmp_path, service.port, service.data)
     assert statuses(output) == ["201", "201", "201", "201", "204", "412", "200", "200", "404", "204"]
     assert "same bytes" in output
     assert "var/data/hr/leave/form/1/form.xhtml.json" in output
@@ -58,8 +64,9 @@ def test_the_tour_works_literally(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the example uses curl, which is not installed")
 def test_the_examples_of_permissions_and_searches_work_literally(tmp_path: Path) -> None:
+    script = "\n".join(shell((ROOT / "docs" / page).read_text()) for page in ("permissions.md", "searching.md"))
     with running(tmp_path) as service:
-        output = run(shell("The interface"), tmp_path, service.port, service.data)
+        output = run(script, tmp_path, service.port, service.data)
     assert statuses(output) == ["200", "201", "200", "403", "200"]
     assert "<published-version>1</published-version>" in output
     assert re.findall(r'search-total="(\d+)"', output) == ["2", "3"]

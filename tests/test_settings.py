@@ -7,7 +7,7 @@ import pytest
 
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin
+from persistence.model.users import Admin
 from persistence.settings import MEANINGS, Settings, load
 
 PROJECT = Path(__file__).parents[1]

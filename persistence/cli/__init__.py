@@ -8,6 +8,7 @@ from importlib import import_module
 
 import click
 
+from persistence import __version__
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
@@ -41,7 +42,7 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="persistence")
+@click.version_option(__version__)
 def commands() -> None:
     """Keep forms as plain files: definitions, data, drafts and attachments, over REST."""
 

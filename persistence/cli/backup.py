@@ -19,8 +19,8 @@ from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.tree import Tree
 from persistence.providers.opening import integrity_of
 from persistence.providers.places import bodies_by_form
-from persistence.storage import files, owner
-from persistence.storage.bodies import BodiesView
+from persistence.storage import nofollow, owner
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
 _MEBIBYTE = 1 << 20
@@ -49,7 +49,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     timeout = choice.settings.lock_timeout
     trees = {tree.name: Tree(tree.root, lock_timeout=timeout) for tree in choice.trees}
     anything = Integrity(HandEdits.ALL)
-    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesView(base, anything))
+    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, anything))
     own = tuple(_own(choice, keys=keys))
     run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), own), destination)
     started = time.monotonic()
@@ -103,8 +103,8 @@ def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
 
 def _bytes_of(path: str) -> bytes:
     with disk_errors(f"reading {path}"):
-        descriptor = files.open_linked(path)
+        descriptor = nofollow.open_linked(path)
         try:
-            return files.read_small(descriptor)
+            return nofollow.read_small(descriptor)
         finally:
             os.close(descriptor)

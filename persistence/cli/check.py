@@ -24,16 +24,15 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.attachments import AttachmentsCheck
-from persistence.maintenance.check import TAKEN_IN, Check, Inspectors, Measures, Tally
-from persistence.maintenance.findings import Outcome, Remedy, Report, Severity
-from persistence.maintenance.sight import Sight
-from persistence.maintenance.slices import ALL_SLICES, Slices, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Inspectors, Measures, Slices, within
+from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.opening import integrity_of, open_index
 from persistence.providers.places import bodies_by_form
 from persistence.storage import owner
-from persistence.storage.bodies import BodiesView
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import missing
 
@@ -144,10 +143,10 @@ class _Run:
             raise missing(tree.root)
         parts = self._parts(tree, is_only=not prefix)
         index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
-        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesView(base, integrity))
+        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
         inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
         measures = Measures(
-            wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.sight().seen, wanted.adopter, wanted.dry_run
+            wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.reader().seen, wanted.adopter, wanted.dry_run
         )
         run = Check(tree, inspectors, measures)
         if wanted.budget is not None:
@@ -246,7 +245,7 @@ class _Run:
 
 def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
     """Say how old the oldest deep look at a tree is, without looking at anything else."""
-    Sight.of(tree.root, tree.properties)
+    TreeReader.of(tree.root, tree.properties)
     with disk_errors(f"data directory {tree.root}"):
         coverage = Slices(os.path.realpath(tree.root)).coverage()
     if as_json:
@@ -264,7 +263,7 @@ def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
 def _line(tree: Tree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
-        remedy = Remedy.ADOPT if report.said == TAKEN_IN else kind.remedy
+        remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
         end = f"{remedy.value} {kind.deed}: done"
         if report.said != kind.deed:
             end = f"{remedy.value}: {one_line(report.said)}"

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from persistence.cli.columns import facts, indented, table
 from persistence.cli.permissions import in_words
 from persistence.cli.texts import counted, safe, shown_path
-from persistence.maintenance.editions import Edition
-from persistence.maintenance.sight import Attachment, Faulty, Origin
+from persistence.maintenance.reports import VersionReport
+from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, Unreadable
 
 _ORIGINS = {
-    Origin.NOBODY: "neither the definition nor a property defines any",
-    Origin.DEFINITION: "by the definition",
-    Origin.PROPERTY: "by property, because the definition has none",
-    Origin.SWITCHED_OFF: "switched off by property",
+    PermissionsSource.NOBODY: "neither the definition nor a property defines any",
+    PermissionsSource.DEFINITION: "by the definition",
+    PermissionsSource.PROPERTY: "by property, because the definition has none",
+    PermissionsSource.SWITCHED_OFF: "switched off by property",
 }
 
 
-def edition_lines(edition: Edition) -> Iterator[str]:
+def edition_lines(edition: VersionReport) -> Iterator[str]:
     """A version in lines: what is known of it, its attachments and its controls."""
     yield safe(f"{edition.published.form} version {edition.published.version}")
     yield from indented(facts(_facts(edition)))
@@ -33,7 +33,7 @@ def attachment_lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield from indented(table((("FILE", "TYPE", "BYTES", "NOTES"), *rows), right=(2,)))
 
 
-def damage(fault: Faulty) -> str:
+def damage(fault: Unreadable) -> str:
     """What cannot be read, and why."""
     return safe(f"damaged: {fault.cause}")
 
@@ -43,7 +43,7 @@ def moment(instant: str, who: str | None) -> str:
     return instant if who is None else f"{instant} by {safe(who)}"
 
 
-def _facts(edition: Edition) -> Iterator[tuple[str, list[str]]]:
+def _facts(edition: VersionReport) -> Iterator[tuple[str, list[str]]]:
     published, metadata = edition.published, edition.published.metadata
     yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in metadata.titles.items()]
     yield "created", [published.created]
@@ -51,34 +51,34 @@ def _facts(edition: Edition) -> Iterator[tuple[str, list[str]]]:
     yield "made of", [] if edition.source is None else [safe(f"unpublished definition {edition.source}")]
     yield "available", ["yes" if metadata.available else "no"]
     yield "singleton", [_singleton(edition)]
-    yield "permissions", [_ORIGINS[edition.permissions_from], *map(safe, in_words(edition.permissions))]
+    yield "permissions", [_ORIGINS[edition.permissions_source], *map(safe, in_words(edition.permissions))]
     yield "other versions", _others(edition)
     yield "size", [counted(edition.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if edition.is_edited else []
     yield "file", [shown_path(edition.path)]
 
 
-def _singleton(edition: Edition) -> str:
+def _singleton(edition: VersionReport) -> str:
     answer = "yes" if edition.is_singleton else "no"
     if edition.published.metadata.singleton is not None:
         return f"{answer}, by the definition"
     return f"{answer}, by property" if edition.is_singleton else answer
 
 
-def _others(edition: Edition) -> list[str]:
-    numbers = ", ".join(str(each) for each in edition.others if not isinstance(each, Faulty))
-    faults = [f"{each.name} {damage(each)}" for each in edition.others if isinstance(each, Faulty)]
+def _others(edition: VersionReport) -> list[str]:
+    numbers = ", ".join(str(each) for each in edition.others if not isinstance(each, Unreadable))
+    faults = [f"{each.name} {damage(each)}" for each in edition.others if isinstance(each, Unreadable)]
     return [*([numbers] if numbers else []), *faults]
 
 
-def _attachment(each: Attachment | Faulty) -> tuple[str, ...]:
-    if isinstance(each, Faulty):
+def _attachment(each: AttachmentFacts | Unreadable) -> tuple[str, ...]:
+    if isinstance(each, Unreadable):
         return safe(each.name), "", "", damage(each)
     return safe(each.name), safe(each.content_type or ""), str(each.size), ""
 
 
-def _controls(edition: Edition) -> Iterator[str]:
-    if isinstance(edition.controls, Faulty):
+def _controls(edition: VersionReport) -> Iterator[str]:
+    if isinstance(edition.controls, Unreadable):
         yield f"controls {damage(edition.controls)}"
     elif edition.controls:
         rows = [

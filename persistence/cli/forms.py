@@ -14,8 +14,7 @@ from persistence.cli.status import REMAINS, worst
 from persistence.cli.texts import counted, safe, say
 from persistence.cli.trees import each
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
-from persistence.maintenance.overview import FormSummary, VersionSummary, overview
-from persistence.maintenance.sight import Faulty
+from persistence.maintenance.tree_reader import FormSummary, Unreadable, VersionSummary, overview
 from persistence.model.addresses import Form
 from persistence.storage import owner
 
@@ -47,7 +46,7 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
     def look(tree: Chosen, _prefix: str) -> int:
         try:
-            found.extend((tree, summary) for summary in overview(tree.sight(), app))
+            found.extend((tree, summary) for summary in overview(tree.reader(), app))
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         except NotFoundError as error:  # it may be in another tree
@@ -65,7 +64,7 @@ def forms(*, app: str | None, **options: str | None) -> None:
         for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=room):
             say(line)
     summaries = [summary for _, summary in found]
-    damaged = sum(isinstance(version, Faulty) for summary in summaries for version in summary.versions)
+    damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
     say(_counts(summaries, damaged))
     sys.exit(worst((status, REMAINS if damaged else 0)))
 
@@ -76,7 +75,7 @@ def _rows(summary: FormSummary, tree: Chosen, *, several: bool) -> Iterator[tupl
     if not summary.versions:
         yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
     for version in summary.versions:
-        said = _of_fault(version) if isinstance(version, Faulty) else _of_version(version)
+        said = _of_fault(version) if isinstance(version, Unreadable) else _of_version(version)
         yield form, *said[:4], *counts, where, said[4]
         counts = "", "", ""
 
@@ -85,13 +84,13 @@ def _unpublished(form: Form, tree: Chosen) -> str:
     """What is said of a form without a version in a tree."""
     try:
         with owner.acting(tree.root):
-            is_elsewhere = next(iter(tree.sight().seen.versions(form)), None) is not None
+            is_elsewhere = next(iter(tree.reader().seen.versions(form)), None) is not None
     except PersistenceError:  # no provider has the form, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"
 
 
-def _of_fault(fault: Faulty) -> tuple[str, str, str, str, str]:
+def _of_fault(fault: Unreadable) -> tuple[str, str, str, str, str]:
     return fault.name, "", "", "", safe(f"damaged: {fault.cause}")
 
 

@@ -11,10 +11,10 @@ import click
 from persistence import settings
 from persistence.errors import NotSupportedError
 from persistence.maintenance.manifest import attachments_name, tree_name
-from persistence.maintenance.sight import Sight
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Form
-from persistence.properties.known import DATA, FORM
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import DATA, FORM
 from persistence.providers.places import base_of, elsewhere, root_of
 from persistence.settings import DEFAULT_FILE, Settings
 from persistence.storage.integrity import HandEdits
@@ -65,11 +65,11 @@ class Chosen:
     name: str
     root: str
 
-    def sight(self) -> Sight:
-        """A look at the tree. Raises what ``Sight.of`` does."""
+    def reader(self) -> TreeReader:
+        """A look at the tree. Raises what ``TreeReader.of`` does."""
         hand_edits = HandEdits(self.settings.hand_edits)
         there = elsewhere(self.root, self.properties, self.settings.roots, hand_edits)
-        return Sight.of(self.root, self.properties, there)
+        return TreeReader.of(self.root, self.properties, there)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from persistence.model.operations import OPERATIONS
-from persistence.model.permissions import Condition, Permission, Permissions, UserRole
+from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 
 _WORDS = {
-    Condition.AUTHENTICATED: "whoever has a name",
-    Condition.OWNER: "owner",
-    Condition.GROUP_MEMBER: "group member",
-    Condition.TOKEN: "anyone with a token, which is not known here",
-    Condition.UNKNOWN: "nobody, for the condition is not known here",
+    GrantCondition.AUTHENTICATED: "whoever has a name",
+    GrantCondition.OWNER: "owner",
+    GrantCondition.GROUP_MEMBER: "group member",
+    GrantCondition.TOKEN: "anyone with a token, which is not known here",
+    GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
 }
 
 
@@ -30,8 +29,8 @@ def _who(permission: Permission) -> str:
     return " and ".join(_condition(each) for each in permission.conditions) or "anyone"
 
 
-def _condition(condition: Condition | UserRole) -> str:
-    if isinstance(condition, Condition):
+def _condition(condition: GrantCondition | UserRole) -> str:
+    if isinstance(condition, GrantCondition):
         return _WORDS[condition]
     return f"role {' or '.join(sorted(condition.any_of))}" if condition.any_of else "nobody, for no role is named"
 

@@ -9,10 +9,10 @@ import msgspec
 
 from persistence import settings
 from persistence.cli.options import file_options
-from persistence.properties.known import Kind, Known, Value
+from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
-from persistence.properties.properties import Answer, Properties
-from persistence.properties.uris import without_user
+from persistence.properties.properties import ExplainedProperty, Properties
+from persistence.properties.property_table import KnownProperty, Value, ValueType
 
 
 @click.command("property")
@@ -38,14 +38,14 @@ def shown(value: Value) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def shown_of(known: Known, value: Value) -> str:
+def shown_of(known: KnownProperty, value: Value) -> str:
     """A value of a property, unless it is a secret; an address without the password that it may have."""
-    if known.kind is Kind.SECRET and value:
+    if known.kind is ValueType.SECRET and value:
         return "(not shown)"
     return shown(without_user(value) if isinstance(value, str) else value)
 
 
-def explained(answer: Answer, properties: Properties) -> Iterator[str]:
+def explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
     """The lines that say what a property is, which entry wins, and why the others do not."""
     said = "is not configured" if answer.value is None else f"= {shown_of(answer.known, answer.value)}"
     yield f"{'.'.join(answer.name)} {said}"

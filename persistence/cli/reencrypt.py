@@ -19,9 +19,9 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
 from persistence.providers.opening import open_index, open_reencryption
-from persistence.services.reencryption_jobs import Job
+from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 
 @click.command()
@@ -52,19 +52,22 @@ def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None
 
 def _reencrypt(tree: Chosen, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
     """Encrypt the forms of a tree anew, or one of them; returns the exit status."""
-    view = View(tree.root)
+    view = StoreReader(tree.root)
     with disk_errors(f"data directory {view.root}"):
         owner.require(view.root)
 
     def reindex(changed: Form) -> None:
         with open_index(tree.settings, tree.properties, view.root) as index:
-            indexes.job_on(view, index, RebuildAim.REBUILT, changed).run(lambda _: None)
+            indexes.plan(view, index, RebuildAim.REBUILT, changed).run(lambda _: None)
 
     with (
         OfflineJournal(tree.root) as noting,
         open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
     ):
-        jobs = [Job(reencryption, view.root, one, version, reindex) for one in _forms(reencryption.forms(), form)]
+        jobs = [
+            ReencryptionJob(reencryption, view.root, one, version, reindex)
+            for one in _forms(reencryption.forms(), form)
+        ]
         started = time.monotonic()
         count, problems = (_tried if dry_run else _done)(jobs, prefix)
         seconds = time.monotonic() - started
@@ -82,7 +85,7 @@ def _forms(there: list[Form], wanted: Form | None) -> list[Form]:
     return [wanted]
 
 
-def _tried(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _tried(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """How many revisions would be rewritten, and how many problems there are."""
     count = problems = 0
     with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
@@ -94,7 +97,7 @@ def _tried(jobs: list[Job], prefix: str) -> tuple[int, int]:
     return count, problems
 
 
-def _done(jobs: list[Job], prefix: str) -> tuple[int, int]:
+def _done(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
     """How many revisions were rewritten, and how many problems there were."""
     count = problems = 0
     with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
@@ -115,5 +118,5 @@ def _say(bar: Progress, prefix: str, problems: list[str]) -> int:
     return len(problems)
 
 
-def _documents(jobs: list[Job]) -> int:
+def _documents(jobs: list[ReencryptionJob]) -> int:
     return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))

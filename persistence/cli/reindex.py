@@ -52,9 +52,9 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
 def _reindex(tree: Chosen, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
     """Make the indexes of a tree, or one of them; returns the exit status."""
     is_verified = aim is RebuildAim.VERIFIED
-    with indexes.tended(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
+    with indexes.writable_tree(tree.root) as view, open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            job = indexes.job_on(view, index, aim, form, version)
+            job = indexes.plan(view, index, aim, form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         if index.is_rebuilding():

@@ -14,7 +14,7 @@ from persistence.cli.progress import follow
 from persistence.cli.status import REMAINS
 from persistence.errors import StartupError
 from persistence.maintenance import manifest
-from persistence.maintenance import restore as restoring
+from persistence.maintenance import restore as restores
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import Restore
 from persistence.storage import owner
@@ -54,7 +54,7 @@ def restore(
                  4  restored, but some files were damaged, or the backup lacks a part; the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen(options)
-    backup = restoring.chosen(source)
+    backup = restores.choose(source)
     roots = _roots(backup.manifest, choice, _given(to, leave_out, backup.manifest))
     run = Restore(backup, roots, dict(_own(choice, backup.path, settings_to, keys=keys)))
     started = time.monotonic()

@@ -13,9 +13,9 @@ from persistence.cli.property import explained
 from persistence.cli.texts import safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
-from persistence.properties.known import DATA, FORM
-from persistence.properties.providers import ProviderProperties
-from persistence.properties.uris import without_user
+from persistence.properties.entries import without_user
+from persistence.properties.properties import ProviderProperties
+from persistence.properties.property_table import DATA, FORM
 from persistence.providers.places import base_of, root_of
 from persistence.settings import Effective
 

@@ -20,9 +20,9 @@ from persistence.cli.texts import safe, say
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes
-from persistence.maintenance.searching import Search
+from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
-from persistence.model.search import ControlFilter, Drafts, Field, Hit, Hits, Match, Query, Sort, WhichDrafts
+from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
 from persistence.providers.opening import open_index
 from persistence.storage import owner
@@ -39,7 +39,7 @@ _FIELDS = {field.value: field for field in Field}
 @click.argument("path", metavar="APP/FORM")
 @click.argument("text", required=False, default="")
 @click.option("--path", "paths", metavar="PATH[=TEXT]", multiple=True, help="A control that has TEXT; alone, a column.")
-@click.option("--match", type=click.Choice([kind.value for kind in Match]), default="substring", show_default=True)
+@click.option("--match", type=click.Choice([kind.value for kind in TextMatch]), default="substring", show_default=True)
 @click.option("--sort", metavar="PATH|FIELD", help="A control, or one of: " + _BETWEEN.join(_FIELDS) + ".")
 @click.option("--descending", is_flag=True, help="Sort from the highest to the lowest.")
 @click.option("--version", metavar="N|all", help="Instead of the latest published version.")
@@ -70,7 +70,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
-    drafts = WhichDrafts(Drafts(given.pop("drafts")))
+    drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
     try:
         form, asked = _form(path), _asked(version)
@@ -79,15 +79,15 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     tree = choice.with_data(form)
     with (
         owner.acting(tree.root),
-        indexes.tended(tree.root),
+        indexes.writable_tree(tree.root),
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
         try:
-            run = Search(tree.sight(), index, DIALECTS[tree.settings.dialect], form, asked)
+            run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, asked)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
         run.require_controls(_controls(query, columns))
-        needed = run.needed()
+        needed = run.missing_index()
         if needed is not None:
             with progress("making the index", needed.count) as bar:
                 needed.run(bar.step)
@@ -133,7 +133,7 @@ def _query(
         path, wanted = _path_and_text(said)
         columns.append(path)
         if wanted:
-            conditions.append(ControlFilter(path, Match(match), wanted))
+            conditions.append(ControlFilter(path, TextMatch(match), wanted))
     query = Query(text.strip(), tuple(conditions), sort=_sort(**order), offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
 

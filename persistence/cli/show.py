@@ -14,8 +14,7 @@ from persistence.cli.record import record_lines
 from persistence.cli.status import REMAINS
 from persistence.cli.texts import safe, say
 from persistence.errors import BadRequestError
-from persistence.maintenance.editions import edition
-from persistence.maintenance.records import record
+from persistence.maintenance.reports import report_document, report_version
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.storage import owner
 
@@ -67,7 +66,7 @@ def _shown(parts: list[str], choice: Choice) -> tuple[Iterable[str], bool]:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
             tree = choice.with_data(main.form)
             with owner.acting(tree.root):
-                seen = record(tree.sight(), main)
+                seen = report_document(tree.reader(), main)
             return record_lines(seen), seen.is_damaged
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
@@ -75,5 +74,5 @@ def _shown(parts: list[str], choice: Choice) -> tuple[Iterable[str], bool]:
 
 def _edition(tree: Chosen, form: Form, version: int | None = None) -> tuple[Iterable[str], bool]:
     with owner.acting(tree.root):
-        found = edition(tree.sight(), form, version)
+        found = report_version(tree.reader(), form, version)
     return edition_lines(found), found.is_damaged

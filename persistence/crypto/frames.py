@@ -12,13 +12,15 @@
 
 The key of a file is derived from a key of the ring with the salt, for this header. The nonce of a frame is its number
 and whether it is the last one, and the header is authenticated with each: so a frame that is changed, moved, missing or
-of another file does not decrypt, nor does any under a changed header; and a file in another's place is one whose header
+of another file does not decrypt, nor does any under a changed header. A file in another's place is one whose header
 names another resource. Every frame can be decrypted by itself, which serves ranges.
 """
 
 from __future__ import annotations
 
+import io
 import secrets
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -27,8 +29,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from persistence.crypto.keyring import KeyRing, purpose
-from persistence.crypto.plain_file import PlainFile
+from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import DamagedError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
@@ -37,17 +38,17 @@ LONGEST_HEADER = len(MAGIC) + 1 + 255 + 32 + 2 + 65535
 
 _FRAME = 1 << 16
 _TAG = 16
-_SEALED = _FRAME + _TAG
+_ENCRYPTED_FRAME = _FRAME + _TAG
 
-LONGEST_BEGINNING = LONGEST_HEADER + _SEALED
-"""Bytes of a file in which its header and its first frame are."""
+LONGEST_BEGINNING = LONGEST_HEADER + _ENCRYPTED_FRAME
+"""Bytes from the beginning of a file that surely hold its header and its first frame."""
 
 _SALT = 32
 _LENGTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class FileHeader:
     """The header of a file; ``raw`` are its bytes."""
 
     key_id: str
@@ -56,16 +57,17 @@ class Header:
     raw: bytes
 
     @classmethod
-    def fresh(cls, key_id: str, address: DocumentAddress) -> Header:
-        """That of a new file."""
-        salt, resource = secrets.token_bytes(_SALT), _resource(address)
-        key = key_id.encode("ascii")
+    def fresh(cls, key_id: str, address: DocumentAddress) -> FileHeader:
+        """Make the header of a new file."""
+        form, collection = address.form, address.collection.value
+        resource = msgspec.json.encode([form.app, form.name, collection, address.document, address.name])
+        salt, key = secrets.token_bytes(_SALT), key_id.encode("ascii")
         raw = b"".join((MAGIC, bytes((len(key),)), key, salt, len(resource).to_bytes(_LENGTH, "big"), resource))
         return cls(key_id, salt, address, raw)
 
     @classmethod
-    def parse(cls, data: bytes) -> Header | None:
-        """The header at the beginning of what is, or may be, such a file; ``None`` where there is none."""
+    def parse(cls, data: bytes) -> FileHeader | None:
+        """Return the header with which data begins; ``None`` where it begins with none."""
         if not data.startswith(MAGIC) or len(data) == len(MAGIC):
             return None
         at = len(MAGIC) + 1
@@ -78,80 +80,111 @@ class Header:
         return cls(key.decode("ascii"), salt, address, data[: at + length])
 
 
-class _Frames:
+def _address(resource: bytes) -> DocumentAddress | None:
+    try:
+        app, form, collection, document, name = msgspec.json.decode(resource, type=tuple[str, str, str, str, str])
+        return DocumentAddress(Form(app, form), Collection(collection), document, name)
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+class _FrameCipher:
     """Encrypts and decrypts the frames of one file by number."""
 
-    def __init__(self, header: Header, ring: KeyRing) -> None:
+    def __init__(self, header: FileHeader, ring: KeyRing) -> None:
         self._header = header
         self._cipher = AESGCM(ring.derived(header.key_id, header.salt, purpose("file") + header.raw))
 
-    def seal(self, number: int, content: bytes, *, is_last: bool) -> bytes:
-        """A frame, encrypted."""
+    def encrypt(self, number: int, content: bytes, *, is_last: bool) -> bytes:
+        """Encrypt the content of a frame."""
         return self._cipher.encrypt(_nonce(number, is_last=is_last), content, self._header.raw)
 
-    def open(self, number: int, sealed: bytes, *, is_last: bool) -> bytes:
-        """The content of a frame; raises ``DamagedError``."""
+    def decrypt(self, number: int, frame: bytes, *, is_last: bool) -> bytes:
+        """Return the content of a frame; raises ``DamagedError``."""
         try:
-            return self._cipher.decrypt(_nonce(number, is_last=is_last), sealed, self._header.raw)
+            return self._cipher.decrypt(_nonce(number, is_last=is_last), frame, self._header.raw)
         except InvalidTag as error:
             raise DamagedError(f"the encrypted {self._header.address} is not as it was written") from error
 
-    def is_genuine(self, number: int, sealed: bytes, *, is_last: bool) -> bool:
-        """Whether a frame is as it was written."""
+    def is_genuine(self, number: int, frame: bytes, *, is_last: bool) -> bool:
+        """Return whether a frame is as it was written."""
         try:
-            self.open(number, sealed, is_last=is_last)
+            self.decrypt(number, frame, is_last=is_last)
         except DamagedError:
             return False
         return True
 
 
-def sealed(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
-    """The encrypted file of a content, piece by piece.
+def _nonce(number: int, *, is_last: bool) -> bytes:
+    return number.to_bytes(11, "big") + bytes((is_last,))
+
+
+def encrypted(chunks: Iterable[bytes], address: DocumentAddress, ring: KeyRing) -> Iterator[bytes]:
+    """Yield the encrypted file of a content, piece by piece.
 
     Raises:
         ConfigurationError: there is no key that encrypts (when the first piece is asked for).
     """
-    header = Header.fresh(ring.to_write(), address)
-    frames = _Frames(header, ring)
+    header = FileHeader.fresh(ring.to_write(), address)
+    cipher = _FrameCipher(header, ring)
     yield header.raw
     for number, (content, is_last) in enumerate(_cut(chunks, _FRAME)):
-        yield frames.seal(number, content, is_last=is_last)
+        yield cipher.encrypt(number, content, is_last=is_last)
 
 
-def opened(chunks: Iterable[bytes], header: Header, ring: KeyRing) -> Iterator[bytes]:
-    """The content of a file whose frames arrive in ``chunks``, without its header.
+def decrypted(chunks: Iterable[bytes], header: FileHeader, ring: KeyRing) -> Iterator[bytes]:
+    """Yield the content of a file whose frames arrive in ``chunks``, without its header.
 
     Raises:
         DamagedError: a frame is not as it was written, or missing.
         ConfigurationError: its key is not here.
     """
-    frames = _Frames(header, ring)
-    for number, (content, is_last) in enumerate(_cut(chunks, _SEALED)):
-        yield frames.open(number, content, is_last=is_last)
+    cipher = _FrameCipher(header, ring)
+    for number, (frame, is_last) in enumerate(_cut(chunks, _ENCRYPTED_FRAME)):
+        yield cipher.decrypt(number, frame, is_last=is_last)
+
+
+def _cut(chunks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
+    """Cut bytes into stretches of ``size``, each with whether it is the last; there is always one."""
+    buffer = bytearray()
+    for chunk in chunks:
+        buffer += chunk
+        begin = 0
+        while len(buffer) - begin > size:
+            yield bytes(buffer[begin : begin + size]), False
+            begin += size
+        del buffer[:begin]
+    yield bytes(buffer), True
 
 
 def may_begin(head: bytes | bytearray) -> bool:
-    """Whether a file of which this is the beginning, however short, may be an encrypted one."""
+    """Return whether a file with this beginning, however short, may be an encrypted one."""
     return bytes(head[: len(MAGIC)]) == MAGIC[: len(head)]
 
 
-def authentic(head: bytes, ring: KeyRing) -> Header | None:
-    """The header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
+def authentic_header(head: bytes, ring: KeyRing) -> FileHeader | None:
+    """Return the header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
 
-    A file that was cut behind its first frame has one as well: ``opened`` tells that something is missing.
+    A file that was cut behind its first frame has one as well: ``decrypted`` tells that something is missing.
 
     ``head`` are more bytes than ``LONGEST_BEGINNING`` from the beginning of the file, or all that it has.
     """
-    header = Header.parse(head)
+    header = FileHeader.parse(head)
     if header is None or header.key_id not in ring.keys:
         return None
-    first = head[len(header.raw) :][:_SEALED]
-    frames = _Frames(header, ring)
-    return header if any(frames.is_genuine(0, first, is_last=is_last) for is_last in (False, True)) else None
+    first = head[len(header.raw) :][:_ENCRYPTED_FRAME]
+    cipher = _FrameCipher(header, ring)
+    return header if any(cipher.is_genuine(0, first, is_last=is_last) for is_last in (False, True)) else None
+
+
+def read_header(file: BinaryIO) -> FileHeader | None:
+    """Return the header of an open file; ``None`` where it has none. Raises ``OSError``."""
+    file.seek(0)
+    return FileHeader.parse(file.read(LONGEST_HEADER))
 
 
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
-    """The plain content of an open file of ``size`` bytes, which must be that of a resource.
+    """Return the plain content of an open file of ``size`` bytes, which must be that of a resource.
 
     The last frame and the first are decrypted at once: they tell that nothing is missing, and what is to be read first
     is as it was written.
@@ -170,21 +203,77 @@ def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing
         return _FramedFile(file, size, header, ring)
 
 
-def read_header(file: BinaryIO) -> Header | None:
-    """The header of an open file; ``None`` where it has none. Raises ``OSError``."""
-    file.seek(0)
-    return Header.parse(file.read(LONGEST_HEADER))
+class PlainFile(io.RawIOBase):
+    """The plain content of an encrypted file, which is decrypted while it is read, in order or from any position.
+
+    ``size`` is that of the plain content in bytes. Closing it closes ``file``. It has no descriptor: nobody can send
+    the file's own bytes by mistake.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__()
+        self.file = file
+        self.size = size
+        self._at = 0
+
+    @abstractmethod
+    def _read_at(self, position: int, most: int) -> bytes:
+        """Return some bytes from a position before the end, one at least, and not more than ``most``."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes, fewer than asked for at times; none at the end.
+
+        Raises:
+            DamagedError: the file is not as it was written.
+            OSError: it cannot be read.
+        """
+        wanted = self.size - self._at if size is None or size < 0 else size
+        if self._at >= self.size or not wanted:
+            return b""
+        data = self._read_at(self._at, wanted)
+        self._at += len(data)
+        return data
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer is one
+        """Read the next bytes into a buffer."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a position from the beginning."""
+        if whence != io.SEEK_SET:
+            raise io.UnsupportedOperation("only from the beginning")
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._at
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Close the file too."""
+        self.file.close()
+        super().close()
 
 
 class _FramedFile(PlainFile):
     """Decrypts the frame of the position that is read, and keeps it for the next position."""
 
-    def __init__(self, file: BinaryIO, size: int, header: Header, ring: KeyRing) -> None:
+    def __init__(self, file: BinaryIO, size: int, header: FileHeader, ring: KeyRing) -> None:
         self._begin = len(header.raw)
-        count = max(1, -((self._begin - size) // _SEALED))  # an empty content has a frame too
+        count = max(1, -((self._begin - size) // _ENCRYPTED_FRAME))  # an empty content has a frame too
         self._last = count - 1
         super().__init__(file, max(0, size - self._begin - count * _TAG))
-        self._frames = _Frames(header, ring)
+        self._cipher = _FrameCipher(header, ring)
         self._kept = (-1, b"")
         self._file_at = -1
         self._frame(self._last)
@@ -198,38 +287,8 @@ class _FramedFile(PlainFile):
     def _frame(self, number: int) -> bytes:
         if self._kept[0] != number:
             if self._file_at != number:
-                self.file.seek(self._begin + number * _SEALED)
-            data = self.file.read(_SEALED)
+                self.file.seek(self._begin + number * _ENCRYPTED_FRAME)
+            data = self.file.read(_ENCRYPTED_FRAME)
             self._file_at = number + 1
-            self._kept = number, self._frames.open(number, data, is_last=number == self._last)
+            self._kept = number, self._cipher.decrypt(number, data, is_last=number == self._last)
         return self._kept[1]
-
-
-def _cut(chunks: Iterable[bytes], size: int) -> Iterator[tuple[bytes, bool]]:
-    """The same bytes in stretches of ``size``, each with whether it is the last, of which there is always one."""
-    buffer = bytearray()
-    for chunk in chunks:
-        buffer += chunk
-        begin = 0
-        while len(buffer) - begin > size:
-            yield bytes(buffer[begin : begin + size]), False
-            begin += size
-        del buffer[:begin]
-    yield bytes(buffer), True
-
-
-def _nonce(number: int, *, is_last: bool) -> bytes:
-    return number.to_bytes(11, "big") + bytes((is_last,))
-
-
-def _resource(address: DocumentAddress) -> bytes:
-    form, collection = address.form, address.collection.value
-    return msgspec.json.encode([form.app, form.name, collection, address.document, address.name])
-
-
-def _address(resource: bytes) -> DocumentAddress | None:
-    try:
-        app, form, collection, document, name = msgspec.json.decode(resource, type=tuple[str, str, str, str, str])
-        return DocumentAddress(Form(app, form), Collection(collection), document, name)
-    except (msgspec.DecodeError, ValueError):
-        return None

@@ -12,8 +12,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.plain_file import PlainFile
+from persistence.crypto.encryption_keys import KeyRing
+from persistence.crypto.frames import PlainFile
 from persistence.errors import ConfigurationError, DamagedError, disk_errors
 
 _IV = 12
@@ -22,8 +22,8 @@ _BLOCK = 16
 _CHUNK = 1 << 18
 
 
-def open_value(sealed: bytes, ring: KeyRing) -> str:
-    """The text of a value.
+def decrypt_value(data: bytes, ring: KeyRing) -> str:
+    """Return the text of a value.
 
     Raises:
         ConfigurationError: there is no password.
@@ -33,14 +33,14 @@ def open_value(sealed: bytes, ring: KeyRing) -> str:
         raise ConfigurationError("a value in the real system's format is to be read, and there is no password for it")
     for key in ring.legacy:
         try:
-            return AESGCM(key).decrypt(sealed[:_IV], sealed[_IV:], None).decode()
+            return AESGCM(key).decrypt(data[:_IV], data[_IV:], None).decode()
         except (InvalidTag, ValueError):
             continue
     raise DamagedError("a value in the real system's format was changed, or has another password")
 
 
 def open_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | None:
-    """The plain content of an open file of ``size`` bytes; ``None`` where it is none that the passwords decrypt.
+    """Return the plain content of an open file of ``size`` bytes; ``None`` where it is none that the passwords decrypt.
 
     Raises:
         DiskError: it cannot be read.
@@ -86,7 +86,7 @@ class _LegacyFile(PlainFile):
         return self._stream.update(data)
 
     def _stream_from(self, position: int) -> CipherContext:
-        """The key stream from a position, by CTR: the content's first block has the number 2 (NIST SP 800-38D 7.1)."""
+        """Begin CTR at a position; the content's first block has the number 2 (NIST SP 800-38D 7.1)."""
         block, skipped = divmod(position, _BLOCK)
         counter = self._iv + (2 + block).to_bytes(4, "big")
         stream = Cipher(algorithms.AES(self._key), modes.CTR(counter)).decryptor()

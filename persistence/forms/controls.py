@@ -1,4 +1,7 @@
-"""The controls of a form, and where data of each format has their values (spec forms 4.1, 4.2; search 2.2, 2.3)."""
+"""The sections, grids and controls of a form, and where data of each format has their values.
+
+Sources: spec forms 1.4, 4.1 and 4.2; spec search 2.2 and 2.3.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,29 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.containers import containers, default_iteration, template_uses
-from persistence.forms.names import BIND, FR, GRID, REPEAT, SECTION, classes, control_name, is_element_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, step_of
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.structure import (
+    BIND,
+    FR,
+    GRID,
+    REPEAT,
+    SECTION,
+    XXF,
+    DefinitionTree,
+    FormPart,
+    classes,
+    control_name,
+    is_element_name,
+    is_legacy_repeat,
+    is_plain_grid,
+    is_repeated,
+    on_definition,
+    step_of,
+)
+from persistence.forms.trees import Element
 from persistence.limits import MOST_STEPS
-from persistence.model.data_formats import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
+_DIALOG = f"{XXF}dialog"
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})
 INDEXED = frozenset({"fr-index", "fr-summary", "fr-search"})
 _ENCRYPTED = "fr-encrypt"
@@ -31,6 +50,78 @@ _OF_FILES = frozenset(
 )
 """The kinds of controls whose text is the path of an attachment (spec forms 6.7)."""
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A section or grid; ``around`` names the containers around it, each repeated one followed by its iterations."""
+
+    element: Element
+    name: str | None
+    around: tuple[str, ...]
+    is_in_dialog: bool
+
+
+def containers(part: FormPart) -> Iterator[Container]:
+    """The sections and grids under the body, in document order."""
+    if part.body is None:
+        return
+    around: list[tuple[str, ...]] = [()]
+    dialogs = 0
+    for event, element in etree.iterwalk(part.body, events=("start", "end"), tag=(SECTION, GRID, _DIALOG)):
+        if element.tag == _DIALOG:
+            dialogs += 1 if event == "start" else -1
+        elif event == "start":
+            name = control_name(element)
+            part.walk.count(len(around[-1]) + 1)
+            yield Container(element, name, around[-1], is_in_dialog=dialogs > 0)
+            around.append(around[-1] + _names_of(part, element, name))
+        else:
+            around.pop()
+
+
+def default_iteration(name: str) -> str:
+    """How the iterations of a repeat are called that does not say (spec forms 1.2)."""
+    return f"{name}-iteration"
+
+
+def _names_of(part: FormPart, container: Element, name: str | None) -> tuple[str, ...]:
+    iteration = part.iteration_name(container)
+    if iteration is None and name and container.tag == GRID and is_legacy_repeat(container):
+        iteration = default_iteration(name)
+    return tuple(step for step in (name, iteration) if step)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A section of the main document that shows a section template, whose data begins at ``path``.
+
+    ``bind`` is the section's, ``iteration`` what its iterations are called if it is repeated.
+    """
+
+    part: FormPart
+    bind: Element
+    iteration: str | None
+    path: tuple[str, ...]
+
+
+def template_uses(definition: DefinitionTree) -> Iterator[Use]:
+    """The sections that use an inlined section template, in document order.
+
+    A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are not
+    looked into, so there are no cycles.
+    """
+    main = definition.main
+    for container in containers(main):
+        section = container.element
+        part = definition.template(section) if section.tag == SECTION else None
+        bind = main.bind(container.name) if container.name else None
+        if part is None or bind is None:
+            continue
+        path = main.path(bind)
+        iteration = main.iteration_name(section)
+        if path is not None and (iteration or not is_repeated(section)):
+            yield Use(part, bind, iteration, path + ((iteration,) if iteration else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +147,10 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
         DamagedError: it is not well-formed XML.
     """
-
-    def work(tree: Tree) -> tuple[Control, ...]:
-        definition = Definition.read(tree)
-        return () if definition is None else controls(definition)
-
-    return on_stored_tree(stored, work)
+    return on_definition(stored, controls) or ()
 
 
-def controls(definition: Definition) -> tuple[Control, ...]:
+def controls(definition: DefinitionTree) -> tuple[Control, ...]:
     """The controls that have a bind to an element: the form's own in document order, then those of section templates.
 
     Paths are the same whatever format the definition is in: what it has no element or bind for is added. A control
@@ -89,22 +175,22 @@ def controls(definition: Definition) -> tuple[Control, ...]:
     return tuple(found.values())
 
 
-Step = tuple[str, str]
+_Step = tuple[str, str]
 """An element name on a path, and the first data format that has this element."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PartControl:
     """A control of one part, with its steps from where the part's data begins; otherwise as ``Control``."""
 
     name: str
     kind: str
-    steps: tuple[Step, ...]
+    steps: tuple[_Step, ...]
     is_indexed: bool
     is_encrypted: bool
 
     @classmethod
-    def of(cls, element: Element, name: str, steps: tuple[Step, ...]) -> _Found:
+    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> _PartControl:
         """Read an element, once however many sections show the part."""
         marks = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
@@ -117,7 +203,7 @@ class _Found:
             is_encrypted=has_encrypt or _ENCRYPTED in marks,
         )
 
-    def below(self, around: tuple[Step, ...]) -> Control:
+    def below(self, around: tuple[_Step, ...]) -> Control:
         """The control where the part's data begins at ``around``."""
         steps = around + self.steps
         return Control(
@@ -129,11 +215,11 @@ class _Found:
         )
 
 
-def _all(definition: Definition) -> Iterator[Control]:
+def _all(definition: DefinitionTree) -> Iterator[Control]:
     own = _Steps(definition.main)
     for found in own.controls():
         yield found.below(())
-    listed: dict[int, list[_Found]] = {}
+    listed: dict[int, list[_PartControl]] = {}
     for use in template_uses(definition):
         around = own.of(use.bind)
         if around is None:
@@ -148,12 +234,12 @@ def _all(definition: Definition) -> Iterator[Control]:
 class _Steps:
     """The steps of the binds of one part: which of them are plain grids or iterations of repeated grids."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: FormPart) -> None:
         self.part = part
         self.since: dict[Element, str] = {}
         self.unsaid: dict[Element, str] = {}
         self.unbound: dict[Element, tuple[str, Element]] = {}
-        self.known: dict[Element | None, tuple[Step, ...] | None] = {}
+        self.known: dict[Element | None, tuple[_Step, ...] | None] = {}
         for container in containers(part):
             grid, name = container.element, container.name
             if grid.tag == GRID and name and is_element_name(name) and not container.is_in_dialog:
@@ -174,30 +260,30 @@ class _Steps:
             elif is_legacy_repeat(grid):
                 self.unsaid[bind] = default_iteration(name)
 
-    def of(self, bind: Element) -> tuple[Step, ...] | None:
+    def of(self, bind: Element) -> tuple[_Step, ...] | None:
         """The steps to what a bind is about; ``None`` where that is no element."""
         for each in () if bind in self.known else self.part.lineage(bind):
             if each not in self.known:
                 self.known[each] = self._continued(self.known.get(each.getparent(), ()), each)
         return self.known[bind]
 
-    def _continued(self, around: tuple[Step, ...] | None, bind: Element) -> tuple[Step, ...] | None:
+    def _continued(self, around: tuple[_Step, ...] | None, bind: Element) -> tuple[_Step, ...] | None:
         step = step_of(bind)
         if around is None or step is None:
             return None
         own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
         return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
 
-    def controls(self) -> Iterator[_Found]:
+    def controls(self) -> Iterator[_PartControl]:
         """The controls of the part that have a bind to an element, in document order."""
         for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
             name = None if element.tag in _CONTAINERS else control_name(element)
             bind = self.part.bind_named_by(element) if name else None
             steps = None if bind is None else self.of(bind)
             if name and bind is not None and steps:
-                yield _Found.of(element, name, self._in_grid(element, bind, steps))
+                yield _PartControl.of(element, name, self._in_grid(element, bind, steps))
 
-    def _in_grid(self, control: Element, bind: Element, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
         """The steps with that of the control's grid, where the grid is a plain one without a bind."""
         around = next(control.iterancestors(GRID), None)
         if around is None or around not in self.unbound:

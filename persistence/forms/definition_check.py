@@ -10,10 +10,17 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from persistence.errors import BadRequestError
-from persistence.forms import permissions
-from persistence.forms.markers import ATTACHMENT_MARKER, VALUE_MARKER
-from persistence.forms.metadata import ENCRYPT, ENCRYPT_CLASS, PERMISSIONS, XFORMS, XHTML, MetadataReader
-from persistence.forms.relevance import FR
+from persistence.forms.data_marks import ATTACHMENT_MARKER, FR, VALUE_MARKER
+from persistence.forms.metadata import (
+    ENCRYPT,
+    ENCRYPT_CLASS,
+    PERMISSIONS,
+    XFORMS,
+    XHTML,
+    MetadataReader,
+    check_permissions,
+    local_name,
+)
 from persistence.xml.streaming import SEPARATOR
 
 _INSTANCE = f"{XFORMS}{SEPARATOR}instance"
@@ -66,15 +73,16 @@ class DefinitionCheck(MetadataReader):
         super().finish()
         said = self.metadata.permissions
         if said is not None:
-            permissions.check(said)
+            check_permissions(said)
 
 
 def _check_namespaces(attributes: Mapping[str, str]) -> None:
     """Refuse attributes in a namespace, which are not kept; those of XML itself say nothing of permissions."""
     for key in attributes:
         if SEPARATOR in key and not key.startswith(_XML):
+            shown = repr(local_name(key))
             raise BadRequestError(
-                f"the {PERMISSIONS} of the form have the attribute {_local(key)!r} in a namespace; known ones have none"
+                f"the {PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
             )
 
 
@@ -82,16 +90,16 @@ def _check_element(name: str, attributes: Mapping[str, str]) -> None:
     if name == ENCRYPT:
         for key in attributes:
             if not key.startswith(_XML):
-                raise _unknown(f"the attribute {_local(key)!r} of <fr:{_MEANT}>, which has none")
+                raise _unknown(f"the attribute {local_name(key)!r} of <fr:{_MEANT}>, which has none")
     elif _is_like(name) and _namespace(name) in _OF_CONTROLS:
-        raise _unknown(f"the element <{_local(name)}>")
+        raise _unknown(f"the element <{local_name(name)}>")
 
 
 def _check_attribute(name: str, key: str) -> None:
     namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
     is_own = namespace == FR if SEPARATOR in key else namespace in _OF_CONTROLS
     if is_own and key not in _OF_DATA and _is_like(key):
-        raise _unknown(f"the attribute {_local(key)!r}")
+        raise _unknown(f"the attribute {local_name(key)!r}")
 
 
 def _check_classes(attributes: Mapping[str, str]) -> None:
@@ -103,7 +111,7 @@ def _check_classes(attributes: Mapping[str, str]) -> None:
 
 def _is_like(name: str) -> bool:
     """Whether a name says something of encryption, or is such a word misspelt in the form runner's namespace."""
-    local = _local(name)
+    local = local_name(name)
     if _PART in local:
         return True
     # The length first: a cache keeps its keys.
@@ -123,7 +131,3 @@ def _unknown(what: str) -> BadRequestError:
 
 def _namespace(name: str) -> str:
     return name.rpartition(SEPARATOR)[0]
-
-
-def _local(name: str) -> str:
-    return name.rpartition(SEPARATOR)[2]

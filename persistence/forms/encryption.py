@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
-from persistence.forms.editing import as_content
-from persistence.forms.leaves import Begun, Leaves
-from persistence.forms.markers import (
+from persistence.forms.data_marks import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
     OLD_MARKER,
@@ -18,13 +16,14 @@ from persistence.forms.markers import (
     VALUE_MARKER,
     is_value_marked,
 )
+from persistence.forms.editing import as_content
+from persistence.forms.leaves import Begun, Leaves
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
-from persistence.model import holders
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef, parse_holder_path
 
 _LONGEST_SEALED = 6 * LONGEST_ENCRYPTED
 
-IsEncrypted = Callable[[Held, bool], bool]
+IsEncrypted = Callable[[AttachmentRef, bool], bool]
 """Whether an attachment is encrypted; the second argument is whether its holder says so."""
 
 Cipher = Callable[[str, tuple[str, ...]], str]
@@ -202,9 +201,9 @@ class Survey(Leaves):
         self.stale += begun.is_wanted
 
 
-def _held(text: str, begun: Begun) -> Held | None:
+def _held(text: str, begun: Begun) -> AttachmentRef | None:
     """The attachment that an element names, unless whatever it says is a value that is to be encrypted."""
-    held = holders.parse(text) if len(text) <= LONGEST_PATH else None
+    held = parse_holder_path(text) if len(text) <= LONGEST_PATH else None
     return None if begun.is_wanted and begun.is_value else held
 
 

@@ -9,22 +9,39 @@ from dataclasses import dataclass, replace
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.containers import default_iteration
-from persistence.forms.markers import is_value_marked
-from persistence.forms.matching import Place, nowhere, outside
-from persistence.forms.names import BIND, GRID, REPEAT, SECTION, control_name, is_template_use
-from persistence.forms.structure import Definition, Part, is_repeated
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.controls import default_iteration
+from persistence.forms.data_marks import is_value_marked
+from persistence.forms.matching import PathState, nowhere, outside
+from persistence.forms.structure import (
+    BIND,
+    GRID,
+    REPEAT,
+    SECTION,
+    DefinitionTree,
+    FormPart,
+    control_name,
+    is_repeated,
+    is_template_use,
+    on_definition,
+)
+from persistence.forms.trees import Element
 from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
-from persistence.model.flat_names import Names, Naming, identifier, joined
-from persistence.model.flat_views import METADATA_COLUMNS, FlatColumn, FlatView
-from persistence.model.index_keys import Step
+from persistence.model.flat_views import (
+    METADATA_COLUMNS,
+    FlatColumn,
+    FlatNaming,
+    FlatView,
+    UniqueNames,
+    identifier,
+    joined,
+)
+from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import Streaming
 
 
 def read_flat_views(
-    stored: bytes, form: Form, version: int, naming: Naming, taken: Iterable[str] = ()
+    stored: bytes, form: Form, version: int, naming: FlatNaming, taken: Iterable[str] = ()
 ) -> tuple[FlatView, ...]:
     """The views of a stored definition, that of documents first; none of a library, or where there is no form model.
 
@@ -37,12 +54,7 @@ def read_flat_views(
     if form.name == LIBRARY_FORM:
         return ()
     parts = (identifier(form.app), identifier(form.name), str(version))
-
-    def work(tree: Tree) -> tuple[FlatView, ...]:
-        definition = Definition.read(tree)
-        return () if definition is None else _Walk(definition, parts, naming, taken).views()
-
-    return on_stored_tree(stored, work)
+    return on_definition(stored, lambda definition: _Walk(definition, parts, naming, taken).views()) or ()
 
 
 @dataclass(slots=True)
@@ -50,7 +62,7 @@ class _Growing:
     """A view to which columns are added."""
 
     view: FlatView
-    names: Names
+    names: UniqueNames
     columns: list[FlatColumn]
 
 
@@ -65,11 +77,13 @@ class _Place:
 class _Walk:
     """Goes through the body of a definition, and through the section templates it shows (spec search 7.4)."""
 
-    def __init__(self, definition: Definition, parts: tuple[str, ...], naming: Naming, taken: Iterable[str]) -> None:
+    def __init__(
+        self, definition: DefinitionTree, parts: tuple[str, ...], naming: FlatNaming, taken: Iterable[str]
+    ) -> None:
         self._definition = definition
         self._parts = parts
         self._naming = naming
-        self._names = Names(taken, naming.longest)
+        self._names = UniqueNames(taken, naming.longest)
         self._growing: list[_Growing] = []
         self._left = MOST_VIEW_CHARACTERS
 
@@ -79,7 +93,7 @@ class _Walk:
         self._walk(main, _Place(self._add(FlatView(self._name(())))), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
 
-    def _walk(self, part: Part, start: _Place, section: str | None) -> None:
+    def _walk(self, part: FormPart, start: _Place, section: str | None) -> None:
         """Go through a part, which is shown by ``section`` if it is a section template."""
         if part.body is None:
             return
@@ -101,7 +115,7 @@ class _Walk:
                 self._column(name, places[-1], section)
                 walk.skip_subtree()
 
-    def _inside(self, part: Part, container: Element, name: str | None, place: _Place) -> _Place:
+    def _inside(self, part: FormPart, container: Element, name: str | None, place: _Place) -> _Place:
         """The place in a section or grid."""
         if not name:
             return place
@@ -116,7 +130,7 @@ class _Walk:
         """The place in the iterations of a repeat; the column of its number is called by it, however long that is."""
         outer = around.view.repetitions
         number = f"{identifier(name)}_repetition"
-        repetitions = (*outer, Names(outer, sys.maxsize).take(number))
+        repetitions = (*outer, UniqueNames(outer, sys.maxsize).take(number))
         self._count(*path, *repetitions)
         return _Place(self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions)))
 
@@ -137,7 +151,7 @@ class _Walk:
         return self._names.take(prefix + joined((*self._parts, *map(identifier, repeat)), longest - len(prefix)))
 
     def _add(self, view: FlatView) -> _Growing:
-        growing = _Growing(view, Names((*METADATA_COLUMNS, *view.repetitions), self._naming.longest), [])
+        growing = _Growing(view, UniqueNames((*METADATA_COLUMNS, *view.repetitions), self._naming.longest), [])
         self._growing.append(growing)
         if len(self._growing) > MOST_VIEWS:
             raise BadRequestError(f"the form would have more than {MOST_VIEWS} flat views")
@@ -187,7 +201,7 @@ class RowReader:
             paths.append((start, _Opens(number, around)))
             for column, each in enumerate(view.columns, len(view.repetitions)):
                 paths.append((start + each.path, _Fills(number, column)))
-        self._outside = outside((tuple(map(Step, path)), found) for path, found in paths)
+        self._outside = outside((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
         """The rows of a document by the name of the view: the numbers of repetitions, and the values of controls.
@@ -207,7 +221,7 @@ class _Rows(Streaming):
     ``columns`` are how many controls each view has, ``inside`` the views of the repeats directly in it.
     """
 
-    def __init__(self, columns: list[int], inside: list[list[int]], outer: Place[_Opens | _Fills]) -> None:
+    def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_Opens | _Fills]) -> None:
         super().__init__()
         self.rows: list[list[list[Cell]]] = [[] for _ in columns]
         self._columns = columns
@@ -216,9 +230,9 @@ class _Rows(Streaming):
         self._cells = 0
         self._sealed_from = 0
         self._parts: list[str] = []
-        self._places: list[Place[_Opens | _Fills]] = []
+        self._places: list[PathState[_Opens | _Fills]] = []
         self._place = outer
-        self._nowhere: Place[_Opens | _Fills] = nowhere()
+        self._nowhere: PathState[_Opens | _Fills] = nowhere()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._parts.append
         self.parser.CommentHandler = self._settle

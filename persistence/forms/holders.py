@@ -9,10 +9,9 @@ from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError
-from persistence.forms.relevance import FR, RELEVANT
+from persistence.forms.data_marks import FR, RELEVANT
 from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
-from persistence.model import holders
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 ITEM = "_"
@@ -22,7 +21,7 @@ _FR = f"{FR}{SEPARATOR}"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class AttachmentHolder:
     """An element that names an attachment.
 
     ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
@@ -32,7 +31,7 @@ class Holder:
 
     path: tuple[str, ...]
     attributes: Mapping[str, str]
-    held: Held
+    held: AttachmentRef
     text: str
     is_relevant: bool
 
@@ -44,10 +43,10 @@ class HolderReader(Streaming):
         BadRequestError: there are more than anyone has.
     """
 
-    def __init__(self, is_wanted: Callable[[Held], bool]) -> None:
+    def __init__(self, is_wanted: Callable[[AttachmentRef], bool]) -> None:
         super().__init__()
         self.parser.CharacterDataHandler = self._characters
-        self.holders: list[Holder] = []
+        self.holders: list[AttachmentHolder] = []
         self._is_wanted = is_wanted
         self._path: list[str] = []
         self._attributes: dict[str, str] = {}
@@ -65,7 +64,7 @@ class HolderReader(Streaming):
 
     def end(self, name: str) -> None:
         """Take the element, if it is a holder."""
-        held = holders.parse(self._text) if self._text else None
+        held = parse_holder_path(self._text) if self._text else None
         if held is not None and self._is_wanted(held):
             self._take(held)
         self._path.pop()
@@ -74,7 +73,7 @@ class HolderReader(Streaming):
             self._irrelevant_from = 0
         super().end(name)
 
-    def _take(self, held: Held) -> None:
+    def _take(self, held: AttachmentRef) -> None:
         if len(self.holders) == MOST_HOLDERS:
             raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
         own = {name.replace(_FR, "fr:"): value for name, value in self._attributes.items() if _is_copied(name)}
@@ -84,7 +83,7 @@ class HolderReader(Streaming):
         self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
         if self._left < 0:
             raise BadRequestError(f"the attachments in the form data take more than {LARGEST_ATTACHMENT_LIST} bytes")
-        self.holders.append(Holder(path, own, held, text, not self._irrelevant_from))
+        self.holders.append(AttachmentHolder(path, own, held, text, not self._irrelevant_from))
 
     def _characters(self, text: str) -> None:
         if self._text is not None and len(self._text) <= LONGEST_PATH:
@@ -95,13 +94,13 @@ def _is_copied(name: str) -> bool:
     return name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
 
 
-def as_xml(attachments: Iterable[tuple[str, Holder]]) -> bytes:
+def as_xml(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
     """The list of attachments, each with the name of its control (spec crud 8.2)."""
     lines = "".join(_as_xml(name, holder) for name, holder in attachments)
     return f'<attachments xmlns:fr="{FR}">{lines}</attachments>'.encode()
 
 
-def _as_xml(name: str, holder: Holder) -> str:
+def _as_xml(name: str, holder: AttachmentHolder) -> str:
     attributes = {**holder.attributes, "name": name}
     if not holder.is_relevant:
         attributes["fr:relevant"] = "false"

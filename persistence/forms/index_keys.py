@@ -8,14 +8,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from persistence.errors import BadRequestError
-from persistence.forms.containers import template_uses
-from persistence.forms.controls import INDEXED
-from persistence.forms.names import BIND, XF, XH, classes, control_name, is_element_name
-from persistence.forms.structure import METADATA_ID, Definition, Part, instance_of, reference, with_namespaces
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.controls import INDEXED, template_uses
+from persistence.forms.structure import (
+    BIND,
+    METADATA_ID,
+    XF,
+    XH,
+    DefinitionTree,
+    FormPart,
+    classes,
+    control_name,
+    instance_of,
+    is_element_name,
+    on_definition,
+    reference,
+    with_namespaces,
+)
+from persistence.forms.trees import Element
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
-from persistence.model.data_formats import V4_0_0, V4_8_0, V2019_1_0
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}
@@ -26,7 +37,7 @@ _Path = tuple[tuple[str, Element | None], ...]
 _Grids = frozenset[tuple[str, ...]]
 
 
-def read_index_keys(stored: bytes, data_format: str) -> tuple[Key, ...]:
+def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
     """The keys of a stored definition in index order, for data of a format; none where it has no form model.
 
     A path that cannot be followed is a key without steps, which has no values.
@@ -35,18 +46,14 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[Key, ...]:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
         DamagedError: it is not well-formed XML.
     """
-
-    def work(tree: Tree) -> tuple[Key, ...]:
-        definition = Definition.read(tree)
-        return () if definition is None else _keys(definition, data_format)
-
-    return on_stored_tree(stored, work)
+    return on_definition(stored, lambda definition: index_keys(definition, data_format)) or ()
 
 
-def _keys(definition: Definition, data_format: str) -> tuple[Key, ...]:
+def index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
+    """Return the keys of a definition in index order, for data of a format; raises as ``read_index_keys`` does."""
     grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
     namespaces = _Namespaces(definition)
-    found: dict[str, Key] = {}
+    found: dict[str, IndexKey] = {}
     characters = patterns = 0
     for complete in _Indexed(definition).paths():
         path = _adapted(complete, grids)
@@ -57,14 +64,14 @@ def _keys(definition: Definition, data_format: str) -> tuple[Key, ...]:
         if literal and literal not in found:
             steps = _steps((text, namespaces.of(bind)) for text, bind in path)
             patterns += not all(map(_is_plain, steps))
-            found[literal] = Key(literal, steps if patterns <= MOST_PATTERNS or all(map(_is_plain, steps)) else ())
+            found[literal] = IndexKey(literal, steps if patterns <= MOST_PATTERNS or all(map(_is_plain, steps)) else ())
     return tuple(found.values())
 
 
 class _Indexed:
     """The paths of what is marked as indexed, as the binds have them."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: DefinitionTree) -> None:
         self._definition = definition
         self._left = MOST_STEPS
 
@@ -83,7 +90,7 @@ class _Indexed:
                     self._count(len(around) + len(path))
                     yield around + path
 
-    def _of(self, part: Part, is_marked: Callable[[Element], bool]) -> Iterator[_Path]:
+    def _of(self, part: FormPart, is_marked: Callable[[Element], bool]) -> Iterator[_Path]:
         for element in () if part.body is None else part.body.iterdescendants("*"):
             bind = part.bind_named_by(element) if control_name(element) and is_marked(element) else None
             path = () if bind is None else _path(part, bind)
@@ -105,7 +112,7 @@ def _has_class(element: Element) -> bool:
     return not classes(element).isdisjoint(INDEXED)
 
 
-def _path(part: Part, bind: Element) -> _Path:
+def _path(part: FormPart, bind: Element) -> _Path:
     said = ((reference(each).removesuffix(_EACH_LANGUAGE), each) for each in part.lineage(bind))
     return tuple((text, each) for text, each in said if text != ".")
 
@@ -117,7 +124,7 @@ def _adapted(path: _Path, grids: _Grids) -> _Path:
     return path[:-2] + path[-1:] if is_inside else path
 
 
-def _grids(definition: Definition, version: str) -> _Grids:
+def _grids(definition: DefinitionTree, version: str) -> _Grids:
     """The paths of the grids that the metadata lists for a migration; none where it is not what it should be."""
     instance = instance_of(definition.model, METADATA_ID)
     metadata = None if instance is None else next(instance.iterchildren("*"), None)
@@ -148,7 +155,7 @@ _LISTS: dict[str, Callable[[Any], Iterator[tuple[str, ...]]]] = {V4_8_0: _repeat
 class _Namespaces:
     """The namespaces of the prefixes in what binds are about, found in one pass when the first is asked for."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: DefinitionTree) -> None:
         self._root = definition.model.getroottree().getroot()
         self._known: dict[Element, dict[str, str]] | None = None
 
@@ -172,9 +179,9 @@ _STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?+|\*)(?:\s*+\[\s*+@id\s*+=\s*+(
 """A step of a path: a prefix and a name, or a name, or any element; then perhaps an id. One way to read each text."""
 
 
-def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
+def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[PathStep, ...]:
     """The steps of a path: elements by name, any element, either with a certain id; none where there are others."""
-    found: list[Step] = []
+    found: list[PathStep] = []
     for text, namespaces in path:
         steps, at = f"{text}/", 0
         while at < len(steps):
@@ -184,12 +191,12 @@ def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[Step, ...]:
             if match is None or (name and not is_element_name(name)) or (prefix and prefix not in namespaces):
                 return ()
             namespace = namespaces[prefix] if prefix else ""
-            found.append(Step(name or "", namespace, single if single is not None else double))
+            found.append(PathStep(name or "", namespace, single if single is not None else double))
             at = match.end()
     return tuple(found)
 
 
-def _is_plain(step: Step) -> bool:
+def _is_plain(step: PathStep) -> bool:
     return bool(step.name) and not step.namespace and step.id is None
 
 
@@ -197,9 +204,9 @@ _DESIGNER_METADATA = "xh:head/xf:model[@id = 'fr-form-model']/xf:instance[@id = 
 _DESIGNER_NAMES = ("application-name", "form-name", "title", "description", "thumbnail", "allow-template-use")
 
 
-def _designer_key(name: str) -> Key:
+def _designer_key(name: str) -> IndexKey:
     path = f"{_DESIGNER_METADATA}/{name}"
-    return Key(path, _steps([(path, {"xh": XH[1:-1], "xf": XF[1:-1]})]))
+    return IndexKey(path, _steps([(path, {"xh": XH[1:-1], "xf": XF[1:-1]})]))
 
 
 DESIGNER_KEYS = tuple(map(_designer_key, _DESIGNER_NAMES))

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from persistence.forms.data_marks import FR
 from persistence.forms.editing import Editing, Tag
-from persistence.forms.matching import Place, nowhere, outside
-from persistence.forms.relevance import FR
-from persistence.model.index_keys import Step
+from persistence.forms.matching import PathState, nowhere, outside
+from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
 
 _WANTED, _VALUE = "wanted", "value"
@@ -47,9 +47,9 @@ class Leaves(Editing):
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
-        self._place: Place[str] = outside((tuple(map(Step, path)), kind) for path, kind in kinds)
-        self._places: list[Place[str]] = []
-        self._lost: Place[str] = nowhere()
+        self._place: PathState[str] = outside((tuple(map(PathStep, path)), kind) for path, kind in kinds)
+        self._places: list[PathState[str]] = []
+        self._lost: PathState[str] = nowhere()
         self._wanted_from = self._value_from = 0
         self._at: int | None = None
         self._begun: Begun | None = None

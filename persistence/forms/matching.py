@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from persistence.limits import DEEPEST
-from persistence.model.index_keys import Step
+from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
 
 T = TypeVar("T")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 _MOST_KEPT = 10_000
 
 
-class Place(Generic[T]):
+class PathState(Generic[T]):
     """An element as the paths see it: ``found`` is what those have that lead here.
 
     ``following`` are the places of the elements inside by the names a parser gives them, and what it does not have
@@ -31,10 +31,10 @@ class Place(Generic[T]):
                 self._inside.setdefault(_name(step), []).append((step.id, child))
         self._identities = frozenset(identity for each in self._inside.values() for identity, _ in each)
         is_plain = "" not in self._inside and self._identities <= {None}
-        self.following: dict[str, Place[T]] | None = {} if is_plain else None
-        self._chosen: dict[tuple[str | None, str | None], Place[T]] = {}
+        self.following: dict[str, PathState[T]] | None = {} if is_plain else None
+        self._chosen: dict[tuple[str | None, str | None], PathState[T]] = {}
 
-    def chosen(self, name: str, attributes: Mapping[str, str]) -> Place[T]:
+    def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
         """The place of an element inside; what is worked out is kept, by what of the element can matter."""
         identity = attributes.get("id")
         key = (name if name in self._inside else None, identity if identity in self._identities else None)
@@ -46,11 +46,11 @@ class Place(Generic[T]):
                 self._chosen[key] = place
         return place
 
-    def branch(self) -> Iterator[Place[T]]:
+    def branch(self) -> Iterator[PathState[T]]:
         """Make the places that ``following`` has, and go through them."""
         if self.following is not None:
             for name, inside in self._inside.items():
-                place = Place(tuple(child for _, child in inside))
+                place = PathState(tuple(child for _, child in inside))
                 self.following[name] = place
                 yield place
 
@@ -62,33 +62,33 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.found: list[T] = []
-        self.inside: dict[Step, _Node[T]] = {}
+        self.inside: dict[PathStep, _Node[T]] = {}
 
 
-def outside(paths: Iterable[tuple[tuple[Step, ...], T]]) -> Place[T]:
+def outside(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
     """The place around the root element, for paths of steps below that element, each with what it leads to."""
     top: _Node[T] = _Node()
     for steps, found in paths:
         if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
             node = top
-            for step in (Step(""), *steps):
+            for step in (PathStep(""), *steps):
                 node = node.inside.setdefault(step, _Node())
             node.found.append(found)
     return _place([top])
 
 
-def nowhere() -> Place[T]:
+def nowhere() -> PathState[T]:
     """The place of elements that are on no path."""
-    return Place(())
+    return PathState(())
 
 
-def _place(nodes: Iterable[_Node[T]]) -> Place[T]:
-    first = Place(tuple(nodes))
+def _place(nodes: Iterable[_Node[T]]) -> PathState[T]:
+    first = PathState(tuple(nodes))
     waiting = [first]
     while waiting:
         waiting += waiting.pop().branch()
     return first
 
 
-def _name(step: Step) -> str:
+def _name(step: PathStep) -> str:
     return f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name

@@ -11,11 +11,9 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms.names import INSTANCE, MODEL, XH
+from persistence.forms.structure import INSTANCE, MODEL, XH
 from persistence.forms.trees import Element, Tree, on_tree, serialized
-from persistence.model import holders
-from persistence.model.addresses import Form
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef, Form, definition_holder_path, parse_holder_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedDefinition:
     """A definition ready to be stored.
 
     ``held`` are the attachments that are to be copied beside it, ``libraries`` the versions of the section template
@@ -36,11 +34,13 @@ class Prepared:
 
     form: Form
     content: bytes
-    held: tuple[Held, ...]
+    held: tuple[AttachmentRef, ...]
     libraries: dict[str, int]
 
 
-def prepare(data: bytes, announcement: Announcement, is_copied: Callable[[Form, Held], bool]) -> Prepared:
+def prepare(
+    data: bytes, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
+) -> PreparedDefinition:
     """Make a definition ready; ``is_copied`` tells which attachments go with the form it is told.
 
     Raises:
@@ -51,18 +51,20 @@ def prepare(data: bytes, announcement: Announcement, is_copied: Callable[[Form, 
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
 
 
-def _prepare(tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, Held], bool]) -> Prepared:
+def _prepare(
+    tree: Tree, *, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
+) -> PreparedDefinition:
     metadata = _metadata(tree)
     form = Form(_required(metadata, "application-name"), _required(metadata, "form-name"))
-    held: dict[str, Held] = {}
+    held: dict[str, AttachmentRef] = {}
     for element, one in _holders(tree):
         if is_copied(form, one):
             if held.setdefault(one.name, one) != one:
                 raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
-            element.text = holders.of_definition(form, one.name)
+            element.text = definition_holder_path(form, one.name)
     _say(metadata, "available", None if announcement.is_available else "false")
     _say(metadata, "version-comment", announcement.comment)
-    return Prepared(form, serialized(tree), tuple(held.values()), _libraries(metadata))
+    return PreparedDefinition(form, serialized(tree), tuple(held.values()), _libraries(metadata))
 
 
 def _metadata(tree: Tree) -> Element:
@@ -82,10 +84,10 @@ def _required(metadata: Element, name: str) -> str:
     return text
 
 
-def _holders(tree: Tree) -> Iterator[tuple[Element, Held]]:
+def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
     for element in tree.iter(etree.Element):
         is_leaf = next(element.iterchildren(etree.Element), None) is None
-        held = holders.parse(element.text) if is_leaf and element.text else None
+        held = parse_holder_path(element.text) if is_leaf and element.text else None
         if held is not None:
             yield element, held
 

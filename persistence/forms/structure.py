@@ -1,22 +1,35 @@
 """The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
 
 What is recognised as what is spec forms 1.4. Nothing here changes the tree, and what is looked up by id is indexed
-once: whoever changes binds or ids makes a new ``Part``.
+once: whoever changes binds or ids makes a new ``FormPart``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from lxml import etree
 
 from persistence.errors import BadRequestError
-from persistence.forms import names
-from persistence.forms.names import BIND, FR, GRID, INSTANCE, MODEL, REPEAT, XBL, XF, XH
-from persistence.forms.trees import Element, Tree
-from persistence.limits import MOST_WALKED
+from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.limits import LONGEST_XML_NAME, MOST_WALKED
+
+XH = "{http://www.w3.org/1999/xhtml}"
+XF = "{http://www.w3.org/2002/xforms}"
+XXF = "{http://orbeon.org/oxf/xml/xforms}"
+FR = "{http://orbeon.org/oxf/xml/form-runner}"
+FB = "{http://orbeon.org/oxf/xml/form-builder}"
+XBL = "{http://www.w3.org/ns/xbl}"
+
+BIND = f"{XF}bind"
+INSTANCE = f"{XF}instance"
+MODEL = f"{XF}model"
+SECTION = f"{FR}section"
+GRID = f"{FR}grid"
+REPEAT = f"{FR}repeat"
 
 MODEL_ID = "fr-form-model"
 DATA_ID = "fr-form-instance"
@@ -24,8 +37,44 @@ METADATA_ID = "fr-form-metadata"
 BINDS_ID = "fr-form-binds"
 BINDING = f"{XBL}binding"
 
+SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"})
+"""What follows the last hyphen of an id that carries a name."""
+
+etree.register_namespace("fr", FR[1:-1])  # where a definition declares no prefix for it
+
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
+_LIBRARY = re.compile(r"\{http://orbeon\.org/oxf/xml/form-builder/component/[^/{}]+/[^/{}]+\}")
+_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
+
+T = TypeVar("T")
+
+
+def control_name(element: Element) -> str | None:
+    """The name in the element's id: ``main-grid`` is ``main``, ``grid-1-grid`` is ``grid-1``, ``fb-body`` has none."""
+    name, _, suffix = element.get("id", "").rpartition("-")
+    return name if name and suffix in SUFFIXES else None
+
+
+def is_element_name(text: str | None) -> bool:
+    """Whether an element without namespace can have this name; asked of lxml, which refuses to make any other."""
+    if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
+        return False
+    try:
+        etree.QName(text)
+    except ValueError:
+        return False
+    return True
+
+
+def classes(element: Element) -> frozenset[str]:
+    """The tokens of the ``class`` attribute."""
+    return frozenset(element.get("class", "").split())
+
+
+def is_template_use(element: Element) -> bool:
+    """Whether the element stands for a section template: its namespace is that of a library."""
+    return _LIBRARY.match(element.tag) is not None
 
 
 def is_content_repeat(container: Element) -> bool:
@@ -48,7 +97,7 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
-class Walk:
+class StepBudget:
     """Counts the steps that are taken from an element to those around it, for all parts of a definition together.
 
     Each is short work, but there are as many as a form has elements times the levels they are nested in.
@@ -69,7 +118,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one."""
 
     body: Element | None
@@ -86,10 +135,10 @@ class Part:
     A legacy repeat has the binds of its controls there and nothing else.
     """
 
-    walk: Walk
+    walk: StepBudget
 
     @classmethod
-    def of(cls, model: Element | None, body: Element | None, walk: Walk) -> Part:
+    def of(cls, model: Element | None, body: Element | None, walk: StepBudget) -> FormPart:
         """Index a model and a body."""
         tops = () if model is None else model.iterchildren(BIND)
         top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
@@ -132,7 +181,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class DefinitionTree:
     """A form definition.
 
     ``data`` is the root of its inline data; ``templates`` are by the name of what stands for them.
@@ -140,11 +189,11 @@ class Definition:
 
     model: Element
     data: Element | None
-    main: Part
-    templates: Mapping[str, Part]
+    main: FormPart
+    templates: Mapping[str, FormPart]
 
     @classmethod
-    def read(cls, tree: Tree) -> Definition | None:
+    def read(cls, tree: Tree) -> DefinitionTree | None:
         """The definition in a document; ``None`` where it has no form model or no form instance."""
         root = tree.getroot()
         heads = root.iterchildren(f"{XH}head") if root.tag == f"{XH}html" else ()
@@ -154,17 +203,32 @@ class Definition:
         if model is None or instance is None:
             return None
         data = next(instance.iterchildren("*"), None)
-        walk = Walk()
-        return cls(model, data, Part.of(model, _body(root), walk), dict(_templates(root, walk)))
+        walk = StepBudget()
+        return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
 
-    def reread(self) -> Definition:
+    def reread(self) -> DefinitionTree:
         """The same definition after its model or body has been changed."""
-        return replace(self, main=Part.of(self.model, self.main.body, self.main.walk))
+        return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
 
-    def template(self, section: Element) -> Part | None:
+    def template(self, section: Element) -> FormPart | None:
         """The section template that a section uses, where it is inlined."""
-        used = (child.tag for child in section.iterchildren("*") if names.is_template_use(child))
+        used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
         return next((self.templates[tag] for tag in used if tag in self.templates), None)
+
+
+def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | None:
+    """Return what ``work`` makes of a stored definition; ``None`` where it has no form model.
+
+    Raises:
+        BadRequestError: the definition is too large, or ``work`` says so.
+        DamagedError: it is not well-formed XML.
+    """
+
+    def on_tree(tree: Tree) -> T | None:
+        definition = DefinitionTree.read(tree)
+        return None if definition is None else work(definition)
+
+    return on_stored_tree(stored, on_tree)
 
 
 def instance_of(model: Element, identifier: str) -> Element | None:
@@ -180,7 +244,7 @@ def reference(bind: Element) -> str:
 def step_of(bind: Element) -> str | None:
     """The element name that a bind adds to its path: empty where it adds none, ``None`` where it leads elsewhere."""
     leads = reference(bind)
-    return "" if leads == "." else leads if names.is_element_name(leads) else None
+    return "" if leads == "." else leads if is_element_name(leads) else None
 
 
 def _by_id(elements: Iterable[Element]) -> dict[str, Element]:
@@ -216,10 +280,10 @@ def _body(root: Element) -> Element | None:
         parent = candidate.getparent()
         if parent is None or parent.tag not in {GRID, REPEAT}:
             return candidate
-    return next((group for group in groups if "fb-body" in {group.get("id"), *names.classes(group)}), None)
+    return next((group for group in groups if "fb-body" in {group.get("id"), *classes(group)}), None)
 
 
-def _templates(root: Element, walk: Walk) -> Iterator[tuple[str, Part]]:
+def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]]:
     """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict.
 
     A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each
@@ -228,14 +292,11 @@ def _templates(root: Element, walk: Walk) -> Iterator[tuple[str, Part]]:
     found = []
     for binding, used_as in _bindings(root):
         is_inner = next(binding.iterancestors(BINDING), None) is not None
-        if used_as is not None and not is_inner and "fr-section-component" in names.classes(binding):
+        if used_as is not None and not is_inner and "fr-section-component" in classes(binding):
             implementation = next(binding.iterchildren(f"{XBL}implementation"), None)
             model = None if implementation is None else next(implementation.iterchildren(MODEL), None)
-            found.append((used_as, Part.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
+            found.append((used_as, FormPart.of(model, next(binding.iterchildren(f"{XBL}template"), None), walk)))
     return reversed(found)
-
-
-_QUALIFIED = re.compile(r"([^|\s]++)\|([^|\s]++)")
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:

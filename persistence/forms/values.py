@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.markers import is_value_marked
-from persistence.forms.matching import Place, nowhere, outside
+from persistence.forms.data_marks import is_value_marked
+from persistence.forms.matching import PathState, nowhere, outside
 from persistence.limits import (
     DEEPEST,
     LONGEST_XML_NAME,
@@ -17,7 +17,7 @@ from persistence.limits import (
     MOST_REST,
     MOST_VALUES,
 )
-from persistence.model.index_keys import Key
+from persistence.model.form_versions import IndexKey
 from persistence.xml.streaming import Streaming, past_limits
 
 NODE_END = "\x1f"
@@ -40,7 +40,7 @@ class Extracted:
 class ValueReader:
     """Reads the values of keys out of documents; made once for the keys of a form."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
+    def __init__(self, keys: Iterable[IndexKey]) -> None:
         self._outside = outside((key.steps, key.path) for key in keys if key.steps)
 
     def read(self, pieces: Iterable[bytes]) -> Extracted:
@@ -53,7 +53,7 @@ class ValueReader:
             return extraction.read(pieces).extracted()
 
     @property
-    def outside(self) -> Place[str]:
+    def outside(self) -> PathState[str]:
         """The place around the root element."""
         return self._outside
 
@@ -78,9 +78,9 @@ class Extraction(Streaming):
         self._held = 0
         self._text: Callable[[str], None] | None = self._parts.append
         parts, opened, close = self._parts, self._opened, self._close
-        places: list[Place[str]] = []
-        place: Place[str] = reader.outside
-        lost: Place[str] = nowhere()
+        places: list[PathState[str]] = []
+        place: PathState[str] = reader.outside
+        lost: PathState[str] = nowhere()
         elements = sealed = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:

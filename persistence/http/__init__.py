@@ -1,1 +1,1 @@
-"""HTTP: requests become service calls, results become responses. No rules, and no files, here."""
+"""HTTP: requests become service calls, and results become responses. No rules, and no files, here."""

@@ -26,9 +26,9 @@ _CHUNK = 1 << 18
 
 
 def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
-    """The body of a request in pieces; ``limit`` is in bytes.
+    """Return the body of a request in pieces; ``limit`` is in bytes.
 
-    What the headers alone refuse is refused before this returns.
+    What can be refused by the headers alone is refused before this returns.
 
     Raises:
         EncodedBodyError: the body has a content coding.
@@ -48,7 +48,7 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
 
 
 def drain(environ: WSGIEnvironment) -> None:
-    """Read what is left of a body that nobody wants, so that the client reads the answer instead of a reset.
+    """Read the rest of a body that nobody wants, so that the client reads the answer instead of a reset.
 
     The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request on
     the same connection, would answer 502.

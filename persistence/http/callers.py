@@ -1,7 +1,12 @@
-"""Who may call: everybody, trusted addresses, or whoever shows an API key (spec crud 6.1, 4.1).
+"""Who may call (spec crud 6.1, 4.1): everybody, trusted addresses, or whoever shows an API key.
 
 Decided before anything else of a request is looked at, so that a stranger learns nothing of paths and documents. What a
 proxy says of the address behind it (``X-Forwarded-For``) is not believed: the peer of the socket counts.
+
+A web page of a third party must not act through a browser that may call. It reaches the service under a name of its
+own, if the page's owner lets that name mean the service's address (DNS rebinding): so the service answers to its own
+names only. Or it makes the browser send a request that needs no permission (a simple request of the Fetch standard):
+browsers then name the page's origin in ``Origin`` and ``Sec-Fetch-Site``. Other clients send neither header.
 """
 
 from __future__ import annotations
@@ -9,27 +14,41 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from werkzeug.datastructures import Authorization
 
-from persistence.errors import ForbiddenError, PersistenceError, StartupError, UnauthorizedError, status_of
+from persistence import client_request
+from persistence.client_request import ClientRequest
+from persistence.errors import (
+    ForbiddenError,
+    MisdirectedError,
+    PersistenceError,
+    StartupError,
+    UnauthorizedError,
+    status_of,
+)
 from persistence.http import health
-from persistence.http.browsers import Names
-from persistence.http.failures import headers_of
-from persistence.http.logs import CALLER
-from persistence.http.paths import sent_path
-from persistence.http.responses import refusal
+from persistence.http.clean_requests import sent_path
+from persistence.http.logs import CALLER, REQUEST_ID
+from persistence.http.responses import headers_of, refusal
 from persistence.keys import TRUSTED, Key, Keys, name_of
-from persistence.model.peers import UNIX, Peer, Trusted, address, is_loopback
+from persistence.limits import HOST_LENGTH, HOSTS_KEPT
+from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 SCHEMES = ("bearer", "basic")
 """The schemes of ``Authorization`` in which a key is looked for, in small letters."""
+
+_ANY = "*"
+_READS = frozenset({"GET", "HEAD"})
+_OWN_SITE = frozenset({"same-origin", "none"})
+"""Values of ``Sec-Fetch-Site`` for requests by the service's own pages, and by the user of a browser."""
 
 
 class Opens(Enum):
@@ -42,14 +61,14 @@ class Opens(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whom to let in without a key."""
+    """Who is let in without a key."""
 
     opens: Opens
     trusted: Trusted
 
 
 def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: bool) -> Policy:
-    """The policy of a service that starts now.
+    """Return the policy of a service that starts now.
 
     Raises:
         StartupError: nobody could call; its text says the ways out.
@@ -67,7 +86,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
 
 
 def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | None) -> str | None:
-    """Who calls, for the log: the name of a key, ``trusted``, or ``None`` where everybody is let in.
+    """Return who calls, for the log: the name of a key, ``trusted``, or ``None`` where everybody is let in.
 
     ``authorization`` is the header of that name.
 
@@ -91,7 +110,7 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
 
 
 def presented(authorization: str | None) -> str | None:
-    """The key in an ``Authorization`` header (RFC 6750 2.1; RFC 7617, as the password beside any user name).
+    """Return the key in an ``Authorization`` header (RFC 6750 2.1; RFC 7617, as the password beside any user name).
 
     ``None`` where there is no header, or one of another scheme. One that cannot be decoded holds a key that is wrong.
     """
@@ -103,7 +122,7 @@ def presented(authorization: str | None) -> str | None:
 
 
 def peer_of(environ: WSGIEnvironment) -> Peer:
-    """The other end of the connection.
+    """Return the other end of the connection.
 
     Through a Unix socket gunicorn says ``REMOTE_ADDR`` is empty, or the path of the client's own socket, which the
     client chooses and may have called ``127.0.0.1``; so the socket is asked first.
@@ -114,46 +133,124 @@ def peer_of(environ: WSGIEnvironment) -> Peer:
     return address(environ.get("REMOTE_ADDR", ""))
 
 
-class CallersOnly:
-    """WSGI middleware that hands on the requests of those who may call, and tells the log who it is.
+class AllowedSites:
+    """The names that the service answers to, and the origins whose pages may change something."""
 
-    A caller who has shown a key may reach the service under any name: no page of somebody else's has the key.
+    def __init__(self, bind: str, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        """``bind`` is the address that is served on; ``hosts`` and ``origins`` are those of the settings."""
+        self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, host_of(bind)) if host)
+        self._is_everywhere = binds_everywhere(bind)
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._is_own = lru_cache(HOSTS_KEPT)(self._look_up)
+
+    def check_host(self, environ: WSGIEnvironment) -> None:
+        """Check the name under which a caller without a key has reached the service; a browser always sends one.
+
+        Raises:
+            MisdirectedError: it is none of the service's.
+        """
+        host = environ.get("HTTP_HOST")
+        if host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
+            raise MisdirectedError(
+                f"this is no name of the service, whose setting hosts has them without port: {host!r}"
+            )
+
+    def check_origin(self, environ: WSGIEnvironment) -> None:
+        """Check whose page has made a browser send a request that may change something.
+
+        Raises:
+            ForbiddenError: it is a third party's.
+        """
+        if environ["REQUEST_METHOD"] in _READS:
+            return
+        origin, site = environ.get("HTTP_ORIGIN"), environ.get("HTTP_SEC_FETCH_SITE")
+        if origin is not None:
+            if not self._is_own_origin(origin.lower(), environ.get("HTTP_HOST", "").lower()):
+                raise ForbiddenError(f"pages elsewhere may change nothing here, see the setting origins: {origin!r}")
+        elif site is not None and site not in _OWN_SITE:
+            raise ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        """Return whether an origin is that of the name under which the service was reached, or in the settings."""
+        return origin in self._origins or (host != "" and origin in (f"http://{host}", f"https://{host}"))
+
+    def _look_up(self, host: str) -> bool:
+        """Return whether a ``Host`` header, with or without port, is a name of the service."""
+        name = host_of(host).lower().rstrip(".")
+        found = address(name)
+        return (
+            name in self._hosts
+            or name == "localhost"
+            or _ANY in self._hosts
+            or is_loopback(found)
+            or (self._is_everywhere and found is not None)
+        )
+
+
+class CallersOnly:
+    """WSGI middleware that passes on the requests of those who may call, and records the caller for the log.
+
+    A caller who has shown a key may reach the service under any name: no page of a third party has the key.
     """
 
-    def __init__(self, app: WSGIApplication, own: Policy, keys: Keys, names: Names) -> None:
+    def __init__(self, app: WSGIApplication, own: Policy, keys: Keys, sites: AllowedSites) -> None:
         self._app = app
         self._policy = own
         self._keys = keys
-        self._names = names
+        self._sites = sites
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Hand a request on, or answer 401, 403 or 421; 500 where the keys cannot be read."""
+        """Pass a request on, or answer 401, 403 or 421; 500 where the keys cannot be read."""
         try:
-            self._admit(environ)
+            name = self._caller(environ)
         except PersistenceError as error:
-            answer = refusal(environ, status_of(error), str(error), headers_of(error))
-            return answer(environ, start_response)
+            if not _is_health(environ):
+                answer = refusal(environ, status_of(error), str(error), headers_of(error))
+                return answer(environ, start_response)
+            environ[health.IS_STRANGER] = True
+        else:
+            if name is not None:
+                environ[CALLER] = name
         return self._app(environ, start_response)
 
-    def _admit(self, environ: WSGIEnvironment) -> None:
-        try:
-            name = None
-            if self._policy.opens is not Opens.ALWAYS:
-                name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
-            if name in (None, TRUSTED):
-                self._names.require_own(environ)
-            self._names.require_own_page(environ)
-        except PersistenceError:
-            if _is_health(environ):
-                environ[health.IS_STRANGER] = True
-                return
-            raise
-        if name is not None:
-            environ[CALLER] = name
+    def _caller(self, environ: WSGIEnvironment) -> str | None:
+        """Return the name of the caller, as ``caller`` does; raise where the request must not be served."""
+        name = None
+        if self._policy.opens is not Opens.ALWAYS:
+            name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+        if name in (None, TRUSTED):
+            self._sites.check_host(environ)
+        self._sites.check_origin(environ)
+        return name
+
+
+class Forwarding:
+    """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3).
+
+    They are not told the key with which the caller was let in.
+    """
+
+    def __init__(self, app: WSGIApplication) -> None:
+        self._app = app
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Keep a request, and pass it on."""
+        fields = tuple(_fields(environ))
+        client_request.begin(ClientRequest(environ["REQUEST_METHOD"], environ.get("QUERY_STRING", ""), fields))
+        return self._app(environ, start_response)
+
+
+def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
+    is_by_key = environ.get(CALLER, TRUSTED) != TRUSTED
+    for key, value in environ.items():
+        if key.startswith("HTTP_") and key != "HTTP_X_REQUEST_ID" and not (is_by_key and key == "HTTP_AUTHORIZATION"):
+            yield key.removeprefix("HTTP_").replace("_", "-").title(), value
+    if REQUEST_ID in environ:
+        yield "X-Request-Id", environ[REQUEST_ID]
 
 
 def _is_health(environ: WSGIEnvironment) -> bool:
-    """Whether a supervisor asks, who has no key: in the very words of these paths, in no other spelling."""
+    """Return whether a supervisor asks, who has no key: in the very words of these paths, in no other spelling."""
     try:
         return sent_path(environ) in health.PATHS
     except ValueError:

@@ -1,9 +1,14 @@
-"""Contents on their way out: small ones at once, large ones by ``sendfile`` or, behind nginx, by nginx itself."""
+"""Contents on their way out: small ones at once, large ones by ``sendfile`` or, behind nginx, by nginx itself.
+
+Ranges are those of attachments (spec crud 4.7; RFC 9110 14 where one runs past the end, and for ``If-Range``).
+"""
 
 from __future__ import annotations
 
 import errno
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO, cast
@@ -13,76 +18,133 @@ from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
-from persistence.errors import DamagedError, DiskError, disk_errors
-from persistence.http import ranges
+from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, disk_errors
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.services.parts import Part
 from persistence.services.results import Read
-from persistence.storage.reading import StoredRevision
-from persistence.storage.store import Store
+from persistence.services.transforms import TransformedContent
 
 _AT_ONCE = 1 << 16
+_RANGES = re.compile(r"\s*bytes\s*=\s*([0-9]{1,100})\s*-\s*(?:([0-9]{1,100})\s*)?(?:,.*)?", re.ASCII | re.DOTALL)
+# nginx would judge these itself, by tags and dates that it does not know.
+_CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE")
+_DATED_CONDITIONS = ("HTTP_IF_RANGE", "HTTP_IF_MODIFIED_SINCE")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """The bytes ``first`` to ``last``, both included, of a content of ``size`` bytes."""
+
+    first: int
+    last: int
+    size: int
+
+    @property
+    def length(self) -> int:
+        """The number of bytes."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        return f"bytes {self.first}-{self.last}/{self.size}"
+
+
+def parse_range(header: str, size: int) -> ByteRange:
+    """Return the range to serve: the first one of several, its end clamped to the content.
+
+    Raises:
+        BadRequestError: a suffix range, a reversed one, another unit, or no range at all.
+        RangeError: it starts at or past the end.
+    """
+    match = _RANGES.fullmatch(header)
+    if match is None:
+        raise BadRequestError(f"only ranges such as bytes=0-99 or bytes=100- are served, not {header!r}")
+    first = int(match[1])
+    last = int(match[2]) if match[2] else None
+    if last is not None and last < first:
+        raise BadRequestError(f"the range ends before it starts: {header!r}")
+    if first >= size:
+        raise RangeError(size)
+    return ByteRange(first, size - 1 if last is None else min(last, size - 1), size)
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Sends what a read found. ``accel`` is nginx's internal location for the root, or empty without one."""
+    """Sends what a read found. ``accel`` is nginx's internal location for the root, or empty without one.
 
-    store: Store
+    ``link`` makes the file that was read available to nginx, and returns its path below the root; it raises
+    ``DiskError``.
+    """
+
+    link: Callable[[Read], str]
     accel: str
 
     def send(self, request: Request, read: Read, headers: Headers) -> Response:
-        """The whole content, or of an attachment the range asked for; the open file is taken over."""
-        found = read.found
-        file = found.opened
+        """Return the whole content, or of an attachment the range asked for; the open file is taken over."""
+        file = read.found.opened
         wanted = request.environ.get("HTTP_RANGE")
         if wanted is not None and not read.address.is_main and _range_applies(request, read):
-            try:
-                part = ranges.parse(wanted, found.size)
-            except Exception:
-                file.close()
-                raise
-            file.seek(part.first)
-            headers.append(("Content-Range", str(part)))
-            return _send(request, file, part.length, 206, headers)
-        link = self._link(found) if self._is_for_nginx(request, read) else None
+            return _send_range(request, file, wanted, read.found.size, headers)
+        link = self._link(read) if self.accel and _is_for_nginx(request, read) else None
         if link is None:
-            return _send(request, file, found.size, 200, headers)
+            return _send(request, file, read.found.size, 200, headers)
         file.close()
         redirect = ("X-Accel-Redirect", quote(f"{self.accel}/{link}"))
         return BareResponse(b"", 200, [*headers, redirect, ("Content-Length", "0")])
 
-    def _is_for_nginx(self, request: Request, read: Read) -> bool:
-        """Whether nginx can send this as the service would, which cannot be where it must be decrypted.
-
-        It would judge some conditions by its own lights, and cannot hand on a header that comes several times.
-        """
-        dated = () if read.is_told_by_date else ("HTTP_IF_RANGE", "HTTP_IF_MODIFIED_SINCE")
-        conditions = ("HTTP_IF_MATCH", "HTTP_IF_UNMODIFIED_SINCE", *dated)
-        found = read.found
-        return (
-            bool(self.accel)
-            and not read.is_decrypted
-            and found.size > _AT_ONCE
-            and len(found.sidecar.organization) < 2  # noqa: PLR2004 - a header each
-            and not any(name in request.environ for name in conditions)
-        )
-
-    def _link(self, found: StoredRevision) -> str | None:
-        """A path for nginx, or ``None`` where the disk refuses a link: a full disk must still be readable."""
+    def _link(self, read: Read) -> str | None:
+        """Return a path for nginx; ``None`` where the disk refuses a link: a full disk must still be readable."""
         try:
-            return self.store.serving_link(found)
+            return self.link(read)
         except DiskError:
             return None
 
-    def send_part(self, part: Part, headers: Headers) -> Response:
-        """What is left of a content: at once, so that an error is still an answer, or in pieces if it is large."""
-        headers = [*headers, ("Content-Length", str(part.size))]
-        if part.size <= _AT_ONCE:
-            with disk_errors("reading form data"):
-                return BareResponse(b"".join(part), 200, headers)
-        return BareResponse(part, 200, headers, streams=True)
+
+def send_transformed(content: TransformedContent, headers: Headers) -> Response:
+    """Return what a transform leaves: at once, so that an error is still an answer, or in pieces if it is large."""
+    headers = [*headers, ("Content-Length", str(content.size))]
+    if content.size <= _AT_ONCE:
+        with disk_errors("reading form data"):
+            return BareResponse(b"".join(content), 200, headers)
+    return BareResponse(content, 200, headers, streams=True)
+
+
+def _is_for_nginx(request: Request, read: Read) -> bool:
+    """Return whether nginx can send this as the service would, which it cannot where something must be decrypted.
+
+    Nor can it pass on a header that comes several times.
+    """
+    conditions = _CONDITIONS if read.is_told_by_date else _CONDITIONS + _DATED_CONDITIONS
+    return (
+        not read.is_decrypted
+        and read.found.size > _AT_ONCE
+        and len(read.found.sidecar.organization) < 2  # noqa: PLR2004 - a header each
+        and not any(name in request.environ for name in conditions)
+    )
+
+
+def _range_applies(request: Request, read: Read) -> bool:
+    """Return whether ``If-Range`` holds: bytes of two contents must not be mixed (RFC 9110 13.1.5)."""
+    header = request.environ.get("HTTP_IF_RANGE")
+    if header is None:
+        return True
+    try:
+        condition = parse_if_range_header(header if '"' in header or " " in header else quote_etag(header))
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return False
+    if condition.date is not None:
+        return read.is_told_by_date and int(condition.date.timestamp()) == epoch_seconds(read.found.sidecar.modified)
+    return unquote_etag(condition.etag)[0] == read.etag if condition.etag else False
+
+
+def _send_range(request: Request, file: BinaryIO, wanted: str, size: int, headers: Headers) -> Response:
+    try:
+        part = parse_range(wanted, size)
+    except Exception:
+        file.close()
+        raise
+    file.seek(part.first)
+    headers.append(("Content-Range", str(part)))
+    return _send(request, file, part.length, 206, headers)
 
 
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
@@ -118,7 +180,7 @@ class _Measured:
             self.fileno = file.fileno
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes.
+        """Return the next bytes.
 
         Raises:
             OSError: they cannot be read, or not be decrypted; the connection must break.
@@ -144,17 +206,3 @@ class _Measured:
         self._file.close()
         if self._at < self._end and sys.exc_info()[0] is None:
             raise OSError(errno.EIO, f"the content ends {self._end - self._at} bytes early")
-
-
-def _range_applies(request: Request, read: Read) -> bool:
-    """Whether ``If-Range`` holds: bytes of two contents must not be mixed (RFC 9110 13.1.5)."""
-    header = request.environ.get("HTTP_IF_RANGE")
-    if header is None:
-        return True
-    try:
-        condition = parse_if_range_header(header if '"' in header or " " in header else quote_etag(header))
-    except (ValueError, OverflowError):  # a date that no calendar has
-        return False
-    if condition.date is not None:
-        return read.is_told_by_date and int(condition.date.timestamp()) == epoch_seconds(read.found.sidecar.modified)
-    return unquote_etag(condition.etag)[0] == read.etag if condition.etag else False

@@ -1,4 +1,4 @@
-"""Whether the service lives, and whether it can store: for supervisors and load balancers."""
+"""Health checks for supervisors and load balancers: whether the service runs, and whether it can store."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Protocol
 
-from flask import Blueprint, Response, request
+from flask import Flask, Response, request
 
 from persistence.errors import BusyError, DiskError, one_line
+from persistence.http.application import add_route
 from persistence.http.logs import CAUSE
 from persistence.http.responses import text
 
@@ -18,10 +19,10 @@ IS_STRANGER = "persistence.is_stranger"
 _NOT_READY = "not ready: the log of the service says why"
 
 PATHS = ("/healthz", "/readyz")
-"""Where a supervisor asks; it has no key."""
+"""The paths that a supervisor asks for; it has no key."""
 
 
-class Stored(Protocol):
+class Writable(Protocol):
     """A directory that the service writes into."""
 
     @property
@@ -29,21 +30,22 @@ class Stored(Protocol):
         """Its path."""
 
     def free_bytes(self) -> int:
-        """Space that the service may still use there; raises ``DiskError`` or ``BusyError`` where it cannot write."""
+        """Return the space that the service may still use there.
+
+        Raises:
+            DiskError, BusyError: it cannot write there.
+        """
 
 
-def blueprint(places: Iterable[Stored], *, min_free: int) -> Blueprint:
-    """``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many.
+def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None:
+    """Add ``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many.
 
     The cause goes to the log, and to callers that are let in; a stranger is told neither paths nor numbers.
     """
-    health = Blueprint("health", __name__)
 
-    @health.get("/healthz", provide_automatic_options=False)
     def healthz() -> Response:
         return text(HTTPStatus.OK, "ok")
 
-    @health.get("/readyz", provide_automatic_options=False)
     def readyz() -> Response:
         for place in places:
             try:
@@ -54,7 +56,8 @@ def blueprint(places: Iterable[Stored], *, min_free: int) -> Blueprint:
                 return _not_ready(f"{free} bytes are free in {place.root}; the floor is {min_free}")
         return text(HTTPStatus.OK, "ready")
 
-    return health
+    for path, view in zip(PATHS, (healthz, readyz), strict=True):
+        add_route(app, path, view, "GET", "HEAD")
 
 
 def _not_ready(cause: str) -> Response:

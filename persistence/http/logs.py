@@ -1,4 +1,4 @@
-"""One structured line per request, and the request id that leads to it. Bodies are never logged."""
+"""The log: one structured line for each request, with the id by which it is found. Bodies are never logged."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _log = structlog.get_logger()
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 _HIDDEN = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
-"""Characters that JSON has as they are, and that a terminal may obey: they are written as escapes."""
+"""Characters that JSON leaves as they are, and that a terminal may obey: they are written as escapes."""
 
 
 def configure() -> None:
-    """JSON lines on standard error."""
+    """Log JSON lines to standard error."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -56,7 +56,7 @@ def write(event: str, *, is_error: bool, **facts: object) -> None:
 
 
 class RequestLog:
-    """WSGI middleware that numbers requests, says the number in the response, and logs a line for each."""
+    """WSGI middleware that gives each request an id, says it in the response, and logs a line."""
 
     def __init__(self, app: WSGIApplication) -> None:
         self._app = app

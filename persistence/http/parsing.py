@@ -1,7 +1,9 @@
-"""Headers and parameters of a request, read once into the values the service works with."""
+"""Requests as values: headers and parameters, read once, and the services that are asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flask import Request
@@ -16,23 +18,53 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.migrating import target_of
 from persistence.services.requests import Delete, Get, Put
+from persistence.services.services import Services
+from persistence.services.transforms import migration_target
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+REQUEST_NAMES = frozenset(
+    {
+        "Created-Existing",
+        "Create-Flat-View",
+        "Credentials",
+        "Datasource",
+        "Decrypt",
+        "For-Document-Id",
+        "For-Document-IsDraft",
+        "Form-Definition-Version",
+        "Group",
+        "Group-Existing",
+        "Hash-Algorithm",
+        "Hash-Value",
+        "Path-To-Holder",
+        "Roles",
+        "Singleton",
+        "Username",
+        "Username-Existing",
+        "Workflow-Stage",
+    }
+)
+"""Headers of requests that are read, without the prefix of the dialect (spec crud 3)."""
+
+
+def environ_key(header: str) -> str:
+    """Return the key of a header in a WSGI environment."""
+    return "HTTP_" + header.upper().replace("-", "_")
 
 
 class RequestParser:
     """Reads requests in one dialect. Every method raises ``BadRequestError`` for what is malformed."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._prefix = "HTTP_" + dialect.header("").upper().replace("-", "_")
+        self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
 
     def get(self, request: Request) -> Get:
-        """A GET or HEAD."""
+        """Read a GET or HEAD."""
         is_get, environ = request.method == "GET", request.environ
-        decrypt = environ.get(self._prefix + "DECRYPT") == "true"
+        decrypt = environ.get(self._keys["Decrypt"]) == "true"
         if not request.query_string:
             return Get(version=self._version(environ), content=is_get, user=self.user(request), decrypt=decrypt)
         self._refuse_purge(request)
@@ -46,9 +78,9 @@ class RequestParser:
         )
 
     def put(self, request: Request) -> Put:
-        """A PUT, but for its body."""
+        """Read a PUT without its body."""
         environ = request.environ
-        algorithm, value = self._own(environ, "HASH_ALGORITHM"), self._own(environ, "HASH_VALUE")
+        algorithm, value = self._text(environ, "Hash-Algorithm"), self._text(environ, "Hash-Value")
         return Put(
             version=self._version(environ),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
@@ -56,15 +88,15 @@ class RequestParser:
             user=self.user(request),
             content_type=environ.get("CONTENT_TYPE"),
             valid=_flag(request.args.get("valid"), "valid"),
-            stage=short(self._own(environ, "WORKFLOW_STAGE"), "workflow stage"),
+            stage=short(self._text(environ, "Workflow-Stage"), "workflow stage"),
             source=short(request.args.get("document"), "document parameter"),
             client_hash=_client_hash(algorithm, value),
             flat_view=self.flat_view(request),
-            holder=self._own(environ, "PATH_TO_HOLDER"),
+            holder=self._text(environ, "Path-To-Holder"),
         )
 
     def delete(self, request: Request) -> Delete:
-        """A DELETE."""
+        """Read a DELETE."""
         self._refuse_purge(request)
         if request.args.get("last-modified-time"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
@@ -76,64 +108,73 @@ class RequestParser:
         )
 
     def definition_format(self, request: Request) -> str | None:
-        """The format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
-        word = request.args.get("form-definition-format-version") if request.query_string else None
-        return target_of(word) if request.method == "GET" else word or None
+        """Return the format in which a definition is asked for; a HEAD may say anything (spec forms 1.1)."""
+        word = request.args.get("form-definition-format-version")
+        return migration_target(word) if request.method == "GET" else word or None
 
     def nonrelevant(self, request: Request) -> str | None:
-        """What is said about data that is not relevant (spec forms 3.1)."""
-        return request.args.get("nonrelevant") if request.query_string else None
-
-    def _version(self, environ: WSGIEnvironment) -> VersionRequest:
-        return versions.parse(
-            environ.get(self._prefix + "FORM_DEFINITION_VERSION"),
-            self._own(environ, "FOR_DOCUMENT_ID"),
-            environ.get(self._prefix + "FOR_DOCUMENT_ISDRAFT"),
-        )
+        """Return the parameter about data that is not relevant (spec forms 3.1)."""
+        return request.args.get("nonrelevant")
 
     def version_to_publish(self, request: Request) -> VersionRequest:
-        """The version of a publication: the parameter, else the header (spec crud 8.3)."""
-        said = request.args.get("form-definition-version")
-        return versions.parse(said, None, None) if said else self._version(request.environ)
+        """Return the version of a publication: the parameter, else the header (spec crud 8.3)."""
+        parameter = request.args.get("form-definition-version")
+        return versions.parse(parameter, None, None) if parameter else self._version(request.environ)
 
     def version_to_search(self, request: Request) -> int | Searched:
-        """The version of which documents are looked for (spec search 1.4)."""
-        return versions.parse_searched(request.environ.get(self._prefix + "FORM_DEFINITION_VERSION"))
+        """Return the version whose documents are searched (spec search 1.4)."""
+        return versions.parse_searched(request.environ.get(self._keys["Form-Definition-Version"]))
 
     def version_to_reindex(self, request: Request) -> int:
-        """The version that is indexed anew (spec search 5)."""
-        return versions.parse_reindexed(request.environ.get(self._prefix + "FORM_DEFINITION_VERSION"))
+        """Return the version whose index is rebuilt (spec search 5)."""
+        return versions.parse_reindexed(request.environ.get(self._keys["Form-Definition-Version"]))
 
     def version_to_reencrypt(self, request: Request) -> int | None:
-        """The version whose data is encrypted anew; ``None`` for all (spec forms 4.5)."""
+        """Return the version whose data is encrypted anew; ``None`` for all (spec forms 4.5)."""
         return versions.number_only(self._version(request.environ), "encrypting anew")
 
     def user(self, request: Request) -> User:
-        """Who is calling, as the caller says (spec crud 6.1)."""
+        """Return the user that the caller names (spec crud 6.1)."""
         environ = request.environ
-        credentials = self._own(environ, "CREDENTIALS", is_exact=True)
+        credentials = self._text(environ, "Credentials", is_exact=True)
         if credentials and credentials.strip():
             return users.parse_credentials(credentials)
         return users.from_headers(
-            self._own(environ, "USERNAME", is_exact=True),
-            self._own(environ, "GROUP", is_exact=True),
-            self._own(environ, "ROLES", is_exact=True),
+            self._text(environ, "Username", is_exact=True),
+            self._text(environ, "Group", is_exact=True),
+            self._text(environ, "Roles", is_exact=True),
         )
 
     def datasource(self, request: Request) -> str:
-        """The name of the tree that is asked for; empty where none is named (spec crud 10.2)."""
-        return (self._own(request.environ, "DATASOURCE") or "").strip()
+        """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""
+        return (self._text(request.environ, "Datasource") or "").strip()
 
     def flat_view(self, request: Request) -> bool:
-        """Whether flat views are asked for (spec search 7.1)."""
-        return (request.environ.get(self._prefix + "CREATE_FLAT_VIEW") or "").strip().lower() == "true"
+        """Return whether flat views are asked for (spec search 7.1)."""
+        return (request.environ.get(self._keys["Create-Flat-View"]) or "").strip().lower() == "true"
 
-    def _own(self, environ: WSGIEnvironment, name: str, *, is_exact: bool = False) -> str | None:
-        """The text of a header; where ``is_exact``, bytes that are not UTF-8 are refused."""
+    def _version(self, environ: WSGIEnvironment) -> VersionRequest:
+        return versions.parse(
+            environ.get(self._keys["Form-Definition-Version"]),
+            self._text(environ, "For-Document-Id"),
+            environ.get(self._keys["For-Document-IsDraft"]),
+        )
+
+    def _text(self, environ: WSGIEnvironment, name: str, *, is_exact: bool = False) -> str | None:
+        """Return a header: UTF-8 where its bytes are, else Latin-1, which is what WSGI passes on (PEP 3333).
+
+        Raises:
+            BadRequestError: it is not UTF-8, and ``is_exact``: guessed at, it could be the name of another user.
+        """
+        value: str | None = environ.get(self._keys[name])
+        if value is None or value.isascii():
+            return value
         try:
-            return _text(environ.get(self._prefix + name), is_exact=is_exact)
+            return value.encode("latin-1").decode()
         except UnicodeError:
-            raise BadRequestError(f"the header that ends in {name.title().replace('_', '-')} is not UTF-8") from None
+            if is_exact:
+                raise BadRequestError(f"the header that ends in {name} is not UTF-8") from None
+            return value
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:
@@ -141,23 +182,8 @@ class RequestParser:
             raise BadRequestError("purging (force-delete) is not enabled on this service")
 
 
-def _text(value: str | None, *, is_exact: bool) -> str | None:
-    """The text of a header: UTF-8 where its bytes are, Latin-1 otherwise (PEP 3333 hands on Latin-1).
-
-    Raises:
-        UnicodeError: they are not UTF-8, and ``is_exact``: guessed at, they could be the name of another user.
-    """
-    if value is None or value.isascii():
-        return value
-    try:
-        return value.encode("latin-1").decode()
-    except UnicodeError:
-        if is_exact:
-            raise
-        return value
-
-
 def _flag(value: str | None, name: str) -> bool | None:
+    """Return a parameter that is ``true`` or ``false`` in small letters; ``None`` where it was not sent, or empty."""
     if not value:
         return None
     if value not in ("true", "false"):
@@ -166,10 +192,10 @@ def _flag(value: str | None, name: str) -> bool | None:
 
 
 def instant_of(value: str | None, name: str) -> Instant | None:
-    """An instant; ``None`` where nothing, or only blanks, was sent. ``name`` is the error's word for it.
+    """Return an instant; ``None`` where nothing, or only blanks, was sent. ``name`` is for the error.
 
     Raises:
-        BadRequestError: it is none.
+        BadRequestError: it is no instant.
     """
     if not value or not value.strip():
         return None
@@ -182,3 +208,30 @@ def instant_of(value: str | None, name: str) -> Instant | None:
 def _client_hash(algorithm: str | None, value: str | None) -> ClientHash | None:
     name, digest = short(algorithm, "hash algorithm"), short(value, "hash value")
     return ClientHash(name, digest) if name and digest else None
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A set of paths below ``prefix``: how its requests are read, and the services that answer them.
+
+    ``named`` are the services of the data sources that a header may name instead; ``None`` where it is not read.
+    """
+
+    prefix: str
+    parser: RequestParser
+    default: Services
+    named: Mapping[str, Services] | None = None
+
+    def services(self, request: Request) -> Services:
+        """Return the services that a request asks (spec crud 10.2).
+
+        Raises:
+            BadRequestError: it names a data source that there is not.
+        """
+        name = "" if self.named is None else self.parser.datasource(request)
+        if self.named is None or not name:
+            return self.default
+        found = self.named.get(name)
+        if found is None:
+            raise BadRequestError(f"there is no datasource {name!r} here")
+        return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from flask import Blueprint, Request, Response
+from flask import Flask, Request, Response
 
 from persistence.errors import BadAddressError
-from persistence.http.crud import METHODS
+from persistence.http.application import RESOURCE_METHODS, add_route
 from persistence.http.parsing import RequestParser, instant_of
 from persistence.model import versions
 from persistence.model.texts import short
@@ -21,52 +21,47 @@ if TYPE_CHECKING:
 
 
 class ProxiedParser(RequestParser):
-    """Reads requests of a proxy, which hands on what its own caller sent and adds what it has found out.
+    """Reads requests of a proxy, which passes on what its own caller sent and adds what it has found out.
 
-    So what the proxy itself does is left to it: the document of which a version is wanted, and changes to what is read.
+    The proxy itself finds the version of a document, migrates definitions and removes data that is not relevant.
     """
 
     def put(self, request: Request) -> Put:
-        """A PUT, but for its body."""
+        """Read a PUT without its body."""
         put = super().put(request)
-        is_singleton = (self._own(request.environ, "SINGLETON") or "").strip().lower() == "true"
+        is_singleton = (self._text(request.environ, "Singleton") or "").strip().lower() == "true"
         return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
 
     def delete(self, request: Request) -> Delete:
-        """A DELETE."""
+        """Read a DELETE."""
         delete = super().delete(request)
         return replace(delete, origin=self._origin(request, delete.user))
 
     def definition_format(self, request: Request) -> None:
-        """Definitions are handed out as they are stored."""
+        """Return ``None``: definitions are sent as they are stored."""
 
     def nonrelevant(self, request: Request) -> None:
-        """So is data."""
+        """Return ``None``: data is sent as it is stored."""
 
     def _version(self, environ: WSGIEnvironment) -> VersionRequest:
-        return versions.parse(environ.get(self._prefix + "FORM_DEFINITION_VERSION"), None, None)
+        return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
 
     def _origin(self, request: Request, user: User) -> Origin:
-        """The creation and the owner that the proxy has found; the user's where it has found none."""
+        """Return the creation and the owner that the proxy has found; where it has found none, the user's."""
         environ = request.environ
-        created = instant_of(self._own(environ, "CREATED_EXISTING"), "the creation that exists")
+        created = instant_of(self._text(environ, "Created-Existing"), "the creation that exists")
         if created is None:
             return Origin(None, user)
-        name = short(self._own(environ, "USERNAME_EXISTING", is_exact=True), "owner's name") or user.name
-        group = short(self._own(environ, "GROUP_EXISTING", is_exact=True), "owner's group") or user.group
-        return Origin(created, User(name=name, group=group, organization=_organization(name, user)))
+        name = short(self._text(environ, "Username-Existing", is_exact=True), "owner's name") or user.name
+        group = short(self._text(environ, "Group-Existing", is_exact=True), "owner's group") or user.group
+        organization = user.organization if name == user.name else ()
+        return Origin(created, User(name=name, group=group, organization=organization))
 
 
-def _organization(owner: str | None, user: User) -> tuple[str, ...]:
-    return user.organization if owner == user.name else ()
-
-
-def unknown_paths() -> Blueprint:
-    """What is no path of a resource: 400 for every method that resources have, so that all others stay 405."""
-    blueprint = Blueprint("unknown", __name__, url_prefix="/crud")
-    for rule in ("", "/", "/<path:rest>"):
-        blueprint.add_url_rule(rule, view_func=_unknown, methods=METHODS, provide_automatic_options=False)
-    return blueprint
+def add_unknown_paths(app: Flask) -> None:
+    """Answer 400 under all other paths of resources, to the methods that resources have; to others it stays 405."""
+    for path in ("/crud", "/crud/", "/crud/<path:rest>"):
+        add_route(app, path, _unknown, *RESOURCE_METHODS)
 
 
 def _unknown(rest: str = "") -> Response:

@@ -1,4 +1,4 @@
-"""Results as responses: statuses and headers of spec crud 4.1 and 4.3, in one dialect."""
+"""Results and errors as responses: statuses and headers of spec crud 4.1 and 4.3, in one dialect."""
 
 from __future__ import annotations
 
@@ -13,24 +13,51 @@ from werkzeug.datastructures import Headers as ResponseHeaderFields
 from werkzeug.http import http_date
 from werkzeug.sansio.http import is_resource_modified
 
-from persistence.errors import one_line
+from persistence.dialect import Dialect
+from persistence.errors import BusyError, PersistenceError, RangeError, UnauthorizedError, one_line
 from persistence.http.bodies import drain
 from persistence.http.logs import CAUSE
-from persistence.http.names import HeaderNames
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
-from persistence.services.content_types import UNKNOWN
+from persistence.services.receiving import UNKNOWN
 from persistence.services.results import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+RESPONSE_NAMES = frozenset(
+    {
+        "Created",
+        "Deleted",
+        "Did-Encrypt",
+        "Document",
+        "Form-Definition-App",
+        "Form-Definition-Form",
+        "Form-Definition-Version",
+        "Group",
+        "Hash-Algorithm",
+        "Hash-Value",
+        "Last-Modified",
+        "Last-Modified-By-Username",
+        "Notice",
+        "Operations",
+        "Organization",
+        "Refused",
+        "Username",
+        "Valid",
+        "Workflow-Stage",
+    }
+)
+"""Headers of responses that are the service's own, without the prefix of the dialect (spec crud 4.3)."""
 
 Headers = list[tuple[str, str]]
 
 _XML: Headers = [("Content-Type", "application/xml")]
 _BLOCK = 1 << 16
 _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
+# The second is for clients that send a password only when they are asked for one (RFC 7235 2.1 allows several).
+_CHALLENGES = [("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="persistence", charset="UTF-8"')]
 
 
 class _Ready(ResponseHeaderFields):
@@ -50,39 +77,39 @@ class BareResponse(Response):
         super().__init__(body, status=status, headers=_Ready(headers), direct_passthrough=streams)
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
-        """The headers as they are."""
+        """Return the headers as they are."""
         return self.headers
 
 
 def empty(status: int, headers: Headers) -> Response:
-    """A response without a body (seed, Endpoints)."""
+    """Return a response without a body (seed, Endpoints)."""
     return BareResponse(b"", status, [*headers, ("Content-Length", "0")] if status in _WITH_LENGTH else headers)
 
 
 def head(headers: Headers) -> Response:
-    """The answer to a HEAD: the headers of the GET, with its length where that is known."""
+    """Return the answer to a HEAD: the headers of the GET, with its length where that is known."""
     return BareResponse(b"", HTTPStatus.OK, headers)
 
 
 def text(status: int, line: str, headers: Headers | None = None) -> Response:
-    """One line of plain text."""
+    """Return one line of plain text."""
     body = f"{line}\n".encode()
     fields = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *(headers or [])]
     return BareResponse(body, status, fields)
 
 
 def whole(body: bytes, headers: Headers) -> Response:
-    """A body that was made for this answer."""
+    """Return a body that was made for this answer."""
     return BareResponse(body, HTTPStatus.OK, [*headers, ("Content-Length", str(len(body)))])
 
 
 def xml(body: bytes, headers: Headers | None = None) -> Response:
-    """An XML document that was made for this answer."""
+    """Return an XML document that was made for this answer."""
     return whole(body, [*_XML, *(headers or [])])
 
 
 def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
-    """An XML document that may be large: sent as it is made, unless it is small and its length soon known."""
+    """Return an XML document that may be large: sent as it is made, or with its length if it is small."""
     blocks = _blocks(pieces)
     begin, more = next(blocks, b""), next(blocks, None)
     if more is None:
@@ -91,7 +118,7 @@ def xml_in_pieces(pieces: Iterable[bytes], headers: Headers) -> Response:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in larger pieces: each is a call of the operating system and a chunk on the wire."""
+    """Yield the same bytes in larger pieces: each is a call of the operating system and a chunk on the wire."""
     block: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -105,56 +132,66 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def refusal(environ: WSGIEnvironment, status: int, cause: str, headers: Headers | None = None) -> Response:
-    """The answer to a request that is not served: one line that names the cause, which the log gets too."""
+    """Return the answer to a request that is not served: one line that names the cause, for the log too."""
     environ[CAUSE] = one_line(cause)
     if status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # that body is not worth waiting for
         drain(environ)
     return text(status, environ[CAUSE], headers)
 
 
+def headers_of(error: PersistenceError) -> Headers:
+    """Return what an error says in headers besides its line."""
+    if isinstance(error, UnauthorizedError):
+        return _CHALLENGES
+    if isinstance(error, BusyError):
+        return [("Retry-After", str(error.retry_after))]
+    if isinstance(error, RangeError):
+        return [("Content-Range", f"bytes */{error.size}")]
+    return []
+
+
 def is_not_modified(environ: WSGIEnvironment, read: Read) -> bool:
-    """Whether the client's copy is still good: ``If-None-Match``, else ``If-Modified-Since`` (RFC 9110 13.2.2)."""
+    """Return whether the client's copy is current: ``If-None-Match``, ``If-Modified-Since`` (RFC 9110 13.2.2)."""
     modified_since = environ.get("HTTP_IF_MODIFIED_SINCE")
     none_match = environ.get("HTTP_IF_NONE_MATCH")
     if modified_since is None and none_match is None:
         return False
-    found = read.found
     try:
         return not is_resource_modified(
             http_if_modified_since=modified_since,
             http_if_none_match=none_match,
             etag=f'"{read.etag}"',
-            last_modified=to_datetime(found.sidecar.modified) if read.is_told_by_date else None,
+            last_modified=to_datetime(read.found.sidecar.modified) if read.is_told_by_date else None,
         )
     except (ValueError, OverflowError):  # a date that no calendar has is no condition
         return False
 
 
 class ResponseHeaders:
-    """Builds the header lists; the instants' two formats come from the one stored value."""
+    """Builds the lists of headers; the two formats of an instant come from the one stored value."""
 
-    def __init__(self, names: HeaderNames, *, quotes_tags: bool) -> None:
-        self._names = names
-        self._quotes_tags = quotes_tags
+    def __init__(self, dialect: Dialect) -> None:
+        self._names = {name: dialect.header(name) for name in RESPONSE_NAMES}
+        self._quote = '"' if dialect.quotes_tags else ""
 
     def of_read(self, read: Read) -> Headers:
-        """The headers of GET and HEAD, but for length and range."""
+        """Return the headers of GET and HEAD, without length and range."""
         names, sidecar, address = self._names, read.found.sidecar, read.address
         headers = [
             ("Content-Type", _wire(sidecar.content_type or UNKNOWN)),
             ("X-Content-Type-Options", "nosniff"),
-            ("ETag", self._tag(read.etag)),
+            ("ETag", f"{self._quote}{read.etag}{self._quote}"),
             ("Last-Modified", rfc1123(sidecar.modified)),
             ("Created", rfc1123(sidecar.created)),
-            (names.last_modified, sidecar.modified),
-            (names.created, sidecar.created),
-            (names.version, str(sidecar.version)),
-            (names.app, _wire(address.form.app)),
-            (names.form, _wire(address.form.name)),
+            (names["Last-Modified"], sidecar.modified),
+            (names["Created"], sidecar.created),
+            (names["Form-Definition-Version"], str(sidecar.version)),
+            (names["Form-Definition-App"], _wire(address.form.app)),
+            (names["Form-Definition-Form"], _wire(address.form.name)),
         ]
         self._add_known(headers, sidecar)
         if read.operations is not None:
-            headers.append((names.operations, str(read.operations)))
+            headers.append((names["Operations"], str(read.operations)))
         if not isinstance(address, DefinitionAddress):
             self._add_owner(headers, sidecar)
         if not address.is_main:
@@ -162,73 +199,70 @@ class ResponseHeaders:
         return headers
 
     def of_write(self, written: Written) -> Headers:
-        """The headers of a PUT that was stored."""
+        """Return the headers of a PUT that was stored."""
         headers = self._of_change(written.sidecar.version, written.sidecar)
         if written.operations is not None:
-            headers.append((self._names.operations, str(written.operations)))
+            headers.append((self._names["Operations"], str(written.operations)))
         if written.sidecar.encrypted and not written.address.is_main:
-            headers.append((self._names.did_encrypt, "true"))
+            headers.append((self._names["Did-Encrypt"], "true"))
         return headers
 
     def of_removal(self, removed: Removed) -> Headers:
-        """The headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
+        """Return the headers of a DELETE; a draft leaves nothing that could have a date (spec crud 4.3)."""
         headers = self._of_change(removed.version, removed.tombstone)
         if removed.operations is not None:
-            headers.append((self._names.operations, str(removed.operations)))
+            headers.append((self._names["Operations"], str(removed.operations)))
         return headers
 
     def of_clearing(self, cleared: Cleared) -> Headers:
-        """The headers of a DELETE of all data of a form."""
-        return [(self._names.deleted, str(cleared.deleted)), (self._names.refused, str(cleared.refused))]
+        """Return the headers of a DELETE of all data of a form."""
+        return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        """The header that tells what of a request was not there, if anything."""
-        return [] if notice is None else [(self._names.notice, _wire(one_line(notice)))]
-
-    def _tag(self, tag: str) -> str:
-        return f'"{tag}"' if self._quotes_tags else tag
+        """Return the header that tells which names of a request are unknown, if any."""
+        return [] if notice is None else [(self._names["Notice"], _wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:
-        headers = [(self._names.version, str(version))]
+        headers = [(self._names["Form-Definition-Version"], str(version))]
         if sidecar is not None:
             headers += [
-                ("ETag", self._tag(sidecar.etag)),
+                ("ETag", f"{self._quote}{sidecar.etag}{self._quote}"),
                 ("Last-Modified", rfc1123(sidecar.modified)),
-                (self._names.last_modified, sidecar.modified),
+                (self._names["Last-Modified"], sidecar.modified),
             ]
         return headers
 
     def _add_known(self, headers: Headers, sidecar: Sidecar) -> None:
         names = self._names
         if sidecar.modifier is not None:
-            headers.append((names.modifier, _wire(sidecar.modifier)))
+            headers.append((names["Last-Modified-By-Username"], _wire(sidecar.modifier)))
         if sidecar.stage is not None:
-            headers.append((names.stage, _wire(sidecar.stage)))
+            headers.append((names["Workflow-Stage"], _wire(sidecar.stage)))
         if sidecar.valid is not None:
-            headers.append((names.valid, "true" if sidecar.valid else "false"))
+            headers.append((names["Valid"], "true" if sidecar.valid else "false"))
         if sidecar.source is not None:
-            headers.append((names.document, _wire(sidecar.source)))
+            headers.append((names["Document"], _wire(sidecar.source)))
         if sidecar.client_hash is not None:
-            headers.append((names.hash_algorithm, _wire(sidecar.client_hash.algorithm)))
-            headers.append((names.hash_value, _wire(sidecar.client_hash.value)))
+            headers.append((names["Hash-Algorithm"], _wire(sidecar.client_hash.algorithm)))
+            headers.append((names["Hash-Value"], _wire(sidecar.client_hash.value)))
 
     def _add_owner(self, headers: Headers, sidecar: Sidecar) -> None:
-        names = self._names
         if sidecar.creator is not None:
-            headers.append((names.username, _wire(sidecar.creator)))
+            headers.append((self._names["Username"], _wire(sidecar.creator)))
         if sidecar.group is not None:
-            headers.append((names.group, _wire(sidecar.group)))
-        headers.extend((names.organization, _wire(level)) for level in sidecar.organization)
+            headers.append((self._names["Group"], _wire(sidecar.group)))
+        headers.extend((self._names["Organization"], _wire(level)) for level in sidecar.organization)
 
 
 @lru_cache(maxsize=1024)
 def rfc1123(instant: Instant) -> str:
-    """An instant as HTTP's own dates are written."""
+    """Return an instant as HTTP's own dates are written."""
     return http_date(to_datetime(instant))
 
 
+@lru_cache(maxsize=1024)
 def _wire(text: str) -> str:
-    """A text as a header value: UTF-8 bytes, which WSGI wants dressed as Latin-1 (PEP 3333)."""
+    """Return a text as a header value: UTF-8 bytes as Latin-1 characters, as WSGI wants them (PEP 3333)."""
     if not text.isprintable():  # checked when it came in; a sidecar written by hand is not
         text = one_line(text)
     return text if text.isascii() else text.encode().decode("latin-1")

@@ -16,10 +16,10 @@ from typing import Protocol
 import msgspec
 
 from persistence.limits import LARGEST_CATALOG_FILE
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
-from persistence.storage import files
-from persistence.storage.reading import Fingerprint
+from persistence.storage import files, nofollow
+from persistence.storage.stored_revision import Fingerprint
 
 _HEADER = b"persistence forms 1\n"
 """Begins the file. Its number is that of the entries, and of what is read from definitions: another is not read."""
@@ -82,7 +82,7 @@ class FormsFile:
     def recall(self) -> list[Remembered]:
         """All that is remembered; nothing where there is no such file, or it is not as it was written."""
         with suppress(OSError, msgspec.DecodeError):
-            with open(files.open_to_read(self._path), "rb") as file:
+            with open(nofollow.open_to_read(self._path), "rb") as file:
                 data = file.read(LARGEST_CATALOG_FILE + 1)
             begin = len(_HEADER) + _SUM
             if data.startswith(_HEADER) and data[len(_HEADER) : begin] == _sum(data[begin:]):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from persistence.forms.writing import attribute, element
+from persistence.forms.messages import attribute, element
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope

@@ -22,10 +22,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.index_keys import Key
+from persistence.model.form_versions import IndexKey
 from persistence.storage.integrity import HandEdits
-from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
@@ -50,7 +50,7 @@ class IndexedDefinition:
 
     fingerprint: str
     state: DefinitionState
-    keys: tuple[Key, ...] = ()
+    keys: tuple[IndexKey, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:

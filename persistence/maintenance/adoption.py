@@ -1,15 +1,17 @@
-"""Taking in what a person put into the tree: a content without a sidecar, or another one than the sidecar tells of.
+"""Adoption: taking in what a person put into the tree, a content without a sidecar or another one than its sidecar's.
 
-The content stays where it is, and gets a fresh sidecar beside it: as a new revision of what was there, or as a new
-resource under the rules of a PUT that names no version.
+The content stays, and gets a new sidecar: as a new revision of what was there, or as a new resource under the rules of
+a PUT that names no version.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,36 +20,54 @@ from msgspec.structs import replace
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
-from persistence.maintenance import listing
-from persistence.maintenance.contents import is_whole
-from persistence.maintenance.encrypted import is_encrypted_for
-from persistence.maintenance.findings import Finding
-from persistence.maintenance.quarantine import Quarantine
-from persistence.maintenance.revisions import newest_whole, readable
+from persistence.maintenance.findings import Finding, Quarantine
+from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
-from persistence.model.metadata import FormMetadata
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
-from persistence.services import content_types
 from persistence.services.documents import version_of_new
-from persistence.services.receiving import check_for, metadata_of
-from persistence.storage import digests, files, mending, reading, writing
+from persistence.services.receiving import check_for, metadata_of, type_by_name
+from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.storage.storage import Readable
 
 _CHUNK = 1 << 16
 _OWNERS, _OTHERS = 0o600, 0o007
+_LARGEST_COMPARED = 1 << 18
+"""Bytes of a content that a preview compares line by line."""
+_MOST_LINES = 200
+_BETWEEN_TAGS = re.compile(r">(?=<)")
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What reading a content showed."""
+class AdoptedContent:
+    """Size, digest and form metadata of a content that was read to its end."""
 
     size: int
     digest: str
     metadata: FormMetadata | None
+
+
+def read_through(address: Address, path: str) -> AdoptedContent:
+    """Read a content to its end, and check it if it must be XML.
+
+    Raises:
+        BadRequestError: it must be XML, and is not; or it is a definition with unknown permissions.
+        OSError: it cannot be read.
+    """
+    hashing, size = hashlib.sha256(), 0
+    with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            hashing.update(chunk)
+            if check is not None:
+                check.feed(chunk)
+        if check is not None:
+            check.finish()
+        return AdoptedContent(size, digests.text(hashing.hexdigest()), metadata_of(check))
 
 
 class Adoption:
@@ -61,7 +81,7 @@ class Adoption:
         quarantine: Quarantine,
         modifier: str | None = None,
     ) -> None:
-        """``modifier`` is who adopts, where that is to be known."""
+        """``modifier`` is the name of who adopts, if it is to be recorded."""
         self._layout = layout
         self._open_view = open_view
         self._dialect = dialect
@@ -69,74 +89,75 @@ class Adoption:
         self._modifier = modifier
 
     def take_in(self, folder: Folder, finding: Finding, place: Place) -> None:
-        """Adopt what a finding tells of, which must be of a kind that ``Adopts``.
+        """Adopt the content of a finding, whose kind must allow it (``Adopts``).
 
         Raises:
-            BadRequestError: it must be XML, and is not; or it is a definition with permissions that are not known.
-            BusyError: it is being edited right now.
-            DamagedError: the sidecar beside it cannot be decoded.
+            BadRequestError: it must be XML, and is not; or it is a definition with unknown permissions.
+            BusyError: it is being edited now.
+            DamagedError: its sidecar cannot be decoded.
             OSError: the disk refused.
         """
         try:
-            current = reading.read_sidecar(place)
+            current = stored_revision.read_sidecar(place)
         except ChangedSidecarError as error:
             self._take_in_changed(folder, finding, place, error)
             return
-        history = listing.history(folder.path)
+        history = list_history(folder.path)
         if current is None or current.deleted:
             older = next(readable(history, place.name), None)
             over = current or (older[1] if older else self.new(folder, place))
-            self.adopt(folder, place, over=over, first=lambda: _keep(place, current))
+            self.adopt(folder, place, over=over, first=lambda: _keep_tombstone(place, current))
             return
         kept = newest_whole(history, place.name, living=True)
         if kept is None or kept[1].id != current.id:
-            # Its content is lost, so it is no revision any more.
+            # The content of the sidecar is lost, so it is no revision any more.
             self.adopt(folder, place, over=current, first=lambda: self._quarantine.keep(place.sidecar, finding))
         else:
             self.adopt(folder, place, over=current)
 
     def _take_in_changed(self, folder: Folder, finding: Finding, place: Place, error: ChangedSidecarError) -> None:
-        """Take in what a changed sidecar says; one that was moved with its content goes on as that of its new place."""
+        """Adopt a changed sidecar; one that was moved together with its content becomes that of its new place."""
         self._quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
-            mending.replace_sidecar(place, replace(error.said, version=version, adopted=True))
+            encrypted = error.said.encrypted or None  # the checksum does not cover that it is false
+            commit.replace_sidecar(place, replace(error.said, version=version, adopted=True, encrypted=encrypted))
         else:
             self.adopt(folder, place, over=error.said)
 
     def adopt(self, folder: Folder, place: Place, *, over: Sidecar, first: Callable[[], None] = lambda: None) -> None:
-        """Make the content in place the next revision over what is known; raises as ``take_in``.
+        """Make the content in place the revision after ``over``. Raises as ``take_in``.
 
-        ``first`` is done when it is certain that it can be.
+        ``first`` is called once the content has passed all checks.
         """
         address = folder.address(place.name)
         before = os.lstat(place.content)
         if not stat.S_ISREG(before.st_mode):
             raise DamagedError(f"{address} is no file")
-        seen = read_through(address, place.content)
+        content = read_through(address, place.content)
         after = os.lstat(place.content)
         if (before.st_ino, before.st_size, before.st_mtime_ns) != (after.st_ino, after.st_size, after.st_mtime_ns):
             raise BusyError(f"{address} is being edited")
         first()
         over = replace(over, version=self._version(folder, place, over))
-        sidecar = writing.after_twin(self._layout, address, self._sidecar(address, seen, over))
-        mending.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content)))
+        sidecar = commit.after_twin(self._layout, address, self._next(address, content, over))
+        commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content) or None))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     @staticmethod
     def _version(folder: Folder, place: Place, over: Sidecar) -> int:
-        """The form version of a resource: its directory's or its document's, where these tell, else what is known."""
+        """Return the form version of a resource: its directory's or its document's, if known, else that of ``over``."""
         if folder.collection is None:
             return int(folder.name)
         main = Place(folder.path, folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
-                document = reading.read_sidecar(main)
+                document = stored_revision.read_sidecar(main)
                 return over.version if document is None else document.version
         return over.version
 
     def nothing_known(self, version: int) -> Sidecar:
-        """Stands for the revision before the first: only the form version is known, and nobody owns it."""
+        """Return a sidecar for the revision before the first: it has only a form version, and no owner."""
         now = next_after(None)
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
@@ -145,14 +166,14 @@ class Adoption:
         return self._open_view()
 
     def new(self, folder: Folder, place: Place) -> Sidecar:
-        """Stands for the revision before the first of a new resource, with the version that a PUT would choose."""
+        """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
         return self.nothing_known(version_of_new(self._view, self._dialect, address))
 
-    def _sidecar(self, address: Address, seen: _Seen, over: Sidecar) -> Sidecar:
-        """The next revision: owner and stage stay; validity and the client's hash are not known."""
+    def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:
+        """Return the next revision: owner and stage stay; validity and the client's hash are unknown."""
         modified = next_after(over.modified)
         return Sidecar(
             schema=SCHEMA,
@@ -160,45 +181,89 @@ class Adoption:
             version=over.version,
             modified=modified,
             created=modified if over.deleted else over.created,
-            size=seen.size,
-            digest=seen.digest,
-            content_type=over.content_type or content_types.by_name(address),
+            size=content.size,
+            digest=content.digest,
+            content_type=over.content_type or type_by_name(address),
             stage=over.stage,
             creator=over.creator,
             group=over.group,
             organization=over.organization,
             modifier=self._modifier,
             source=over.source,
-            metadata=seen.metadata,
+            metadata=content.metadata,
             adopted=True,
             flat_view=over.flat_view,
         )
 
 
-def _keep(place: Place, replaced: Sidecar | None) -> None:
+def _keep_tombstone(place: Place, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
-    if replaced is not None:
-        history = writing.keep(place, replaced)
+    if tombstone is not None:
+        history = commit.keep(place, tombstone)
         try:
             files.sync(history)
         finally:
             os.close(history)
 
 
-def read_through(address: Address, path: str) -> _Seen:
-    """Read a content to its end, and check it if it must be XML.
+@dataclass(frozen=True, slots=True)
+class AdoptionPreview:
+    """The effect of an adoption: ``said`` is one line, ``difference`` has the lines of a unified diff."""
+
+    said: str
+    difference: tuple[str, ...]
+
+
+def preview(folder: Folder, place: Place) -> AdoptionPreview:
+    """Compare the content of a place with what was stored: size, digest, and a diff of XML.
 
     Raises:
-        BadRequestError: it must be XML, and is not; or it is a definition with permissions that are not known.
+        BadRequestError: it would be refused: it must be XML, and is not, or has unknown permissions.
+        DamagedError: its sidecar cannot be decoded.
         OSError: it cannot be read.
     """
-    hashing, size = hashlib.sha256(), 0
-    with open(files.open_file(path), "rb") as file, check_for(address) as check:
-        while chunk := file.read(_CHUNK):
-            size += len(chunk)
-            hashing.update(chunk)
-            if check is not None:
-                check.feed(chunk)
-        if check is not None:
-            check.finish()
-        return _Seen(size, digests.text(hashing.hexdigest()), metadata_of(check))
+    is_changed = False
+    try:
+        stored = stored_revision.read_sidecar(place)
+    except ChangedSidecarError as error:
+        stored, is_changed = error.said, True
+    content = read_through(folder.address(place.name), place.content)
+    before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
+    said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"
+    if stored is not None and is_changed:
+        said = f"{said}; its sidecar says: {_facts(stored)}"
+    if not place.must_be_xml or stored is None or stored.deleted:
+        return AdoptionPreview(said, ())
+    return AdoptionPreview(said, tuple(_difference(folder, place, stored)))
+
+
+def _facts(said: Sidecar) -> str:
+    """Name the facts of a changed sidecar that permissions depend on, so that somebody looks at them first."""
+    facts = {"version": said.version, "creator": said.creator, "group": said.group, "stage": said.stage}
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+
+
+def _difference(folder: Folder, place: Place, stored: Sidecar) -> Iterator[str]:
+    """Compare with the stored content if it has a second name, else with the newest whole revision."""
+    kept = newest_whole(list_history(folder.path), place.name, living=True)
+    if kept is None:
+        yield "no older revision to compare with is left"
+        return
+    old, new = _lines(kept[0].place.content), _lines(place.content)
+    name = f"stored at {stored.modified}" if kept[1].id == stored.id else f"revision of {kept[1].modified}"
+    if old is None or new is None:
+        yield f"too large to be compared with the {name}"
+        return
+    lines = list(difflib.unified_diff(old, new, name, "as it is", lineterm="", n=1))
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"... and {len(lines) - _MOST_LINES} more lines"
+
+
+def _lines(path: str) -> list[str] | None:
+    """Return the lines of XML, with a break between tags; ``None`` if it is too large."""
+    with open(nofollow.open_file(path), "rb") as file:
+        data = file.read(_LARGEST_COMPARED + 1)
+    if len(data) > _LARGEST_COMPARED:
+        return None
+    return _BETWEEN_TAGS.sub(">\n", data.decode("utf-8", "replace")).splitlines()

@@ -1,13 +1,13 @@
-"""Backups while the service runs: every document whole, what has not changed as a hard link to the last backup.
+"""Backups while the service runs: every document whole, unchanged files as hard links to the previous backup.
 
 ::
 
     <destination>/2026-03-04T05-06-07.089Z/            trees, which can be checked, read and copied back
                                            SHA256SUMS  the digest of every file in it
-                                           .backup/    what is in it, and the settings (``manifest``)
-    <destination>/2026-03-04T05-06-07.089Z.partial/    one that was interrupted; the next one removes it
+                                           .backup/    the manifest, and the settings (``manifest``)
+    <destination>/2026-03-04T05-06-07.089Z.partial/    an interrupted backup; the next one removes it
 
-A backup is named after the moment, or one millisecond past the last one where the clock was set back: the name that
+A backup is named after its instant, or one millisecond past the previous one if the clock was set back: the name that
 sorts last is always the newest backup.
 """
 
@@ -20,17 +20,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
-from persistence.maintenance import manifest, sums
-from persistence.maintenance.bodies import BodiesOf
-from persistence.maintenance.copies import Copied, Copies, Last, NewBackup, linkable
-from persistence.maintenance.manifest import FORMAT, MANIFEST, WRONG, Manifest, Part
-from persistence.maintenance.saving import Saving
-from persistence.maintenance.sums import SUMS, Recorded
+from persistence.maintenance import checksums, manifest
+from persistence.maintenance.attachments import BodiesOf
+from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
+from persistence.maintenance.checksums import SUMS
+from persistence.maintenance.manifest import FORMAT, MANIFEST, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
-from persistence.storage import copying, files, formats, locks, owner
+from persistence.storage import directories, files, formats, owner
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
+from persistence.storage.locks import LockFile
 from persistence.storage.root import missing
 
 PARTIAL = ".partial"
@@ -39,55 +40,42 @@ _LOCK = ".lock"
 
 
 def complete(destination: str) -> list[str]:
-    """The paths of the complete backups in a destination, oldest first; raises ``OSError``."""
+    """Return the paths of the complete backups in a destination, oldest first. Raises ``OSError``."""
     names = sorted(name for name in os.listdir(destination) if _BACKUP.fullmatch(name))
     return [f"{destination}/{name}" for name in names]
 
 
-def instant_of(backup: str) -> Instant:
-    """The instant that a backup is named after."""
-    day, _, clock = os.path.basename(backup).partition("T")
-    return Instant(f"{day}T{clock.replace('-', ':')}")
-
-
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is to be saved: trees and directories of attachments by the names of their parts, and files of the backup.
+    """The trees and directories of attachments to be saved, by the names of their parts.
 
-    ``bodies_of`` says which directory has the bodies of a form; it must find edited bodies, too. ``integrity`` tells
-    edits by hand from damage. ``own`` are path in the backup, content and mode.
+    ``bodies_of`` tells which directory has the bodies of a form; its views must find edited bodies, too. ``integrity``
+    tells edits by hand from damage. ``extra`` are further files: path in the backup, content and mode.
     """
 
     trees: Mapping[str, Tree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
     integrity: Integrity
-    own: Sequence[tuple[str, bytes, int]] = ()
-
-    @property
-    def paths(self) -> Iterator[str]:
-        """The directories that are saved."""
-        yield from (tree.root for tree in self.trees.values())
-        yield from self.bases.values()
+    extra: Sequence[tuple[str, bytes, int]] = ()
 
 
 class Backup:
-    """One backup into a destination directory, which is made where it is missing.
+    """One backup into a destination directory, which is made if it is missing.
 
-    ``path`` is that of the backup, empty until it has a name. ``missing`` says of each part that could not be saved
-    why.
+    ``path`` is empty until the backup is complete. ``missing`` has the parts that could not be saved, with the reasons.
     """
 
     def __init__(self, sources: Sources, destination: str) -> None:
-        """Look at the destination.
+        """Check the destination.
 
         Raises:
-            StartupError: it is a backup itself, or it and a directory that is to be saved lie inside each other; or
-                others may write to it, and this is root.
+            StartupError: it is a backup itself, or it and a directory to be saved lie inside each other; or others may
+                write to it, and this is root.
         """
         self.path = ""
         self.folders = 0
-        self.count = Copied()
+        self.count = BackupCount()
         self.missing: dict[str, str] = {}
         self._destination = os.path.realpath(destination)
         self._sources = sources
@@ -96,63 +84,63 @@ class Backup:
         self._owners = {name: owner.identity_of(tree.root) for name, tree in sources.trees.items()}
         if os.path.lexists(f"{self._destination}/{SUMS}"):
             raise StartupError(f"{self._destination} is a backup itself: name the directory that it is in")
-        target = os.path.realpath(destination)
-        for path in sources.paths:
-            if os.path.commonpath((os.path.realpath(path), target)) in {os.path.realpath(path), target}:
-                raise StartupError(f"backup and data directory must not lie inside each other: {target}")
+        for path in (*(tree.root for tree in sources.trees.values()), *sources.bases.values()):
+            both = {os.path.realpath(path), self._destination}
+            if os.path.commonpath(both) in both:
+                raise StartupError(f"backup and data directory must not lie inside each other: {self._destination}")
 
     def run(self) -> Iterator[str | None]:
-        """Make the backup: ``None`` for a folder that is done, a line for what cannot be saved as it should be.
+        """Make the backup: yield ``None`` for a folder that is done, and a line for what is damaged or not saved.
 
-        A tree that cannot be used does not keep the others from being saved.
+        If a tree cannot be used, the others are saved all the same.
 
         Raises:
-            StartupError: there is no tree that can be saved.
-            BusyError: all are being restored or upgraded, another backup is being made there, or a writer kept a
+            StartupError: no tree can be saved.
+            BusyError: all trees are being restored or upgraded, another backup is being made there, or a writer kept a
                 document locked beyond the deadline.
-            DiskFullError, DiskError: the destination refused; earlier backups are as they were.
+            DiskFullError, DiskError: the destination refused; earlier backups stay as they are.
         """
         yield from owner.each_as(self._keeper, self._run())
 
     def _run(self) -> Iterator[str | None]:
-        """As ``run``, by the user to whom the destination belongs."""
+        """Make the backup as the user to whom the destination belongs."""
         with disk_errors(f"backup to {self._destination}"), ExitStack() as stack:
             layouts = self._layouts(stack)
             stack.enter_context(self._exclusively())
             newest = next(reversed(complete(self._destination)), None)
-            path = f"{self._destination}/{file_name(_instant(newest))}"
-            with copying.synced(self._destination):
+            path = f"{self._destination}/{file_name(_instant_after(newest))}"
+            with files.synced(self._destination):
                 yield from self._fill(f"{path}{PARTIAL}", newest, layouts)
             files.rename(f"{path}{PARTIAL}", path)
-            files.sync_directory(self._destination)
+            directories.sync(self._destination)
             self.path = path
 
     def total(self) -> int:
-        """How many files there are to verify; raises ``OSError``."""
+        """Count the files to be verified. Raises ``OSError``."""
         with owner.being(self._keeper):
-            return sums.count(self.path)
+            return checksums.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
-        """Read the finished backup from the disk: ``None`` for a file that is done, a line for one that is wrong.
+        """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
 
-        The next backup links nothing to a backup in which something was wrong.
+        The next backup links nothing to a backup in which a file was wrong.
 
         Raises:
             DamagedError: its list cannot be read.
             DiskError: the disk refuses.
         """
         with disk_errors(f"verifying {self.path}"):
-            for problem in owner.each_as(self._keeper, sums.compare(self.path)):
+            for problem in owner.each_as(self._keeper, checksums.verify(self.path)):
                 if problem is not None:
                     with owner.being(self._keeper):
                         files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[formats.LayoutFile, int]]:
-        """The layouts of the trees that can be saved, each with its time; nobody restores or upgrades these meanwhile.
+        """Read the layouts of the trees with their times; until the stack ends nobody restores or upgrades the trees.
 
         Raises:
-            PersistenceError: there is none; the error is that of the first.
+            PersistenceError: no tree can be saved; the error is that of the first.
         """
         found, errors = dict[str, tuple[formats.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
@@ -172,75 +160,75 @@ class Backup:
     def _fill(
         self, directory: str, newest: str | None, layouts: Mapping[str, tuple[formats.LayoutFile, int]]
     ) -> Iterator[str | None]:
+        sources = self._sources
         with ExitStack() as stack:
-            known = linkable(newest)
-            last = None
-            if newest is not None and known is not None:
-                last = Last(newest, known, stack.enter_context(Recorded(newest)))
-            backup = NewBackup(directory, last, self._keeper)
+            previous = None
+            if newest is not None and (known := linkable(newest)) is not None:
+                previous = PreviousBackup(newest, known, stack.enter_context(checksums.mapped(newest)))
+            backup = NewBackup(directory, previous, self._keeper)
             self.count = backup.count
             parts = self._parts()
-            copies = {part.name: Copies(backup, part) for part in parts if not part.missing}
-            bodies = {base: copies[name] for name, base in self._sources.bases.items() if name in copies}
+            saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
+            attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
             for name, (layout, nanoseconds) in layouts.items():
-                copies[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
-                sources = self._sources
-                saving = Saving(sources.trees[name], copies[name], sources.bodies_of, bodies, sources.integrity)
-                for problem in owner.each_as(self._owners[name], saving.run()):
+                saved[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
+                tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
+                for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
-                self.folders += saving.folders
-            for path, data, mode in self._sources.own:
+                self.folders += tree.folders
+            for path, data, mode in sources.extra:
                 backup.write(path, data, mode)
             backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
-            backup.finish()
+            backup.checksums.write()
 
-    def _parts(self) -> tuple[Part, ...]:
-        """One tree lies in the backup itself; several, or one with directories of attachments, in directories."""
-        sources = self._sources
-        is_alone = len(sources.trees) == 1 and not sources.bases
+    def _parts(self) -> tuple[BackupPart, ...]:
+        """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
+        trees, bases = self._sources.trees, self._sources.bases
+        is_alone = len(trees) == 1 and not bases
         if is_alone:
-            (tree,) = sources.trees.values()
+            (tree,) = trees.values()
             is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
+        why = self.missing.get
         return (
             *(
-                Part("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, self._why(name))
-                for name, tree in sources.trees.items()
+                BackupPart("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, why(name, ""))
+                for name, tree in trees.items()
             ),
             *(
-                Part("attachments", name, manifest.directory_of(name), base, self._why(name))
-                for name, base in sources.bases.items()
+                BackupPart("attachments", name, manifest.directory_of(name), base, why(name, ""))
+                for name, base in bases.items()
             ),
         )
 
-    def _why(self, name: str) -> str:
-        return self.missing.get(name, "")
-
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        files.ensure_directory(self._destination)
+        directories.ensure(self._destination)
         lock = f"{self._destination}/{_LOCK}"
         files.ensure_file(lock)
-        with locks.alone(lock, "another backup is being made there"):
+        with LockFile(lock).exclusive("another backup is being made there"):
             for name in os.listdir(self._destination):
                 if name.endswith(PARTIAL) and _BACKUP.fullmatch(name.removesuffix(PARTIAL)):
-                    files.remove_tree(f"{self._destination}/{name}")
+                    directories.remove_tree(f"{self._destination}/{name}")
             yield
 
 
-def _instant(newest: str | None) -> Instant:
-    """The instant of a backup that is made now, after the newest one there is."""
+def _instant_after(newest: str | None) -> Instant:
+    """Return the instant of a backup that is made now, after the newest one."""
+    if newest is None:
+        return next_after(None)
+    day, _, clock = os.path.basename(newest).partition("T")
     try:
-        return next_after(None if newest is None else instant_of(newest))
+        return next_after(Instant(f"{day}T{clock.replace('-', ':')}"))
     except (ValueError, OverflowError) as error:  # no day of the calendar, or its last
         raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
 
 def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
-    """The layout of a tree that can be saved, and its time; for the stack nobody restores or upgrades the tree."""
+    """Read the layout of a tree and its time; until the stack ends nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error
-        stack.callback(os.close, locks.share(tree.layout.own(SERVICE)))
+        stack.enter_context(LockFile(tree.layout.own(SERVICE)).shared())
     path = tree.layout.own(LAYOUT)
     layout = formats.read(path)
     if layout is None:

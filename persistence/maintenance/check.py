@@ -1,82 +1,71 @@
-"""Checking a tree, and taking care of what is found, folder by folder, while the service runs."""
+"""Checking a tree and taking care of what is found, folder by folder, while the service runs.
+
+A tree too large for one night is checked deeply in slices, the one checked longest ago first. A slice has the folders
+of one of the 256 lock stripes, so it needs neither a list nor memory. A small file in the root has the instants.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Self
+
+import msgspec
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
-from persistence.maintenance import own
-from persistence.maintenance.adoption import Adoption
-from persistence.maintenance.bodies import BodiesOf, BodyInspector
-from persistence.maintenance.findings import Adopts, Finding, Kind, Outcome, Remedy, Report, Severity
-from persistence.maintenance.index_inspection import IndexInspector
+from persistence.maintenance import service_files
+from persistence.maintenance.adoption import Adoption, preview
+from persistence.maintenance.attachments import BodiesOf, BodyCheck
+from persistence.maintenance.findings import (
+    Adopts,
+    Finding,
+    FindingKind,
+    Outcome,
+    Quarantine,
+    Remedy,
+    Report,
+    Tally,
+)
+from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
-from persistence.maintenance.previews import preview
-from persistence.maintenance.quarantine import Quarantine
 from persistence.maintenance.repair import Repair
-from persistence.maintenance.slices import slice_of
 from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import files, lease, locks, owner, root
+from persistence.model.instants import Instant, next_after
+from persistence.storage import files, lease, nofollow, owner, root
+from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX
-from persistence.storage.observing import Change
+from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
+from persistence.storage.locks import STRIPES, LockFile, stripe
 from persistence.storage.storage import Readable
 
-TAKEN_IN = "took it in as it is"
-"""Says what an adoption of something that counts as damage has done."""
+ADOPTED_AS_IS = "took it in as it is"
+"""What the adoption of damage has done."""
 _ROUNDS = 5
-"""How often a folder is looked at again: one repair may bring another thing to light."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a check has seen: folders (documents, drafts, versions of definitions), and findings by severity.
-
-    ``edits`` were made by hand, and nobody has adopted them.
-    """
-
-    folders: int = 0
-    mended: int = 0
-    remaining: int = 0
-    edits: int = 0
-    found: Counter[Severity] = field(default_factory=Counter)
-
-    def add(self, report: Report) -> None:
-        """Count a report. A notice is something to know, and remains only where taking care of it failed."""
-        severity = report.finding.kind.severity
-        self.found[severity] += 1
-        self.mended += report.outcome is Outcome.MENDED
-        is_open = report.outcome is Outcome.FOUND and severity is not Severity.NOTICE
-        self.remaining += is_open or report.outcome is Outcome.FAILED
-        self.edits += report.outcome is Outcome.FOUND and report.finding.kind.adopts is Adopts.EDITS
-
-    def include(self, other: Tally) -> None:
-        """Count what another check has seen."""
-        self.folders += other.folders
-        self.mended += other.mended
-        self.remaining += other.remaining
-        self.found += other.found
+"""How often a folder is inspected again: one repair may bring another fault to light."""
+_CAUTION = 0.5
+"""The share of the remaining time that is planned for, because slices differ in size."""
+_NEVER = Instant("")
+_LARGEST_RECORD = 1 << 16
+ALL_SLICES = frozenset(range(STRIPES))
 
 
 @dataclass(frozen=True, slots=True)
 class Inspectors:
-    """What looks at folders, and what looks at the indexes of forms."""
+    """The inspectors of folders and of the indexes of forms."""
 
     folders: Inspector
     indexes: IndexInspector
 
     @classmethod
     def of(cls, tree: Tree, index: MaintainedIndex, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
-        """Those of a tree; ``deep`` reads every content, and all of the index."""
-        bodies = BodyInspector(bodies_of, deep=deep)
+        """Return those of a tree; ``deep`` reads every content, and all of the index."""
+        bodies = BodyCheck(bodies_of, deep=deep)
         return cls(Inspector(tree, bodies, integrity, deep=deep), IndexInspector(tree, index, deep=deep))
 
 
@@ -84,8 +73,8 @@ class Inspectors:
 class Measures:
     """The remedies that a check applies; with ``dry_run`` it only foretells them.
 
-    ``adopter`` is who adopts, where that is to be known. ``open_view`` opens the tree with the definitions of its data,
-    when something new is adopted.
+    ``open_view`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
+    is the user to be recorded as who adopts.
     """
 
     remedies: frozenset[Remedy]
@@ -110,61 +99,65 @@ class Check:
         self._is_part = False
         quarantine = Quarantine(tree.root)
         self._adoption = Adoption(tree.layout, measures.open_view, measures.dialect, quarantine, measures.adopter)
-        self._repair = Repair(tree.root, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
+        self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:
-        """Check what lies below some names; ``None`` stands for a folder that is done.
+        """Check what lies below some names; yield ``None`` for a folder that is done.
 
-        Names that lead to one file limit what is adopted to that file, and let damage be adopted too. With ``slices``
-        only folders of these are checked, and no indexes as a whole.
+        Names of one file limit adoption to that file, and let damage be adopted, too. With ``slices``, only their
+        folders are checked, and no index as a whole.
 
         Raises:
-            StartupError: the tree has another format, or is not whole; or it belongs to another user or is open on
-                another machine, and is to change.
+            StartupError: the tree has another format, or is incomplete; or it is to be changed, and belongs to another
+                user or is open on another machine.
             BusyError: it is being restored or upgraded.
             DiskError: the root cannot be looked at.
         """
-        with disk_errors(f"data directory {self._tree.root}"), ExitStack() as stack:
-            own.require_tree(self._tree)
+        layout = self._tree.layout
+        with disk_errors(f"data directory {layout.root}"), ExitStack() as stack:
+            service_files.require_tree(self._tree)
             if self._changes:
-                owner.require(self._tree.root)
-            of_root = [*own.format_of(self._tree.root), *(() if only else own.missing(self._tree.root))]
-            yield from self._obstacles()
+                owner.require(layout.root)
+            of_root = [*service_files.check_format(layout), *(() if only else service_files.missing(layout))]
+            for finding in list(service_files.obstacles(layout)):  # before any of these files is used
+                yield self._treat_in_root(finding)
             if self._changes:
-                root.make_own(self._tree.root)  # a copy may have come without locks
-                stack.enter_context(lease.held(self._tree.root))
+                root.make_own(layout.root)  # a copy may have come without locks
+                stack.enter_context(lease.held(layout.root))
             self._file, self._is_part = self._file_of(only), bool(only)
-            if _is_file(self._tree.layout.own(SERVICE)):
-                stack.callback(os.close, locks.share(self._tree.layout.own(SERVICE)))
-            for finding in [*of_root, *(() if only else own.strays(self._tree.root))]:
-                yield self._counted(self._of_root(finding))
-            for item in self._tree.walk(only):
-                if isinstance(item, Finding):
-                    yield self._counted(self._of_root(item))
-                    continue
-                if slices is not None and slice_of(item) not in slices:
-                    continue
-                self.tally.folders += 1
-                for report in self._of_folder(item):
-                    yield self._counted(report)
-                yield None
+            if _is_file(layout.own(SERVICE)):
+                stack.enter_context(LockFile(layout.own(SERVICE)).shared())
+            for finding in [*of_root, *(() if only else service_files.strays(layout))]:
+                yield self._treat_in_root(finding)
+            yield from self._walk(only, slices)
             for found, mend in () if slices is not None else self._indexes.of_forms(only):
-                yield self._counted(self._of_index(found, mend))
+                yield self._treat(found, mend)
 
-    def _obstacles(self) -> Iterator[Report]:
-        """Take what is in the way of the service's own files out of it, before any of them is used."""
-        for finding in list(own.obstacles(self._tree.root)):
-            yield self._counted(self._of_root(finding))
+    def _walk(self, only: tuple[str, ...], slices: frozenset[int] | None) -> Iterator[Report | None]:
+        for item in self._tree.walk(only):
+            if isinstance(item, Finding):
+                yield self._treat_in_root(item)
+            elif slices is None or stripe(item.scope) in slices:
+                self.tally.folders += 1
+                yield from self._check(item)
+                yield None
+
+    def _file_of(self, names: tuple[str, ...]) -> str | None:
+        """Return the content at some names, which may be its sidecar's; ``None`` for a directory."""
+        if len(names) <= FOLDER_DEPTH:
+            return None
+        path = self._tree.layout.own("/".join(names))
+        content = path.removesuffix(SIDECAR_SUFFIX)
+        return content if content != path and os.path.lexists(content) else path
 
     def _remedy_of(self, finding: Finding) -> Remedy:
-        """What this check does about a finding in a folder."""
+        """Return the remedy that this check applies to a finding in a folder."""
         kind, place = finding.kind, finding.place
         if Remedy.ADOPT in self._remedies and place is not None:
             is_named = place.content == self._file
-            is_below = self._is_part and (is_named or self._file is None)
             is_due = {
                 Adopts.EDITS: is_named or self._file is None,
-                Adopts.MOVED: is_below,
+                Adopts.MOVED: self._is_part and (is_named or self._file is None),
                 Adopts.NAMED: is_named,
                 Adopts.NEVER: False,
             }
@@ -172,53 +165,39 @@ class Check:
                 return Remedy.ADOPT
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
-    def _file_of(self, names: tuple[str, ...]) -> str | None:
-        """The content that names lead to, also where they are those of its sidecar; ``None`` for a directory."""
-        if len(names) <= FOLDER_DEPTH:
-            return None
-        path = f"{self._tree.root}/{'/'.join(names)}"
-        content = path.removesuffix(SIDECAR_SUFFIX)
-        return content if content != path and os.path.lexists(content) else path
+    def _treat_in_root(self, finding: Finding) -> Report:
+        return self._treat(finding, partial(self._repair.of_root, finding))
 
-    def _counted(self, report: Report) -> Report:
-        self.tally.add(report)
-        return report
-
-    def _of_root(self, finding: Finding) -> Report:
-        return self._treated(finding, partial(self._repair.of_root, finding))
-
-    def _of_index(self, finding: Finding, mend: Callable[[], object]) -> Report:
-        return self._treated(finding, mend)
-
-    def _treated(self, finding: Finding, mend: Callable[[], object]) -> Report:
-        """Repair what is in no folder, where that is asked for."""
+    def _treat(self, finding: Finding, mend: Callable[[], object]) -> Report:
+        """Repair a finding outside of folders, if repairs are asked for."""
         if finding.kind.remedy not in self._remedies:
-            return Report(finding, Outcome.FOUND)
+            return self.tally.add(Report(finding, Outcome.FOUND))
         if self._is_dry:
-            return Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}")
+            return self.tally.add(Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}"))
         try:
             mend()
         except (OSError, PersistenceError) as error:
-            return Report(finding, Outcome.FAILED, _cause(error))
-        return Report(finding, Outcome.MENDED, finding.kind.deed)
+            return self.tally.add(Report(finding, Outcome.FAILED, _cause(error)))
+        return self.tally.add(Report(finding, Outcome.MENDED, finding.kind.deed))
 
-    def _of_folder(self, folder: Folder) -> Iterator[Report]:
+    def _check(self, folder: Folder) -> Iterator[Report]:
         if not self._inspector.inspect(folder):
             for found, mend in self._indexes.of_folder(folder):
-                yield self._of_index(found, mend)
+                yield self._treat(found, mend)
             return
         try:
-            with self._tree.holding(folder) as change:
+            with self._tree.locked(folder) as change:
                 if self._is_dry:
-                    yield from (self._foretold(folder, finding) for finding in self._inspector.inspect(folder))
+                    for finding in self._inspector.inspect(folder):
+                        yield self.tally.add(self._foretell(folder, finding))
                 else:
-                    yield from self._settled(folder, change)
+                    yield from map(self.tally.add, self._settle(folder, change))
         except BusyError as error:
-            yield Report(Finding(Kind.BUSY, folder.path, str(error)), Outcome.FOUND)
+            yield self.tally.add(Report(Finding(FindingKind.BUSY, folder.path, str(error)), Outcome.FOUND))
 
-    def _settled(self, folder: Folder, change: Change) -> Iterator[Report]:
-        """Take care of a folder under its lock, until there is nothing more to be done about it."""
-        failed: dict[tuple[Kind, str], str] = {}
+    def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
+        """Take care of a folder under its lock, until nothing more can be done."""
+        failed: dict[tuple[FindingKind, str], str] = {}
         mended = set[Finding]()
         for _ in range(_ROUNDS):
             found = self._inspector.inspect(folder)
@@ -245,8 +224,15 @@ class Check:
             cause = failed.get((finding.kind, finding.path))
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
-    def _foretold(self, folder: Folder, finding: Finding) -> Report:
-        """Say what would be done about a finding; of an adoption, how the content differs from what was stored."""
+    def _take_care(self, folder: Folder, finding: Finding) -> str:
+        """Repair or adopt; return what was done."""
+        if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
+            self._adoption.take_in(folder, finding, finding.place)
+            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
+        return self._repair.of_folder(folder, finding) or finding.kind.deed
+
+    def _foretell(self, folder: Folder, finding: Finding) -> Report:
+        """Report what would be done; for an adoption, with the difference from what was stored."""
         remedy = self._remedy_of(finding)
         if remedy is Remedy.NONE:
             return Report(finding, Outcome.FOUND)
@@ -258,18 +244,11 @@ class Check:
             return Report(finding, Outcome.FOUND, f"would not be adopted: {_cause(error)}")
         return Report(finding, Outcome.FOUND, foreseen.said, foreseen.difference)
 
-    def _take_care(self, folder: Folder, finding: Finding) -> str:
-        """Repair or adopt; returns what was done."""
-        if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
-            self._adoption.take_in(folder, finding, finding.place)
-            return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else TAKEN_IN
-        return self._repair.of_folder(folder, finding) or finding.kind.deed
-
 
 def _is_file(path: str) -> bool:
-    """Whether there is a file, itself and not a link to one; below a directory that is a link there is none."""
+    """Return whether there is a file, and no link to one; nor does the path lead through a link."""
     try:
-        os.close(files.open_file(path))
+        os.close(nofollow.open_file(path))
     except OSError:
         return False
     return True
@@ -277,3 +256,70 @@ def _is_file(path: str) -> bool:
 
 def _cause(error: Exception) -> str:
     return str(error.strerror) if isinstance(error, OSError) else str(error)
+
+
+class _CheckedFile(msgspec.Struct, frozen=True):
+    slices: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The oldest deep check of a slice, ``None`` without any, and how many slices were never checked deeply."""
+
+    oldest: Instant | None
+    never: int
+    slices: int = STRIPES
+
+
+class Slices:
+    """The instants at which the slices of a tree were last checked deeply. Methods raise ``OSError``."""
+
+    def __init__(self, root: str) -> None:
+        self._path = Layout(root).own(CHECKED)
+        self._checked = self._read()
+
+    def coverage(self) -> Coverage:
+        """Return how old the checks are."""
+        known = [Instant(checked) for checked in self._checked if checked != _NEVER]
+        return Coverage(min(known, default=None), len(self._checked) - len(known))
+
+    def record(self, slices: frozenset[int], began: Instant) -> None:
+        """Record that slices were checked, beginning at an instant."""
+        for each in slices:
+            self._checked[each] = began
+        files.write_durably(self._path, msgspec.json.encode(_CheckedFile(list(self._checked))) + b"\n")
+
+    def oldest_first(self) -> list[int]:
+        """Return all slices, those never checked first."""
+        return sorted(range(STRIPES), key=lambda each: self._checked[each])
+
+    def _read(self) -> list[str]:
+        try:
+            with open(nofollow.open_to_read(self._path), "rb") as file:
+                checked = msgspec.json.decode(file.read(_LARGEST_RECORD), type=_CheckedFile).slices
+        except (FileNotFoundError, msgspec.DecodeError):
+            checked = []
+        return checked if len(checked) == STRIPES else [_NEVER] * STRIPES
+
+
+def within(
+    seconds: float, slices: Slices, check: Callable[[frozenset[int]], Iterator[Report | None]]
+) -> Iterator[Report | None]:
+    """Check as many slices as a time budget allows, but at least one, to its end.
+
+    Each call of ``check`` walks the whole tree, so it gets as many slices at once as there seems to be time for.
+    """
+    end, due, count = time.monotonic() + seconds, slices.oldest_first(), 1
+    while due:
+        batch, due = frozenset(due[:count]), due[count:]
+        began, started = next_after(None), time.monotonic()
+        for report in check(batch):
+            yield report
+            if report is None and len(batch) > 1 and time.monotonic() > end:
+                return
+        slices.record(batch, began)
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        per_slice = (time.monotonic() - started) / len(batch)
+        count = max(1, int(left * _CAUTION / max(per_slice, 1e-9)))

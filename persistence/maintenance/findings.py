@@ -1,15 +1,23 @@
-"""What a check can find: the closed set of kinds, how serious each is, and what is done about it."""
+"""Findings of a check: the closed set of kinds, their severity and remedy, the outcome, and the quarantine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import Enum
 
-from persistence.storage.layout import Place
+import msgspec
+
+from persistence.model.instants import next_after
+from persistence.storage import directories, files
+from persistence.storage.layout import QUARANTINE, Layout, Place, file_name
+
+_REASONS = "reasons.jsonl"
 
 
 class Severity(Enum):
-    """How serious a finding is: something is lost or wrong; a crash left something; everything works as it is."""
+    """How serious a finding is: data is lost or wrong; a crash left something; all works as it is."""
 
     DAMAGE = "damage"
     LEFTOVER = "leftover"
@@ -17,7 +25,7 @@ class Severity(Enum):
 
 
 class Remedy(Enum):
-    """What takes care of a finding: ``--repair``, ``--adopt``, or a person."""
+    """The option that takes care of a finding; ``NONE`` leaves it to a person."""
 
     REPAIR = "--repair"
     ADOPT = "--adopt"
@@ -25,7 +33,7 @@ class Remedy(Enum):
 
 
 class Adopts(Enum):
-    """When ``--adopt`` takes in what was found."""
+    """When ``--adopt`` takes in a content."""
 
     EDITS = "with all other edits"
     MOVED = "only below a path that is named"
@@ -33,104 +41,83 @@ class Adopts(Enum):
     NEVER = ""
 
 
-class Kind(Enum):
-    """Every kind of finding: its name, severity, remedy, what the remedy does, and when it is adopted."""
+_DAMAGE, _LEFTOVER, _NOTICE = Severity
+_REPAIR, _ADOPT, _NONE = Remedy
+_GO_BACK = "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine"
+_RESTORE = "restore it from a backup of its directory"
+_QUARANTINE = "moves it to .quarantine"
+_REBUILD = "gives the index up, so that it is made anew"
+_NEW_SIDECAR = (
+    "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision"
+)
+_FIND_CONTENT = "looks for the content; or goes back to the newest whole revision, and keeps the sidecar in .quarantine"
 
-    LAYOUT = ("layout", Severity.DAMAGE, Remedy.REPAIR, "writes layout.json anew")
-    SIDECAR_UNREADABLE = (
-        "sidecar-unreadable",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
-        "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision",
-    )
-    SIDECAR_MISSING = ("sidecar-missing", Severity.DAMAGE, Remedy.REPAIR, "makes a new one from what is known")
-    NOT_A_FILE = ("not-a-file", Severity.DAMAGE, Remedy.REPAIR, "moves it to .quarantine")
-    CONTENT_MISSING = (
-        "content-missing",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
-        "looks for the content; or goes back to the newest whole revision, and keeps the sidecar in .quarantine",
-    )
+
+class FindingKind(Enum):
+    """Every kind of finding: its label, severity, remedy, what the remedy does, and when it is adopted."""
+
+    LAYOUT = ("layout", _DAMAGE, _REPAIR, "writes layout.json anew")
+    SIDECAR_UNREADABLE = ("sidecar-unreadable", _DAMAGE, _REPAIR, _NEW_SIDECAR)
+    SIDECAR_MISSING = ("sidecar-missing", _DAMAGE, _REPAIR, "makes a new one from what is known")
+    NOT_A_FILE = ("not-a-file", _DAMAGE, _REPAIR, _QUARANTINE)
+    CONTENT_MISSING = ("content-missing", _DAMAGE, _REPAIR, _FIND_CONTENT)
     TORN_COPY = (
         "torn-copy",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
+        _DAMAGE,
+        _REPAIR,
         "puts the content's own sidecar beside it, and the other one into .quarantine",
     )
-    CONTENT_DAMAGED = (
-        "content-damaged",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
-        "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine",
-        Adopts.NAMED,
-    )
-    DIGEST_WRONG = (
-        "digest-wrong",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
-        "goes back to the newest whole revision, if there is one, and keeps the damaged file in .quarantine",
-        Adopts.NAMED,
-    )
+    CONTENT_DAMAGED = ("content-damaged", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
+    DIGEST_WRONG = ("digest-wrong", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
     SIDECAR_CHANGED = (
         "sidecar-changed",
-        Severity.DAMAGE,
-        Remedy.REPAIR,
+        _DAMAGE,
+        _REPAIR,
         "corrects it if one bit was flipped; else name the file to --adopt",
         Adopts.NAMED,
     )
-    MISPLACED = (
-        "misplaced",
-        Severity.DAMAGE,
-        Remedy.NONE,
-        "put it back where it belongs, or name it to --adopt",
-        Adopts.MOVED,
-    )
-    BODY_DAMAGED = ("body-damaged", Severity.DAMAGE, Remedy.NONE, "restore it from a backup of its directory")
+    MISPLACED = ("misplaced", _DAMAGE, _NONE, "put it back where it belongs, or name it to --adopt", Adopts.MOVED)
+    BODY_DAMAGED = ("body-damaged", _DAMAGE, _NONE, _RESTORE)
     ENCRYPTION_WRONG = (
         "encryption-wrong",
-        Severity.DAMAGE,
-        Remedy.NONE,
+        _DAMAGE,
+        _NONE,
         "put it back where it was encrypted, or restore it from a backup",
     )
-    BODY_MISSING = ("body-missing", Severity.DAMAGE, Remedy.NONE, "restore it from a backup of its directory")
+    BODY_MISSING = ("body-missing", _DAMAGE, _NONE, _RESTORE)
     VERSION_WRONG = (
         "version-wrong",
-        Severity.DAMAGE,
-        Remedy.NONE,
+        _DAMAGE,
+        _NONE,
         "correct the version in the sidecar, or put the file where it belongs",
     )
-    REVISION_DAMAGED = ("revision-damaged", Severity.DAMAGE, Remedy.REPAIR, "moves what is left of it to .quarantine")
-    UNREADABLE = ("unreadable", Severity.DAMAGE, Remedy.NONE, "look at the disk")
-    WRONG_OWNER = ("wrong-owner", Severity.DAMAGE, Remedy.NONE, "give it back with chown, as root")
-    NO_ACCESS = ("no-access", Severity.DAMAGE, Remedy.REPAIR, "corrects its permissions")
-    UNFINISHED_COMMIT = ("unfinished-commit", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
-    UNFINISHED_WRITE = ("unfinished-write", Severity.LEFTOVER, Remedy.REPAIR, "discards it: it was never acknowledged")
-    UNFINISHED_REWRITE = ("unfinished-rewrite", Severity.LEFTOVER, Remedy.REPAIR, "finishes or discards it")
-    UNFINISHED_REMOVAL = ("unfinished-removal", Severity.LEFTOVER, Remedy.REPAIR, "finishes it")
-    STRAY_FILE = ("stray-file", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
-    OWN_MISSING = (
-        "own-missing",
-        Severity.NOTICE,
-        Remedy.REPAIR,
-        "makes it again",
-    )
-    STRAY_OWN = ("stray-temporary", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
-    KEPT_TWICE = ("kept-twice", Severity.NOTICE, Remedy.REPAIR, "removes the second name")
-    ORPHANED_HISTORY = ("orphaned-history", Severity.DAMAGE, Remedy.REPAIR, "goes back to the newest whole revision")
-    ORPHANED_ATTACHMENT = ("orphaned-attachment", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
-    OUTDATED_DRAFT = ("outdated-draft", Severity.LEFTOVER, Remedy.REPAIR, "moves it to .quarantine")
-    EMPTY_DIRECTORY = ("empty-directory", Severity.LEFTOVER, Remedy.REPAIR, "removes it")
-    EDITED = ("edited", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new revision", Adopts.EDITS)
-    NO_SIDECAR = ("no-sidecar", Severity.NOTICE, Remedy.ADOPT, "takes it in as a new resource", Adopts.EDITS)
-    TIMES_LOST = ("times-lost", Severity.NOTICE, Remedy.REPAIR, "gives the content its time back")
-    OPEN_ACCESS = ("open-access", Severity.NOTICE, Remedy.REPAIR, "takes the permissions of others away")
-    INDEX_STALE = ("index-stale", Severity.LEFTOVER, Remedy.REPAIR, "brings the index up to date")
-    INDEX_NOTES = ("index-notes", Severity.LEFTOVER, Remedy.REPAIR, "takes them in")
-    INDEX_WRONG = ("index-wrong", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
-    INDEX_DAMAGED = ("index-damaged", Severity.DAMAGE, Remedy.REPAIR, "gives the index up, so that it is made anew")
-    LINK = ("link", Severity.DAMAGE, Remedy.NONE, "mount the directory in its place, or remove the link")
-    FOREIGN = ("foreign", Severity.NOTICE, Remedy.NONE, "left alone")
-    BUSY = ("busy", Severity.NOTICE, Remedy.NONE, "check it again")
+    REVISION_DAMAGED = ("revision-damaged", _DAMAGE, _REPAIR, "moves what is left of it to .quarantine")
+    UNREADABLE = ("unreadable", _DAMAGE, _NONE, "look at the disk")
+    WRONG_OWNER = ("wrong-owner", _DAMAGE, _NONE, "give it back with chown, as root")
+    NO_ACCESS = ("no-access", _DAMAGE, _REPAIR, "corrects its permissions")
+    UNFINISHED_COMMIT = ("unfinished-commit", _LEFTOVER, _REPAIR, "finishes it")
+    UNFINISHED_WRITE = ("unfinished-write", _LEFTOVER, _REPAIR, "discards it: it was never acknowledged")
+    UNFINISHED_REWRITE = ("unfinished-rewrite", _LEFTOVER, _REPAIR, "finishes or discards it")
+    UNFINISHED_REMOVAL = ("unfinished-removal", _LEFTOVER, _REPAIR, "finishes it")
+    STRAY_FILE = ("stray-file", _LEFTOVER, _REPAIR, _QUARANTINE)
+    OWN_MISSING = ("own-missing", _NOTICE, _REPAIR, "makes it again")
+    STRAY_OWN = ("stray-temporary", _LEFTOVER, _REPAIR, "removes it")
+    KEPT_TWICE = ("kept-twice", _NOTICE, _REPAIR, "removes the second name")
+    ORPHANED_HISTORY = ("orphaned-history", _DAMAGE, _REPAIR, "goes back to the newest whole revision")
+    ORPHANED_ATTACHMENT = ("orphaned-attachment", _LEFTOVER, _REPAIR, _QUARANTINE)
+    OUTDATED_DRAFT = ("outdated-draft", _LEFTOVER, _REPAIR, _QUARANTINE)
+    EMPTY_DIRECTORY = ("empty-directory", _LEFTOVER, _REPAIR, "removes it")
+    EDITED = ("edited", _NOTICE, _ADOPT, "takes it in as a new revision", Adopts.EDITS)
+    NO_SIDECAR = ("no-sidecar", _NOTICE, _ADOPT, "takes it in as a new resource", Adopts.EDITS)
+    TIMES_LOST = ("times-lost", _NOTICE, _REPAIR, "gives the content its time back")
+    OPEN_ACCESS = ("open-access", _NOTICE, _REPAIR, "takes the permissions of others away")
+    INDEX_STALE = ("index-stale", _LEFTOVER, _REPAIR, "brings the index up to date")
+    INDEX_NOTES = ("index-notes", _LEFTOVER, _REPAIR, "takes them in")
+    INDEX_WRONG = ("index-wrong", _DAMAGE, _REPAIR, _REBUILD)
+    INDEX_DAMAGED = ("index-damaged", _DAMAGE, _REPAIR, _REBUILD)
+    LINK = ("link", _DAMAGE, _NONE, "mount the directory in its place, or remove the link")
+    FOREIGN = ("foreign", _NOTICE, _NONE, "left alone")
+    BUSY = ("busy", _NOTICE, _NONE, "check it again")
 
     def __init__(
         self, label: str, severity: Severity, remedy: Remedy, deed: str, adopts: Adopts = Adopts.NEVER
@@ -144,19 +131,19 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: ``path`` is absolute, ``what`` says it in half a line.
+    """One thing found: ``path`` is absolute, ``what`` is half a line.
 
-    ``place`` is the resource it belongs to, or the older revision; ``None`` where it belongs to none.
+    ``place`` is the resource or older revision that it belongs to; ``None`` if it belongs to none.
     """
 
-    kind: Kind
+    kind: FindingKind
     path: str
     what: str
     place: Place | None = None
 
 
 class Outcome(Enum):
-    """What became of a finding."""
+    """The outcome of a remedy; ``FOUND`` if none was applied."""
 
     FOUND = "found"
     MENDED = "mended"
@@ -165,12 +152,81 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with what became of it; ``said`` says what the remedy has done or would do, or why it failed.
+    """A finding with its outcome; ``said`` tells what the remedy did or would do, or why it failed.
 
-    ``difference`` has the lines of a diff between what was stored and what would be adopted.
+    ``difference`` has the lines of a diff between the stored content and the one to be adopted.
     """
 
     finding: Finding
     outcome: Outcome
     said: str = ""
     difference: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many folders (documents, drafts, versions of definitions) a check has seen, and findings by severity.
+
+    ``edits`` were made by hand and not adopted.
+    """
+
+    folders: int = 0
+    mended: int = 0
+    remaining: int = 0
+    edits: int = 0
+    found: Counter[Severity] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> Report:
+        """Count a report and return it. A notice remains only if taking care of it failed."""
+        kind, outcome = report.finding.kind, report.outcome
+        self.found[kind.severity] += 1
+        self.mended += outcome is Outcome.MENDED
+        is_open = outcome is Outcome.FOUND and kind.severity is not Severity.NOTICE
+        self.remaining += is_open or outcome is Outcome.FAILED
+        self.edits += outcome is Outcome.FOUND and kind.adopts is Adopts.EDITS
+        return report
+
+    def include(self, other: Tally) -> None:
+        """Add the counts of another check, without its edits."""
+        self.folders += other.folders
+        self.mended += other.mended
+        self.remaining += other.remaining
+        self.found += other.found
+
+
+class Quarantine:
+    """The directory of one run in the quarantine of a root; it is made when something comes in.
+
+    A repair moves files here under the path they had, with the reason. The service neither reads nor removes them.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._directory = f"{Layout(root).own(QUARANTINE)}/{file_name(next_after(None))}"
+
+    def move(self, path: str, finding: Finding) -> None:
+        """Move a file or directory in. Raises ``OSError``."""
+        self._note(finding, files.move_away(path, self._inside(path)))
+
+    def keep(self, path: str, finding: Finding) -> None:
+        """Give a file a second name here, before another one takes its name. Raises ``OSError``."""
+        target = self._inside(path)
+        directories.ensure(os.path.dirname(target))
+        files.keep_as(path, target)
+        directories.sync(os.path.dirname(target))
+        self._note(finding, target)
+
+    def _inside(self, path: str) -> str:
+        inside = os.path.relpath(path, self._root)
+        if inside.split(os.sep)[0] == _REASONS:  # an application, which would take the name of the file below
+            inside = f"%{inside}"
+        return f"{self._directory}/{inside}"
+
+    def _note(self, finding: Finding, target: str) -> None:
+        note = {
+            "kind": finding.kind.label,
+            "what": finding.what,
+            "was": os.path.relpath(finding.path, self._root),
+            "is": os.path.relpath(target, self._root),
+        }
+        files.append(f"{self._directory}/{_REASONS}", msgspec.json.encode(note) + b"\n")

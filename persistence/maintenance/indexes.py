@@ -1,43 +1,65 @@
-"""Rebuilding the indexes of a tree by a command."""
+"""The search indexes of a tree, as commands use them: rebuilt, searched, and compared with the tree.
+
+An index is a cache, so nothing is lost if it is given up.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property, partial
 
-from persistence.errors import NotFoundError, disk_errors
-from persistence.index.protocol import MaintainedIndex, RebuildAim, RebuildJob
-from persistence.model.addresses import Form
-from persistence.storage import lease, locks, owner, root
-from persistence.storage.layout import SERVICE
-from persistence.storage.view import View
+from persistence.dialect import Dialect
+from persistence.errors import BusyError, DiskError, NotFoundError, StartupError, disk_errors
+from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
+from persistence.maintenance.findings import Finding, FindingKind
+from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree_reader import TreeReader
+from persistence.model.addresses import Collection, Form
+from persistence.model.search import DraftFilter, Hits, Query, Scope
+from persistence.model.versions import Searched
+from persistence.services.notices import unknown_controls, unpublished_version
+from persistence.services.searched import searched
+from persistence.storage import directories, files, lease, owner, root
+from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
+from persistence.storage.locks import LockFile
+from persistence.storage.reader import StoreReader
+
+_PATIENCE = 600.0
+"""Seconds to wait for documents that are being indexed."""
+_PAUSE = 0.2
+_ABANDONED_AFTER = 60.0
+"""Seconds that the service may take to find what a killed process has noted."""
+_FORM_DEPTH = 2
+"""The number of names that lead to a form."""
 
 
 @contextmanager
-def tended(path: str) -> Iterator[View]:
-    """Open the tree of a root to write into its index: during the block nobody restores or upgrades it.
+def writable_tree(path: str) -> Iterator[StoreReader]:
+    """Open a tree to write its index; nobody restores or upgrades it for the block.
 
     Raises:
-        StartupError: there is none, it has another format, is not whole, belongs to another user, or is open
-            on another machine.
+        StartupError: there is none, it has another format, is incomplete, belongs to another user, or is open on
+            another machine.
         BusyError: it is being restored or upgraded.
         DiskError: it cannot be looked at, or not be written.
     """
-    view = View(path)
+    view = StoreReader(path)
     with ExitStack() as stack:
         with disk_errors(f"data directory {view.root}"):
             owner.require(view.root)
             root.make_own(view.root)  # a copy may have come without
-            stack.callback(os.close, locks.share(f"{view.root}/{SERVICE}"))
+            stack.enter_context(LockFile(Layout(view.root).own(SERVICE)).shared())
             stack.enter_context(lease.held(view.root))
         yield view
 
 
-def job_on(
-    view: View, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
+def plan(
+    view: StoreReader, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
 ) -> RebuildJob:
-    """Return the rebuild of the index of a form, of one of its versions, or of all indexes.
+    """Plan the rebuild of the index of a form, of one of its versions, or of all forms.
 
     Raises:
         NotFoundError: there is no such form or version.
@@ -51,12 +73,198 @@ def job_on(
     return index.job((form,), aim, version)
 
 
-def require_form(view: View, index: MaintainedIndex, form: Form) -> None:
-    """Make sure that there is a form: in a tree, or with a definition elsewhere and without data until now.
+def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
+    """Check that a form has data or a definition in the tree, or a definition elsewhere.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: it has none.
         BadAddressError: a name cannot be that of a directory.
     """
     if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")
+
+
+class FormSearch:
+    """Searches a form for somebody who may see everything, in the versions of a request (spec search 1.4).
+
+    Methods raise ``DiskError``.
+    """
+
+    def __init__(
+        self, reader: TreeReader, index: MaintainedIndex, dialect: Dialect, form: Form, version: int | Searched
+    ) -> None:
+        """Find the versions.
+
+        Raises:
+            NotFoundError: there is no such form.
+            BadRequestError: its name cannot be that of a directory, or it has version 1 only and another is asked for.
+            DamagedError: a definition cannot be read.
+        """
+        require_form(reader.store, index, form)
+        self._reader = reader
+        self._index = index
+        self._form = form
+        self._asked = version
+        self._versions = searched(form, version, catalog=reader.catalog, properties=reader.properties, dialect=dialect)
+
+    def require_controls(self, paths: Iterable[str]) -> None:
+        """Check that all paths are those of indexed controls, by the definition that counts for the search.
+
+        Raises:
+            NotFoundError: one is not; the text has the nearest.
+        """
+        version = self._versions.definition
+        indexed = self._index.keys(self._form, version) or ()
+        unknown = unknown_controls(self._form, version, indexed, paths)
+        if unknown is not None:
+            raise NotFoundError(unknown)
+
+    def missing_index(self) -> RebuildJob | None:
+        """Return the rebuild that a search needs; ``None`` if there is a usable index, or no document."""
+        if self._index.is_ready(self._form):
+            return None
+        return plan(self._reader.store, self._index, RebuildAim.READY, self._form)
+
+    def run(self, query: Query, drafts: DraftFilter) -> Hits:
+        """Return the hits of a query.
+
+        Raises:
+            NotFoundError: nothing is found, and the version that was asked for is not published.
+            BusyError: documents have been being indexed for very long.
+        """
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                hits = self._index.search(self._form, Scope(self._versions.versions, drafts), query)
+            except BusyError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE)
+                continue
+            if hits.total == 0:
+                self._require_published()
+            return hits
+
+    def _require_published(self) -> None:
+        catalog = self._reader.catalog
+        if isinstance(self._asked, int) and catalog.version(self._form, self._asked) is None:
+            published = (each.version for each in catalog.readable(self._form))
+            raise NotFoundError(unpublished_version(self._form, self._asked, published))
+
+
+Remediable = tuple[Finding, Callable[[], object]]
+"""A finding with its repair."""
+
+
+class IndexInspector:
+    """Compares the indexes of a tree with it; ``deep`` reads every document again, and all of the index.
+
+    A document with another finding is not compared, because its repair updates the index. A user who may not write
+    the tree compares nothing: opening an index would leave files beside it. Methods raise nothing about what cannot be
+    read: that is a finding elsewhere.
+    """
+
+    def __init__(self, tree: Tree, index: MaintainedIndex, *, deep: bool) -> None:
+        self._tree = tree
+        self._index = index
+        self._deep = deep
+        self._directory = tree.layout.own(INDEX)
+        self._form: Form | None = None
+        self._audit: IndexAudit | None = None
+
+    def of_folder(self, folder: Folder) -> Iterator[Remediable]:
+        """Find wrong rows of a document or draft."""
+        if self._is_possible and folder.collection is not None:
+            yield from self._of_document(folder.form, folder.name, is_draft=folder.collection is Collection.DRAFT)
+
+    def of_forms(self, only: tuple[str, ...]) -> Iterator[Remediable]:
+        """Find fault with the indexes of the forms below some names, and with what lies beside them."""
+        if not self._is_possible or len(only) > _FORM_DEPTH:
+            return
+        for app in _names(self._directory, only[:1]):
+            for name in _names(f"{self._directory}/{app}", only[1:2]):
+                yield from self._of_form(Form(unescape(app), unescape(name)))
+        self._close()
+        if not only:
+            with disk_errors("looking what the index has still to take in"):
+                for path in self._index.orphaned(_ABANDONED_AFTER):
+                    what = "a process that has ended has noted changes, and nobody has taken them in"
+                    yield Finding(FindingKind.INDEX_NOTES, path, what), self._index.recover
+
+    @cached_property
+    def _is_possible(self) -> bool:
+        """Whether indexes can be compared; asked after the repair of the root."""
+        try:
+            StoreReader(self._tree.root)
+        except StartupError:
+            return False
+        is_own = owner.of(self._tree.root) == os.geteuid()
+        return os.path.isdir(self._directory) and is_own and os.access(self._directory, os.W_OK)
+
+    def _of_form(self, form: Form) -> Iterator[Remediable]:
+        path = self._tree.layout.index(form)
+        if not os.path.isdir(self._tree.layout.form(form)):
+            what = "the index of a form that is gone"
+            yield Finding(FindingKind.STRAY_OWN, path, what), partial(directories.remove_tree, path)
+            return
+        with disk_errors("looking at the index of", form):
+            left = self._index.leftovers(form)
+        for each in left:
+            what = "left by who was killed making an index"
+            yield Finding(FindingKind.STRAY_OWN, each, what), partial(files.remove, each)
+        audit = self._audit_of(form)
+        for compare in (audit.throughout, audit.counts) if self._deep else (audit.counts,):
+            yield from self._found(form, path, compare())
+        for document, is_draft in audit.names():
+            if not os.path.lexists(self._document(form, document, is_draft=is_draft)):
+                yield from self._of_document(form, document, is_draft=is_draft)
+
+    def _of_document(self, form: Form, document: str, *, is_draft: bool) -> Iterator[Remediable]:
+        audit = self._audit_of(form)
+        path = self._document(form, document, is_draft=is_draft)
+        try:
+            found = audit.document(document, is_draft=is_draft)
+            if found is None and self._deep:
+                found = audit.contents(document, is_draft=is_draft)
+        except BusyError:  # it is being written
+            return
+        except DiskError as error:
+            yield Finding(FindingKind.UNREADABLE, path, str(error)), lambda: None
+            return
+        yield from self._found(form, path, found, document)
+
+    def _found(
+        self, form: Form, path: str, found: Discrepancy | None, document: str | None = None
+    ) -> Iterator[Remediable]:
+        if found is None:
+            return
+        if found.fault is IndexFault.STALE and document is not None:
+            yield Finding(FindingKind.INDEX_STALE, path, found.what), partial(self._index.update, form, [document])
+        elif found.fault is IndexFault.WRONG:
+            yield Finding(FindingKind.INDEX_WRONG, path, found.what), partial(self._index.invalidate, form)
+        else:
+            directory = self._tree.layout.index(form)
+            yield Finding(FindingKind.INDEX_DAMAGED, directory, found.what), partial(self._index.invalidate, form)
+
+    def _audit_of(self, form: Form) -> IndexAudit:
+        """Return the audit of a form; only one is open, because the tree is walked form by form."""
+        if self._audit is None or self._form != form:
+            self._close()
+            self._form, self._audit = form, self._index.audit(form)
+        return self._audit
+
+    def _close(self) -> None:
+        if self._audit is not None:
+            self._audit.close()
+            self._audit = None
+
+    def _document(self, form: Form, document: str, *, is_draft: bool) -> str:
+        return self._tree.layout.document(form, Collection.DRAFT if is_draft else Collection.DATA, document)
+
+
+def _names(directory: str, only: tuple[str, ...]) -> list[str]:
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(name for name in names if is_escaped(name) and (not only or name == only[0]))

@@ -1,38 +1,49 @@
-"""Looking at one folder: findings come out, nothing is changed.
+"""Inspecting one folder: findings come out, nothing is changed.
 
-Without the folder's lock a writer at work looks like a crash; what counts is what is found under the lock.
+Without the folder's lock a writer at work looks like a crash; only what is found under the lock counts.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.maintenance import access, listing
-from persistence.maintenance.access import Access
 from persistence.maintenance.adoption import read_through
-from persistence.maintenance.bodies import BodyInspector
-from persistence.maintenance.contents import Match, bears, compare, faults, is_whole
-from persistence.maintenance.encrypted import is_encrypted_for
-from persistence.maintenance.findings import Finding, Kind
-from persistence.maintenance.listing import History, Listing
-from persistence.maintenance.revisions import newest_whole, readable, revisions
+from persistence.maintenance.attachments import BodyCheck
+from persistence.maintenance.findings import Finding, FindingKind
+from persistence.maintenance.folder_files import (
+    AccessCheck,
+    ContentMatch,
+    FolderListing,
+    History,
+    OlderRevision,
+    bears,
+    compare,
+    is_encrypted_for,
+    is_whole,
+    list_folder,
+    list_history,
+    newest_whole,
+    readable,
+    without_repetitions,
+)
 from persistence.maintenance.tree import Folder, Tree
-from persistence.model.addresses import Collection
+from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
-from persistence.storage import reading, writing
-from persistence.storage import sidecars as sidecars_of
-from persistence.storage.integrity import Integrity, StateChangedError, Verdict
-from persistence.storage.layout import HISTORY, Place
+from persistence.storage import commit, sidecars, stored_revision
+from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
+from persistence.storage.layout import Place
 from persistence.storage.sidecars import ChangedSidecarError
 
 ABANDONED_AFTER = timedelta(days=7)
-"""Attachments may wait this long for the first save of their document."""
+"""How long attachments may wait for the first save of their document."""
 
 _OF_EDITORS = ("~", "#", ".orig", ".rej", ".tmp")
+_TIMES_LOST = "copied without its modification time"
 
 
 class Inspector:
@@ -41,249 +52,321 @@ class Inspector:
     ``integrity`` tells edits by hand from damage, as the service does.
     """
 
-    def __init__(self, tree: Tree, bodies: BodyInspector, integrity: Integrity, *, deep: bool) -> None:
+    def __init__(self, tree: Tree, bodies: BodyCheck, integrity: Integrity, *, deep: bool) -> None:
         self._tree = tree
-        self._integrity = integrity
         self._bodies = bodies
+        self._integrity = integrity
         self._deep = deep
-        self._access = Access(tree.root)
+        self._access = AccessCheck(tree.root)
 
     def inspect(self, folder: Folder) -> list[Finding]:
-        """Everything there is to say about a folder; one that has gone meanwhile has nothing to say."""
+        """Return all findings in a folder; there are none if it is gone meanwhile."""
         try:
-            return access.without_repetitions(folder, self._inspect(folder))
+            return without_repetitions(folder, self._inspect(folder))
         except FileNotFoundError:
             return []
         except PermissionError as error:
             path = str(error.filename or folder.path)
-            return list(self._access.to_directory(path)) or [_unreadable(path, "Permission denied")]
+            return list(self._access.directory(path)) or [_unreadable(path, "Permission denied")]
         except OSError as error:
             return [_unreadable(folder.path, str(error.strerror))]
 
     def _inspect(self, folder: Folder) -> Iterator[Finding]:
-        yield from self._access.to_directory(folder.path)
-        found = listing.folder(folder.path)
+        yield from self._access.directory(folder.path)
+        found = list_folder(folder.path)
         if found.is_empty:
-            yield Finding(Kind.EMPTY_DIRECTORY, folder.path, "nothing is stored in it")
+            yield Finding(FindingKind.EMPTY_DIRECTORY, folder.path, "nothing is stored in it")
             return
-        history = listing.history(folder.path) if found.has_history else History()
+        history = list_history(folder.path) if found.has_history else History()
         yield from _strange(folder, found, history)
-        yield from self._access.to_history(folder, history)
+        yield from self._access.history(folder, history)
         if found.has_history and history.is_empty:
-            yield Finding(Kind.EMPTY_DIRECTORY, f"{folder.path}/{HISTORY}", "there is no older revision in it")
-        sidecars: dict[str, Sidecar] = {}
-        for name in found.names:
-            place = Place(folder.path, name)
-            if name in found.sidecars:
-                yield from self._access.to_file(place.sidecar)
+            path = Place(folder.path, "").history
+            yield Finding(FindingKind.EMPTY_DIRECTORY, path, "there is no older revision in it")
+        inspection = _Inspection(folder, found, history, self._integrity, self._access, deep=self._deep)
+        yield from inspection.resources()
+        yield from inspection.revisions()
+        yield from self._bodies.folder(folder, inspection.sidecars, history)
+        yield from inspection.versions()
+        yield from inspection.orphans()
+        if folder.collection is Collection.DRAFT:
+            yield from self._outdated(folder, inspection.sidecars)
+
+    def _outdated(self, folder: Folder, found: Mapping[str, Sidecar]) -> Iterator[Finding]:
+        """Find a draft that is older than the saved data: saving erases the draft, and a crash came in between.
+
+        If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
+        revision erases no draft, whatever its time.
+        """
+        saved_at = Place(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
+        try:
+            saved = stored_revision.read_sidecar(saved_at)
+        except DamagedError:
+            return
+        newest = max((sidecar.modified for sidecar in found.values()), default=None)
+        if saved is None or saved.adopted or newest is None:
+            return
+        if newest < saved.modified <= next_after(None):
+            what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
+            yield Finding(FindingKind.OUTDATED_DRAFT, folder.path, what)
+
+
+@dataclass(slots=True)
+class _Inspection:
+    """One inspection of a folder; ``sidecars`` has the readable ones once ``resources`` has come to its end."""
+
+    folder: Folder
+    listing: FolderListing
+    history: History
+    integrity: Integrity
+    access: AccessCheck
+    deep: bool
+    sidecars: dict[str, Sidecar] = field(default_factory=dict)
+
+    def resources(self) -> Iterator[Finding]:
+        """Compare the sidecar and the content of each resource."""
+        for name in self.listing.names:
+            place = Place(self.folder.path, name)
+            if name in self.listing.sidecars:
+                yield from self.access.file(place.sidecar)
                 try:
-                    sidecars[name] = _read(place)
+                    self.sidecars[name] = _read(place)
                 except DamagedError as error:
-                    yield _damaged_sidecar(place, error, found, history)
+                    yield self._damaged_sidecar(place, error)
                 except PermissionError:
-                    continue  # said above
+                    continue  # the access check has reported it
                 except OSError as error:
                     yield _unreadable(place.sidecar, str(error.strerror))
                     continue
-            sidecar = sidecars.get(name)
-            yield from self._interrupted(place, sidecar, found)
-            if name not in found.sidecars or sidecar is not None:
-                yield from self._content(folder, place, sidecar, found, history)
-        yield from revisions(history, sidecars, found, deep=self._deep, integrity=self._integrity)
-        yield from self._bodies.of_folder(folder, sidecars, history)
-        yield from _versions(folder, sidecars)
-        yield from self._orphans(folder, found, sidecars)
-        if folder.collection is Collection.DRAFT:
-            yield from self._outdated(folder, sidecars)
+            sidecar = self.sidecars.get(name)
+            yield from self._interrupted(place, sidecar)
+            if name not in self.listing.sidecars or sidecar is not None:
+                yield from self._content(place, sidecar)
 
-    def _interrupted(self, place: Place, sidecar: Sidecar | None, found: Listing) -> Iterator[Finding]:
-        """What a crash left of a write: before its commit, or after it."""
-        prepared = place.name in found.prepared
-        named = writing.prepared_id(place) if prepared else None
+    def _interrupted(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+        """Find what a crash has left of a write: before its commit, or after it."""
+        prepared = place.name in self.listing.prepared
+        named = commit.prepared_id(place) if prepared else None
         if prepared:
-            yield Finding(Kind.UNFINISHED_WRITE, place.prepared, "interrupted before its commit", place)
-        for content_id in found.pending.get(place.name, ()):
+            what = "interrupted before its commit"
+            yield Finding(FindingKind.UNFINISHED_WRITE, place.prepared, what, place)
+        for content_id in self.listing.pending.get(place.name, ()):
             path = place.pending(content_id)
             if sidecar is not None and not sidecar.deleted and content_id == sidecar.id:
-                yield Finding(Kind.UNFINISHED_COMMIT, path, "committed, but not yet under its name", place)
+                what = "committed, but not yet under its name"
+                yield Finding(FindingKind.UNFINISHED_COMMIT, path, what, place)
             elif content_id != named:
-                yield Finding(Kind.STRAY_FILE, path, "a content that no sidecar names", place)
+                yield Finding(FindingKind.STRAY_FILE, path, "a content that no sidecar names", place)
 
-    def _content(
-        self, folder: Folder, place: Place, sidecar: Sidecar | None, found: Listing, history: History
-    ) -> Iterator[Finding]:
-        is_there = place.name in found.contents
+    def _content(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+        is_there = place.name in self.listing.contents
         if is_there:
-            yield from self._access.to_file(place.content)
+            yield from self.access.file(place.content)
         if sidecar is None:
-            if is_there and history.of(place.name):
+            if is_there and self.history.of(place.name):
                 what = "there are older revisions, but no sidecar to the current content"
-                yield Finding(Kind.SIDECAR_MISSING, place.content, what, place)
+                yield Finding(FindingKind.SIDECAR_MISSING, place.content, what, place)
             elif is_there:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
-            yield from self._buried(folder, place, history, is_there=is_there)
-        elif sidecar.id not in found.pending.get(place.name, ()):
-            yield from self._compared(folder, place, sidecar, history)
+            yield from self._tombstone(place, is_there=is_there)
+        elif sidecar.id not in self.listing.pending.get(place.name, ()):
+            yield from self._compared(place, sidecar)
 
-    def _buried(self, folder: Folder, place: Place, history: History, *, is_there: bool) -> Iterator[Finding]:
-        if not folder.keeps_history:
-            yield Finding(Kind.UNFINISHED_REMOVAL, place.sidecar, "removed from a draft, but not entirely", place)
+    def _tombstone(self, place: Place, *, is_there: bool) -> Iterator[Finding]:
+        if not self.folder.keeps_history:
+            what = "removed from a draft, but not entirely"
+            yield Finding(FindingKind.UNFINISHED_REMOVAL, place.sidecar, what, place)
         elif is_there:
             # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
             # An edit by hand is kept as a copy, which has another time.
-            kept = (older for _, older in readable(history, place.name) if older.adopted or bears(place, older))
+            kept = (older for _, older in readable(self.history, place.name) if older.adopted or bears(place, older))
             if any(not older.deleted and is_whole(place, older) for older in kept):
-                yield Finding(Kind.UNFINISHED_REMOVAL, place.content, "deleted, and kept in the history already", place)
+                what = "deleted, and kept in the history already"
+                yield Finding(FindingKind.UNFINISHED_REMOVAL, place.content, what, place)
             else:
                 yield _without_sidecar(place)
 
-    def _compared(self, folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Iterator[Finding]:
+    def _compared(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
         try:
-            match = compare(place, sidecar, deep=self._deep)
+            match = compare(place, sidecar, deep=self.deep)
         except PermissionError:
-            return  # said already
+            return  # the access check has reported it
         except OSError as error:
             yield _unreadable(place.content, str(error.strerror))
             return
-        if match is Match.ABSENT:
+        if match is ContentMatch.ABSENT:
             what = f"the content of {sidecar.modified} is missing"
-            yield Finding(Kind.CONTENT_MISSING, place.content, what, place)
-        elif match is Match.OTHER:
-            yield self._changed(folder, place, sidecar, history)
+            yield Finding(FindingKind.CONTENT_MISSING, place.content, what, place)
+        elif match is ContentMatch.OTHER:
+            yield self._changed(place, sidecar)
         else:
-            whole = _newest_whole(history, place) if match is Match.ROTTEN else ""
-            yield from faults(match, place, sidecar, whole)
-            yield from _encryption(folder, place, sidecar)
+            newest = f"; {self._newest_whole(place)}" if match is ContentMatch.ROTTEN else ""
+            yield from _faults(match, place, sidecar, newest)
+            yield from self._encryption(place, sidecar)
 
-    def _changed(self, folder: Folder, place: Place, sidecar: Sidecar, history: History) -> Finding:
-        """A content that is not the sidecar's: another revision's, damaged, or edited by a person."""
-        for _, older in readable(history, place.name):
+    def _changed(self, place: Place, sidecar: Sidecar) -> Finding:
+        """Judge a content that is not the sidecar's: another revision's, damaged, or edited by a person."""
+        for _, older in readable(self.history, place.name):
             if bears(place, older) and is_whole(place, older):
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
-                return Finding(Kind.TORN_COPY, place.content, what, place)
+                return Finding(FindingKind.TORN_COPY, place.content, what, place)
         try:
-            verdict = self._integrity.judge(place, sidecar, place.content, os.lstat(place.content))
+            verdict = self.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
         except StateChangedError:
-            return Finding(Kind.BUSY, place.content, "it is being changed")
+            return Finding(FindingKind.BUSY, place.content, "it is being changed")
         except DamagedError as error:
-            what = f"{_after_colon(error)}; {_newest_whole(history, place)}"
-            return Finding(Kind.CONTENT_DAMAGED, place.content, what, place)
+            what = f"{_after_colon(error)}; {self._newest_whole(place)}"
+            return Finding(FindingKind.CONTENT_DAMAGED, place.content, what, place)
         if verdict is Verdict.SAME:
-            return Finding(Kind.TIMES_LOST, place.content, "copied without its modification time", place)
+            return Finding(FindingKind.TIMES_LOST, place.content, _TIMES_LOST, place)
         what = f"edited by hand since {sidecar.modified}; it is served as it is"
         try:
-            read_through(folder.address(place.name), place.content)
-        except BadRequestError as error:  # XML that is none, or a definition that would not be published
+            read_through(self.folder.address(place.name), place.content)
+        except BadRequestError as error:  # no XML, or a definition that would not be published
             what = f"{what}, but {error}"
-        return Finding(Kind.EDITED, place.content, what, place)
+        return Finding(FindingKind.EDITED, place.content, what, place)
 
-    def _orphans(self, folder: Folder, found: Listing, sidecars: dict[str, Sidecar]) -> Iterator[Finding]:
-        if folder.main in found.sidecars or folder.main in found.names:
+    def _newest_whole(self, place: Place) -> str:
+        newest = newest_whole(self.history, place.name, living=True)
+        if newest is None:
+            return "no older revision is whole"
+        return f"the newest whole revision is of {newest[1].modified}"
+
+    def _encryption(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+        """Find an attachment that cannot be decrypted: encrypted for another place, or without its header."""
+        if not sidecar.encrypted or sidecar.body is not None or place.must_be_xml:
+            return
+        if not is_encrypted_for(self.folder.address(place.name), place.content):
+            what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
+            yield Finding(FindingKind.ENCRYPTION_WRONG, place.content, what, place)
+
+    def _damaged_sidecar(self, place: Place, error: DamagedError) -> Finding:
+        """Judge a sidecar that cannot be read; a JSON file unlike any sidecar that belongs to nothing is foreign."""
+        if isinstance(error, ChangedSidecarError):
+            kind = FindingKind.MISPLACED if error.is_misplaced else FindingKind.SIDECAR_CHANGED
+            return Finding(kind, place.sidecar, error.cause, place)
+        is_alone = place.name not in self.listing.contents and not self.history.of(place.name)
+        if is_alone and sidecars.is_other_json(place.sidecar):
+            what = f"no sidecar; as an attachment it would be {place.name}%2Ejson"
+            return Finding(FindingKind.FOREIGN, place.sidecar, what)
+        return Finding(FindingKind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
+
+    def revisions(self) -> Iterator[Finding]:
+        """Check the older revisions."""
+        yield from (Finding(FindingKind.FOREIGN, path, what) for path, what in self.history.strangers)
+        for path in self.history.strays:
+            yield Finding(FindingKind.STRAY_FILE, path, "an older content without a sidecar")
+        for place in self.history.rewritten.values():
+            what = "encrypting it anew was interrupted"
+            yield Finding(FindingKind.UNFINISHED_REWRITE, place.content, what, place)
+        orphans = set[str]()
+        for revision in self.history.revisions:
+            if revision.place.name in self.history.rewritten:
+                continue
+            yield from self._revision(revision)
+            if revision.name not in self.listing.sidecars and revision.name not in self.listing.contents:
+                orphans.add(revision.name)
+        for name in sorted(orphans):
+            place, newest = Place(self.folder.path, name), self.history.of(name)[0]
+            what = f"there are older revisions, up to {newest.instant}, but nothing current"
+            yield Finding(FindingKind.ORPHANED_HISTORY, place.content, what, place)
+
+    def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
+        place, damaged = revision.place, FindingKind.REVISION_DAMAGED
+        try:
+            sidecar = stored_revision.read_sidecar(place)
+            if sidecar is None:
+                return
+            if sidecar.modified != revision.instant:
+                yield Finding(damaged, place.sidecar, f"its sidecar is of {sidecar.modified}", place)
+                return
+            match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.deep)
+        except DamagedError as error:
+            is_misplaced = isinstance(error, ChangedSidecarError) and error.is_misplaced
+            yield Finding(FindingKind.MISPLACED if is_misplaced else damaged, place.sidecar, str(error), place)
+            return
+        except OSError as error:
+            yield _unreadable(place.content, str(error.strerror), place)
+            return
+        if match is ContentMatch.OTHER and self.integrity.hand_edits is HandEdits.ALL:
+            return
+        current = self.sidecars.get(revision.name)
+        is_current = current is not None and sidecar.id == current.id
+        # A refused write has kept the revision that it was to replace already. If the current content was edited
+        # since, the second name is the only whole one, and stays.
+        if is_current and (match is ContentMatch.ABSENT or is_whole(Place(self.folder.path, revision.name), sidecar)):
+            what = "the current revision, under a second name"
+            yield Finding(FindingKind.KEPT_TWICE, place.sidecar, what, place)
+        elif match is ContentMatch.ABSENT:
+            yield Finding(damaged, place.sidecar, "its content is missing", place)
+        elif match is ContentMatch.OTHER:
+            yield Finding(damaged, place.content, "its content is not the one its sidecar tells of", place)
+        else:
+            yield from _faults(match, place, sidecar)
+
+    def versions(self) -> Iterator[Finding]:
+        """Check that a definition has the version of its directory, and an attachment that of its document."""
+        if self.folder.collection is None:
+            expected = int(self.folder.name)
+        elif self.folder.main in self.sidecars:
+            expected = self.sidecars[self.folder.main].version
+        else:
+            return
+        for name, sidecar in self.sidecars.items():
+            if sidecar.version != expected:
+                place = Place(self.folder.path, name)
+                what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
+                yield Finding(FindingKind.VERSION_WRONG, place.sidecar, what, place)
+
+    def orphans(self) -> Iterator[Finding]:
+        """Find attachments whose document was never saved."""
+        if self.folder.main in self.listing.sidecars or self.folder.main in self.listing.names:
             return
         oldest = from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
-        for name, sidecar in sidecars.items():
+        for name, sidecar in self.sidecars.items():
             if not sidecar.deleted and sidecar.modified < oldest:
-                place = Place(folder.path, name)
-                what = f"an attachment of {sidecar.modified}; there was never a {folder.main}"
-                yield Finding(Kind.ORPHANED_ATTACHMENT, place.content, what, place)
-
-    def _outdated(self, folder: Folder, sidecars: dict[str, Sidecar]) -> Iterator[Finding]:
-        """A save erases the draft. One that is older than what was saved is left from a crash in between.
-
-        Where the save is of the future, the clock was wrong, and the draft may be the newer of the two.
-        """
-        try:
-            saved = reading.read_sidecar(self._tree.main(folder, Collection.DATA))
-        except DamagedError:
-            return
-        newest = max((sidecar.modified for sidecar in sidecars.values()), default=None)
-        if saved is None or saved.adopted or newest is None:
-            return  # an adopted revision erases no draft, whatever its time
-        if newest < saved.modified <= next_after(None):
-            what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
-            yield Finding(Kind.OUTDATED_DRAFT, folder.path, what)
+                place = Place(self.folder.path, name)
+                what = f"an attachment of {sidecar.modified}; there was never a {self.folder.main}"
+                yield Finding(FindingKind.ORPHANED_ATTACHMENT, place.content, what, place)
 
 
-def _encryption(folder: Folder, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
-    """What cannot be decrypted, because it was encrypted for another place or has lost its header."""
-    address = folder.address(place.name)
-    if (
-        sidecar.encrypted
-        and sidecar.body is None
-        and not address.is_main
-        and not is_encrypted_for(address, place.content)
-    ):
-        what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
-        yield Finding(Kind.ENCRYPTION_WRONG, place.content, what, place)
-
-
-def _versions(folder: Folder, sidecars: Mapping[str, Sidecar]) -> Iterator[Finding]:
-    """A definition has the version of its directory, an attachment that of its document."""
-    if folder.collection is None:
-        expected = int(folder.name)
-    elif folder.main in sidecars:
-        expected = sidecars[folder.main].version
-    else:
-        return
-    for name, sidecar in sidecars.items():
-        if sidecar.version != expected:
-            place = Place(folder.path, name)
-            what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
-            yield Finding(Kind.VERSION_WRONG, place.sidecar, what, place)
+def _faults(match: ContentMatch, place: Place, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
+    """Find fault with a content that looks like its sidecar's; ``newest`` names the newest whole revision."""
+    if match is ContentMatch.ROTTEN:
+        what = f"its digest is not {sidecar.digest}{newest}"
+        yield Finding(FindingKind.DIGEST_WRONG, place.content, what, place)
+    elif match is ContentMatch.TIMES_LOST:
+        yield Finding(FindingKind.TIMES_LOST, place.content, _TIMES_LOST, place)
 
 
 def _read(place: Place) -> Sidecar:
-    sidecar = reading.read_sidecar(place)
+    sidecar = stored_revision.read_sidecar(place)
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar
 
 
-def _damaged_sidecar(place: Place, error: DamagedError, found: Listing, history: History) -> Finding:
-    """A sidecar that cannot be read; a JSON file that belongs to nothing and is like no sidecar is somebody's own."""
-    if isinstance(error, ChangedSidecarError):
-        kind = Kind.MISPLACED if error.is_misplaced else Kind.SIDECAR_CHANGED
-        return Finding(kind, place.sidecar, error.cause, place)
-    if place.name not in found.contents and not history.of(place.name) and sidecars_of.is_other_json(place.sidecar):
-        return Finding(Kind.FOREIGN, place.sidecar, f"no sidecar; as an attachment it would be {place.name}%2Ejson")
-    return Finding(Kind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
-
-
-def _newest_whole(history: History, place: Place) -> str:
-    """The newest whole older revision of a resource, as a finding names it."""
-    newest = newest_whole(history, place.name, living=True)
-    return "no older revision is whole" if newest is None else f"the newest whole revision is of {newest[1].modified}"
-
-
 def _without_sidecar(place: Place) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
-        return Finding(Kind.FOREIGN, place.content, "a file of an editor")
-    return Finding(Kind.NO_SIDECAR, place.content, "put here by hand; it is not served", place)
+        return Finding(FindingKind.FOREIGN, place.content, "a file of an editor")
+    return Finding(FindingKind.NO_SIDECAR, place.content, "put here by hand; it is not served", place)
 
 
-def _strange(folder: Folder, found: Listing, history: History) -> Iterator[Finding]:
-    """What is not the service's, and what is in its way."""
-    yield from (Finding(Kind.FOREIGN, path, what) for path, what in found.strangers)
-    yield from (_not_a_file(path) for path in (*found.obstacles, *history.obstacles))
+def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator[Finding]:
+    """Find what is not the service's, and what is in its way."""
+    yield from (Finding(FindingKind.FOREIGN, path, what) for path, what in found.strangers)
+    obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
     for name in sorted(found.others):
-        yield from _other(folder, Place(folder.path, name), found)
+        is_in_the_way = name == folder.main or name in found.sidecars
+        (obstacles if is_in_the_way else others).append(Place(folder.path, name).content)
+    for path in obstacles:
+        yield Finding(FindingKind.NOT_A_FILE, path, "no file, where only a file of the service may be")
+    yield from (Finding(FindingKind.FOREIGN, path, "neither a file nor the history") for path in others)
 
 
-def _other(folder: Folder, place: Place, found: Listing) -> Iterator[Finding]:
-    """What is to say of something that is no file and has a name that a content can have."""
-    if place.name == folder.main or place.name in found.sidecars:
-        yield _not_a_file(place.content)
-    else:
-        yield Finding(Kind.FOREIGN, place.content, "neither a file nor the history")
-
-
-def _not_a_file(path: str) -> Finding:
-    return Finding(Kind.NOT_A_FILE, path, "no file, where only a file of the service may be")
-
-
-def _unreadable(path: str, cause: str) -> Finding:
-    return Finding(Kind.UNREADABLE, path, cause)
+def _unreadable(path: str, cause: str, place: Place | None = None) -> Finding:
+    return Finding(FindingKind.UNREADABLE, path, cause, place)
 
 
 def _after_colon(error: DamagedError) -> str:

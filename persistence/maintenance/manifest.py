@@ -1,21 +1,21 @@
-"""What a backup holds: its parts, each a tree or a directory of attachments, and where they were.
+"""The manifest of a backup: its parts, each a tree or a directory of attachments, and the paths they were saved from.
 
 ::
 
     <backup>/SHA256SUMS                    the digest of every file
-    <backup>/.backup/backup.json           this
-    <backup>/.backup/settings.toml         the settings file as it was
+    <backup>/.backup/backup.json           the manifest
+    <backup>/.backup/settings.toml         a copy of the settings file
     <backup>/.backup/keys.json             the API keys and
-    <backup>/.backup/encryption-keys.json  the encryption keys, where they were asked for
-    <backup>/.backup/wrong                 what ``backup --verify`` found wrong; there only if it did
+    <backup>/.backup/encryption-keys.json  the encryption keys, if they were asked for
+    <backup>/.backup/wrong                 what ``backup --verify`` found wrong; only there if it did
 
-One tree without a directory of attachments lies in the backup itself. Else the parts have directories::
+A single tree without a directory of attachments lies in the backup itself. Otherwise the parts have directories::
 
     <backup>/data/                         the tree of the setting ``data``
     <backup>/datasource/<name>/            the tree of ``[datasource.<name>]``
     <backup>/attachments/<provider>/       the ``base-path`` of a provider of attachments
 
-No name of an application starts with a dot, so ``.backup`` is never in the way of one.
+No application's name starts with a dot, so ``.backup`` collides with none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import StartupError
-from persistence.storage import files
+from persistence.storage import nofollow
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"
@@ -36,35 +36,33 @@ API_KEYS = f"{DIRECTORY}/keys.json"
 ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
 WRONG = f"{DIRECTORY}/wrong"
 FORMAT = 2
-"""The format of backups that this version writes. 1 had no manifest: one tree, and a list that is not sorted."""
+"""The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
 
-DATA = "data"
+_DATA = "data"
 _DATASOURCE = "datasource"
 _ATTACHMENTS = "attachments"
 
-Kind = Literal["tree", "attachments"]
 
-
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+class BackupPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tree or a directory of attachments in a backup.
 
-    ``name`` is what people call it: ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is where
-    it lies in the backup, empty for the backup itself. ``root`` is where it was when it was saved. ``missing`` says why
-    it could not be saved, and is empty where it was.
+    ``name`` is ``data``, ``datasource/NAME`` or ``attachments/PROVIDER``. ``directory`` is its path in the backup,
+    empty for the backup itself. ``root`` is the path it was saved from. ``missing`` tells why it could not be saved,
+    and is empty if it was.
     """
 
-    kind: Kind
+    kind: Literal["tree", "attachments"]
     name: str
     directory: Annotated[str, msgspec.Meta(pattern=r"^([^./][^/\x00]*(/[^./][^/\x00]*)*)?\Z")]
     root: str
     missing: str = ""
 
     def path(self, inside: str) -> str:
-        """The path in the backup of a path in the part."""
+        """Return the path in the backup of a path in the part."""
         return f"{self.directory}/{inside}" if self.directory else inside
 
     def inside(self, path: str) -> str | None:
-        """The path in the part of a path in the backup; ``None`` where it is not in this part."""
+        """Return the path in the part of a path in the backup; ``None`` if it is in another part."""
         if not self.directory:
             return None if path.split("/", 1)[0] == DIRECTORY else path
         prefix = f"{self.directory}/"
@@ -75,25 +73,25 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of ``backup.json``."""
 
     format: int
-    parts: tuple[Part, ...]
+    parts: tuple[BackupPart, ...]
 
-    def part(self, name: str) -> Part | None:
-        """The part of a name."""
+    def part(self, name: str) -> BackupPart | None:
+        """Return the part of a name."""
         return next((part for part in self.parts if part.name == name), None)
 
 
 def tree_name(datasource: str) -> str:
-    """The name of the tree of a datasource, or with an empty name of the default tree."""
-    return f"{_DATASOURCE}/{datasource}" if datasource else DATA
+    """Return the name of the tree of a datasource; an empty name means the default tree."""
+    return f"{_DATASOURCE}/{datasource}" if datasource else _DATA
 
 
 def attachments_name(provider: str) -> str:
-    """The name of the directory of a provider of attachments."""
+    """Return the name of the directory of a provider of attachments."""
     return f"{_ATTACHMENTS}/{provider}"
 
 
 def directory_of(name: str) -> str:
-    """The directory in a backup of a part: its name, with what no directory can be called percent-encoded."""
+    """Return the directory in a backup of a part: its name, percent-encoded where it cannot be a file name."""
     first, slash, rest = name.partition("/")
     encoded = quote(rest, safe="")
     if encoded.startswith("."):
@@ -102,12 +100,12 @@ def directory_of(name: str) -> str:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The content of the file."""
+    """Encode the content of the file."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def read(backup: str) -> Manifest:
-    """What a backup holds; one without a manifest is of the first format, and holds one tree.
+    """Read the manifest of a backup; without one the backup has the first format, and holds one tree.
 
     Raises:
         StartupError: the manifest cannot be read, or a newer version has written it.
@@ -115,11 +113,11 @@ def read(backup: str) -> Manifest:
     """
     path = f"{backup}/{MANIFEST}"
     try:
-        descriptor = files.open_file(path)
+        descriptor = nofollow.open_file(path)
     except FileNotFoundError:
-        return Manifest(1, (Part("tree", DATA, "", ""),))
+        return Manifest(1, (BackupPart("tree", _DATA, "", ""),))
     try:
-        manifest = msgspec.json.decode(files.read_small(descriptor), type=Manifest)
+        manifest = msgspec.json.decode(nofollow.read_small(descriptor), type=Manifest)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StartupError(f"{path} cannot be read: {error}") from error
     finally:

@@ -1,4 +1,4 @@
-"""The tree as a check walks it: folder by folder, however many there are."""
+"""The tree as maintenance walks it: folder by folder, however many there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from persistence.errors import BadRequestError
-from persistence.maintenance.findings import Finding, Kind
+from persistence.maintenance.findings import Finding, FindingKind
 from persistence.model.addresses import (
     DATA_XML,
     FORM_XHTML,
@@ -20,6 +20,7 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
+from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.layout import (
     CHECKED,
     CREATIONS,
@@ -34,19 +35,17 @@ from persistence.storage.layout import (
     SPOOL,
     TRASH,
     Layout,
-    Place,
     is_escaped,
     is_unfinished_layout,
     unescape,
 )
 from persistence.storage.locks import Locks, stripe
-from persistence.storage.observing import NOBODY, Change, Observer
 
 OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
-"""What a root has of the service's own."""
+"""The names in a root that are the service's own."""
 
 _OF_GIT = ".git"
-"""Begins the names of what versions forms with git; none of an application begins with a dot."""
+"""Begins the names that git uses; no application's name begins with a dot."""
 _DEFINITIONS = "form"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 
@@ -61,19 +60,19 @@ class Folder:
     name: str
 
     def address(self, name: str) -> Address:
-        """The address of a resource in it, by its file name."""
+        """Return the address of the resource with a file name."""
         if self.collection is None:
             return DefinitionAddress(self.form, int(self.name), unescape(name))
         return DocumentAddress(self.form, self.collection, self.name, unescape(name))
 
     @property
     def main(self) -> str:
-        """The file name of the one that the others are attachments of."""
+        """The file name of the definition or the data; the other resources are its attachments."""
         return FORM_XHTML if self.collection is None else DATA_XML
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """What is locked while something in it changes."""
+        """The names that are locked while a resource in it changes."""
         return self.address(self.main).scope
 
     @property
@@ -85,52 +84,47 @@ class Folder:
 class Tree:
     """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
 
-    ``observer`` hears of the documents that are changed while their folder is held.
+    ``observer`` hears of the documents that are changed while their folder is locked.
     """
 
-    def __init__(self, root: str, *, lock_timeout: float, observer: Observer = NOBODY) -> None:
+    def __init__(self, root: str, *, lock_timeout: float, observer: ChangeListener = NOBODY) -> None:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
-        self._locks = Locks(self.layout.own(LOCKS), lock_timeout, create=self._is_own)
+        self._locks = Locks(self.root, lock_timeout, create=self._is_own)
         self._observer = observer
 
     @contextmanager
-    def holding(self, folder: Folder) -> Iterator[Change]:
-        """Keep writers out of a folder for a block; in a tree without its lock nobody writes.
+    def locked(self, folder: Folder) -> Iterator[ChangeEvents]:
+        """Keep writers out of a folder for a block, which tells the change what it changes.
 
-        The block tells what it changes.
+        Nobody writes in a tree that lacks the lock file.
 
         Raises:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
-        change = Change(self._observer)
+        change = ChangeEvents(self._observer)
+        lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
+        has_locks = files.exists(lock) and not os.path.islink(lock)
         try:
-            with self._locked(folder):
+            if has_locks:
+                with self._locks.document(folder.scope):
+                    yield change
+            else:
                 yield change
         finally:
             change.ends()
 
-    @contextmanager
-    def _locked(self, folder: Folder) -> Iterator[None]:
-        lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
-        has_locks = files.exists(lock) and not os.path.islink(lock)
-        if not has_locks:
-            yield
-            return
-        with self._locks.holding(folder.scope):
-            yield
-
     def inside(self, path: str) -> str:
-        """A path as people want it: relative to the root."""
+        """Return a path relative to the root, as people read it."""
         return os.path.relpath(path, self.root)
 
     def parts(self, path: str) -> tuple[str, ...]:
-        """The names below the root that lead to a path, which may be relative to the root or to where one is.
+        """Return the names between the root and a path, which is relative to the root or to the current directory.
 
         Raises:
-            BadRequestError: there is nothing, or it is not in the tree.
+            BadRequestError: nothing is there, or it is not in the tree.
         """
         for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
             relative = os.path.relpath(candidate, self.root)
@@ -140,7 +134,7 @@ class Tree:
         raise BadRequestError(f"{path} is not in the data directory")
 
     def walk(self, only: tuple[str, ...] = ()) -> Iterator[Folder | Finding]:
-        """Every folder below some names, and everything on the way that is not the service's."""
+        """Yield every folder below some names, and a finding for what is on the way and not the service's."""
         for app in self._directories(self.root, only[:1]):
             if isinstance(app, Finding):
                 yield app
@@ -152,15 +146,15 @@ class Tree:
                 yield from self._folders(Form(unescape(app.name), unescape(form.name)), form.path, only[2:4])
 
     def count(self, only: tuple[str, ...] = ()) -> int:
-        """How many folders ``walk`` will find, roughly: without looking into them."""
+        """Count the folders that ``walk`` will find."""
         return sum(isinstance(item, Folder) for item in self.walk(only))
 
-    def main(self, folder: Folder, collection: Collection) -> Place:
-        """The ``data.xml`` of a folder's document in another collection."""
-        return self.layout.place(DocumentAddress(folder.form, collection, folder.name, DATA_XML))
+    def folder_in(self, collection: Collection, folder: Folder) -> Folder:
+        """Return the folder of the same document in another collection."""
+        return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
     def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
-        """Drafts before data: a draft that is saved meanwhile is then met in one of them, and not missed in both."""
+        """Yield drafts before data: a draft that is saved meanwhile is then met in one of them, not missed in both."""
         groups = list(self._directories(path, only[:1]))
         for group in sorted(groups, key=lambda group: not group.path.endswith(f"/{Collection.DRAFT.value}")):
             if isinstance(group, Finding):
@@ -173,7 +167,7 @@ class Tree:
             for entry in self._directories(group.path, only[1:2]):
                 if isinstance(entry, Finding):
                     yield _foreign(entry.path, entry.what) if _is_no_version(entry, collection) else entry
-                elif collection is None and not _is_version(entry.name):
+                elif collection is None and not is_version(entry.name):
                     yield _foreign(entry.path, "not the number of a version")
                 else:
                     yield Folder(entry.path, form, collection, unescape(entry.name))
@@ -184,19 +178,19 @@ class Tree:
         except FileNotFoundError:
             return
         except PermissionError:
-            yield Finding(Kind.NO_ACCESS, path, "the service may not use it; what is in it was not looked at")
+            what = "the service may not use it; what is in it was not looked at"
+            yield Finding(FindingKind.NO_ACCESS, path, what)
             return
         except OSError as error:
-            yield Finding(Kind.UNREADABLE, path, str(error.strerror))
+            yield Finding(FindingKind.UNREADABLE, path, str(error.strerror))
             return
         with entries:
             for entry in entries:
-                if only and entry.name != only[0]:
-                    continue
-                if path == self.root and _is_own(entry):
+                if (only and entry.name != only[0]) or (path == self.root and _is_own(entry)):
                     continue
                 if entry.is_symlink() and is_escaped(entry.name):
-                    yield Finding(Kind.LINK, entry.path, "a symbolic link; the service does not follow it")
+                    what = "a symbolic link; the service does not follow it"
+                    yield Finding(FindingKind.LINK, entry.path, what)
                 elif not entry.is_dir(follow_symlinks=False):
                     yield _foreign(entry.path, "a file where only directories are")
                 elif not is_escaped(entry.name):
@@ -205,27 +199,28 @@ class Tree:
                     yield entry
 
 
+def is_version(name: str) -> bool:
+    """Return whether a file name is the number of a version."""
+    return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
+
+
 def _is_own(entry: os.DirEntry[str]) -> bool:
-    """Whether something in a root is the service's own, or the file system's; an application is always a directory."""
+    """Return whether an entry of a root is the service's or the file system's; applications are directories."""
     if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
         return True
     return is_unfinished_layout(entry.name) and not entry.is_dir(follow_symlinks=False)
 
 
 def _is_reachable(path: str, relative: str) -> bool:
-    """Whether there is something, or a folder in which a file is missing: a deleted one, say."""
+    """Return whether a path is there, or is in a folder: a file there may be missing because it was deleted."""
     return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
 
 
 def _is_no_version(finding: Finding, collection: Collection | None) -> bool:
-    """Whether a link lies among the versions of a definition, and is none by its name."""
-    is_link = finding.kind is Kind.LINK and collection is None
-    return is_link and not _is_version(os.path.basename(finding.path))
-
-
-def _is_version(name: str) -> bool:
-    return name.isascii() and name.isdigit() and not name.startswith("0") and int(name) <= LARGEST_VERSION
+    """Return whether a link is among the versions of a definition, and has no version's name."""
+    is_link = finding.kind is FindingKind.LINK and collection is None
+    return is_link and not is_version(os.path.basename(finding.path))
 
 
 def _foreign(path: str, what: str) -> Finding:
-    return Finding(Kind.FOREIGN, path, what)
+    return Finding(FindingKind.FOREIGN, path, what)

@@ -1,27 +1,96 @@
 """Upgrades of the tree's format: named steps, each recorded in ``layout.json`` when it is done.
 
-The new format's number is written first, so that no version that does not know it serves the tree meanwhile. A run
-that was interrupted is taken up by the next one, which leaves out what is recorded; a step itself can be done twice.
+The new format's number is written first, so that no version that does not know it serves the tree meanwhile. The next
+run goes on after an interrupted one and leaves out the recorded steps; a step can be repeated.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
-from persistence.errors import disk_errors
-from persistence.maintenance.sealing import seal_sidecars
+from persistence.errors import DamagedError, disk_errors
+from persistence.maintenance.tree import Folder, Tree
 from persistence.model.instants import next_after
-from persistence.storage import files, formats, lease, locks, owner, root
+from persistence.storage import directories, files, formats, lease, nofollow, owner, root, sidecars
 from persistence.storage.formats import FORMAT, LayoutFile
-from persistence.storage.layout import LAYOUT, LOCKS, SERVICE
+from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, Layout, Place
+from persistence.storage.locks import LockFile
+
+_AT_ONCE = 500
+"""Folders whose sidecars are made durable together."""
+_ASIDE = "~sealed"
+"""Ends the name of a sidecar that is written aside. It begins with a dot, as no name of a resource does."""
+
+
+def seal_sidecars(path: str) -> None:
+    """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone.
+
+    A sidecar is written aside, made durable and renamed over the old one, hundreds at a time: an interruption leaves
+    each old or new, and the next run goes through all of them again.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    folders = (item.path for item in Tree(path, lock_timeout=0).walk() if isinstance(item, Folder))
+    while some := list(islice(folders, _AT_ONCE)):
+        with files.synced(path):
+            written = [
+                sidecar
+                for folder in some
+                for directory in (folder, Place(folder, "").history)
+                for sidecar in _write_aside(directory)
+            ]
+        with files.synced(path):
+            for sidecar in written:
+                files.rename(_aside(sidecar), sidecar)
+
+
+def _write_aside(directory: str) -> Iterator[str]:
+    """Write the sealed sidecars of a directory beside the old ones, and yield the paths of the old ones."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = os.listdir(directory)
+        for name in names:
+            if name.startswith(".") and name.endswith(_ASIDE):
+                files.remove(f"{directory}/{name}")  # from a run that was interrupted
+        for name in names:
+            sidecar = f"{directory}/{name}"
+            if name.endswith(SIDECAR_SUFFIX) and (sealed := _sealed(directory, name)) is not None:
+                with files.written(_aside(sidecar), sealed):
+                    yield sidecar
+
+
+def _aside(sidecar: str) -> str:
+    directory, _, name = sidecar.rpartition("/")
+    return f"{directory}/.{name}{_ASIDE}"
+
+
+def _sealed(directory: str, name: str) -> bytes | None:
+    """Return the sealed sidecar; ``None`` if the file is not one of the old schema."""
+    path = f"{directory}/{name}"
+    try:
+        nofollow.require_file(os.lstat(path), path)
+    except OSError:
+        return None
+    descriptor = nofollow.open_file(path)
+    try:
+        sidecar = sidecars.decode_before(nofollow.read_small(descriptor), path)
+    except (DamagedError, IsADirectoryError):
+        return None
+    finally:
+        os.close(descriptor)
+    place = Place(directory, name.removesuffix(SIDECAR_SUFFIX).removeprefix("."))  # a prepared one begins with a dot
+    return sidecars.encode(sidecar, place.address)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One change on the way to a format: its name for the record, what it does, and how, given the root's path."""
+class UpgradeStep:
+    """One change on the way to a format: its name for the record, what it does, and a function of the root."""
 
     name: str
     format: int
@@ -30,25 +99,25 @@ class Step:
 
 
 STEPS = (
-    Step("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
-    Step("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", seal_sidecars),
+    UpgradeStep("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
+    UpgradeStep("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", seal_sidecars),
 )
 """All steps that there ever were, in their order."""
 
 
-def pending(path: str, steps: Sequence[Step] = STEPS) -> list[Step]:
-    """The steps that a tree still needs; nothing is changed.
+def pending(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:
+    """Return the steps that a tree still needs; nothing is changed.
 
     Raises:
-        StartupError: there is no tree, it was written by a newer version, or it is being restored.
+        StartupError: there is no tree, a newer version wrote it, or it is being restored.
         DiskError: it cannot be read.
     """
     with disk_errors(f"data directory {path}"):
-        return _pending(_layout(path), steps)
+        return _pending(_read(path), steps)
 
 
-def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
-    """Run the steps that a tree still needs; each is yielded when it is done and recorded.
+def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[UpgradeStep]:
+    """Run the steps that a tree still needs; yield each when it is done and recorded.
 
     Raises:
         StartupError: as ``pending``.
@@ -56,35 +125,37 @@ def upgrade(path: str, steps: Sequence[Step] = STEPS) -> Iterator[Step]:
         DiskError: the disk refused; a later run goes on from there.
     """
     with disk_errors(f"data directory {path}"):
-        layout = _layout(path)
-        due = _pending(layout, steps)
-        if not due and layout.format == FORMAT and not layout.upgrading_from:
+        said, layout = _read(path), Layout(path)
+        file, service = layout.own(LAYOUT), layout.own(SERVICE)
+        due = _pending(said, steps)
+        if not due and said.format == FORMAT and not said.upgrading_from:
             return
         owner.require(path)
-        files.make_directory(f"{path}/{LOCKS}")
-        files.ensure_file(f"{path}/{SERVICE}")
+        directories.make(layout.own(LOCKS))
+        files.ensure_file(service)
         in_use = "the data directory is in use: stop the service first"
-        with locks.alone(f"{path}/{SERVICE}", in_use), lease.held(path):
-            began = LayoutFile(FORMAT, layout.steps, upgrading_from=layout.upgrading_from or layout.format)
-            formats.write(f"{path}/{LAYOUT}", began)
-            done = dict(layout.steps)
+        with LockFile(service).exclusive(in_use), lease.held(path):
+            began = LayoutFile(FORMAT, said.steps, upgrading_from=said.upgrading_from or said.format)
+            formats.write(file, began)
+            done = dict(said.steps)
             for step in due:
                 step.run(path)
                 done[step.name] = next_after(None)
-                formats.write(f"{path}/{LAYOUT}", msgspec.structs.replace(began, steps=done))
+                formats.write(file, msgspec.structs.replace(began, steps=done))
                 yield step
-            formats.write(f"{path}/{LAYOUT}", LayoutFile(FORMAT, done))
+            formats.write(file, LayoutFile(FORMAT, done))
 
 
-def _layout(path: str) -> LayoutFile:
-    layout = formats.read(f"{path}/{LAYOUT}")
-    if layout is None:
+def _read(path: str) -> LayoutFile:
+    file = Layout(path).own(LAYOUT)
+    said = formats.read(file)
+    if said is None:
         raise root.missing(path)
-    if layout.format > FORMAT or layout.restoring:
-        formats.check(f"{path}/{LAYOUT}", layout)
-    return layout
+    if said.format > FORMAT or said.restoring:
+        formats.check(file, said)
+    return said
 
 
-def _pending(layout: LayoutFile, steps: Sequence[Step]) -> list[Step]:
+def _pending(layout: LayoutFile, steps: Sequence[UpgradeStep]) -> list[UpgradeStep]:
     since = layout.upgrading_from or layout.format
     return [step for step in steps if step.format > since and step.name not in layout.steps]

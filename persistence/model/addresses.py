@@ -1,9 +1,21 @@
-"""Addresses: which resource a request names, in the virtual hierarchy of the specification."""
+"""Addresses: the resource that a request or the text of an element names (spec seed, rule 4; spec forms 6.7)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from urllib.parse import quote, unquote
+
+from persistence.limits import LONGEST_PATH
+
+SERVICE_PREFIX = "/fr/service"
+"""The path of all services of the form runtime."""
+PUBLIC_PREFIX = f"{SERVICE_PREFIX}/persistence"
+"""The path of the interface that reads and writes forms."""
+
+_CRUD = f"{PUBLIC_PREFIX}/crud/"
+_OF_DEFINITION = 4
+_OF_DOCUMENT = 5
 
 DATA_XML = "data.xml"
 FORM_XHTML = "form.xhtml"
@@ -108,3 +120,40 @@ class DocumentAddress:
 
 
 Address = DefinitionAddress | DocumentAddress
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentRef:
+    """The attachment that a holder path names: of a document, or without ``collection`` of a form definition.
+
+    The version of a form definition is not in the path.
+    """
+
+    form: Form
+    collection: Collection | None
+    document: str
+    name: str
+
+
+def parse_holder_path(text: str) -> AttachmentRef | None:
+    """Read the text of an element; return ``None`` where it is not the path of an attachment."""
+    path = text.strip()
+    if not path.startswith(_CRUD) or len(path) > LONGEST_PATH:
+        return None
+    try:
+        parts = [unquote(part, errors="strict") for part in path[len(_CRUD) :].partition("?")[0].split("/")]
+    except UnicodeDecodeError:  # no resource is called so
+        return None
+    if parts[-1] in ("", DATA_XML, FORM_XHTML):
+        return None
+    if len(parts) == _OF_DEFINITION and parts[2] == "form":
+        return AttachmentRef(Form(parts[0], parts[1]), None, "", parts[3])
+    if len(parts) == _OF_DOCUMENT and parts[2] in ("data", "draft"):
+        return AttachmentRef(Form(parts[0], parts[1]), Collection(parts[2]), parts[3], parts[4])
+    return None
+
+
+def definition_holder_path(form: Form, name: str) -> str:
+    """Return the path by which data names an attachment of a form definition."""
+    app, form_name, file = (quote(part, safe="") for part in (form.app, form.name, name))
+    return f"{_CRUD}{app}/{form_name}/form/{file}"

@@ -9,7 +9,7 @@ from enum import Enum
 DEFAULT_LANGUAGE = "en"
 
 
-class Metadata(Enum):
+class FormField(Enum):
     """What forms are filtered and sorted by, by its name in requests."""
 
     APPLICATION_NAME = "application-name"
@@ -23,7 +23,7 @@ class Metadata(Enum):
     OPERATIONS = "operations"
 
 
-class Match(Enum):
+class FormMatch(Enum):
     """How a filter compares, by its name in requests."""
 
     EXACT = "exact"
@@ -40,29 +40,29 @@ Wanted = str | int | bool | datetime | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FormFilter:
     """A condition on a form; ``wanted`` is of the type of the metadata, and ``language`` that of a title.
 
     An empty language stands for the first title, and so does one in which there is none.
     """
 
-    metadata: Metadata
-    match: Match
+    metadata: FormField
+    match: FormMatch
     wanted: Wanted
     language: str = DEFAULT_LANGUAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
-    """An order of forms; ``language`` as in ``Filter``."""
+class FormSort:
+    """An order of forms; ``language`` as in ``FormFilter``."""
 
-    metadata: Metadata = Metadata.LAST_MODIFIED
+    metadata: FormField = FormField.LAST_MODIFIED
     is_descending: bool = True
     language: str = DEFAULT_LANGUAGE
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FormPage:
     """A part of the list: the first page has number 1, and each has ``size`` forms."""
 
     number: int = 1
@@ -83,6 +83,17 @@ class FormQuery:
     latest_only: bool = False
     all_forms: bool = False
     ignore_admin: bool = False
-    filters: tuple[Filter, ...] = ()
-    sort: Sort = Sort()
-    page: Page | None = None
+    filters: tuple[FormFilter, ...] = ()
+    sort: FormSort = FormSort()
+    page: FormPage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVersion:
+    """A version in the list of another service; ``sum`` differs where anything differs that the list says of it."""
+
+    app: str
+    name: str
+    version: str
+    modified: str
+    sum: int

@@ -1,4 +1,4 @@
-"""What may be asked of the documents of a form, and what is answered (spec search 1 and 3)."""
+"""Searches of the documents of a form: requests, queries and answers as values (spec search 1 and 3)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from persistence.model.instants import Instant
-from persistence.model.operations import FINDING
-from persistence.model.users import User
+from persistence.model.permissions import FINDING
+from persistence.model.users import NOBODY, OwnerSets, User
 
 
-class Match(Enum):
+class TextMatch(Enum):
     """How the text of a control query is compared, by its name in requests."""
 
     SUBSTRING = "substring"
@@ -50,7 +50,7 @@ class ControlFilter:
     """A condition on the values of an indexed control: one of them matches ``text``, which is not empty."""
 
     path: str
-    match: Match
+    match: TextMatch
     text: str
 
 
@@ -72,7 +72,7 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
-class WhichDrafts:
+class DraftFilter:
     """Whether drafts are found; ``for_document`` and ``never_saved`` narrow down those of ``ONLY`` (search 1.5)."""
 
     kind: Drafts = Drafts.INCLUDE
@@ -81,57 +81,17 @@ class WhichDrafts:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Some owners of documents: those for whom everything holds that is said here.
-
-    An owner belongs to one organization of each of ``organizations``. Where nothing is said, every owner is meant.
-    """
-
-    creator: str | None = None
-    group: str | None = None
-    organizations: tuple[frozenset[str], ...] = ()
-
-    def is_like(self, owner: User) -> bool:
-        """Whether ``owner`` is one of them."""
-        return (
-            (self.creator is None or self.creator == owner.name)
-            and (self.group is None or self.group == owner.group)
-            and not any(each.isdisjoint(owner.organization) for each in self.organizations)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """The owners whose documents are seen: those that one of the holders means."""
-
-    holders: frozenset[Holder] = frozenset()
-
-    def includes(self, owner: User) -> bool:
-        """Whether documents that ``owner`` has created are seen."""
-        return any(holder.is_like(owner) for holder in self.holders)
-
-
-EVERYBODY = Sight(frozenset({Holder()}))
-"""Everybody's documents are seen."""
-NOTHING = Sight()
-"""Nobody's documents are seen."""
-
-Sights = frozenset[Sight]
-"""Owners whose documents of one version are seen: those that every sight includes; without one, everybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleOwners:
     """Owners whose documents are seen, by their version.
 
     With ``is_by_saved`` the owner of a draft of a saved document is that of the saved document, otherwise its own.
     """
 
-    of_version: Callable[[int], Sights]
+    of_version: Callable[[int], OwnerSets]
     is_by_saved: bool = False
 
 
-EVERYTHING = Seen(lambda _: frozenset())
+EVERYTHING = VisibleOwners(lambda _: frozenset())
 """All documents of all versions."""
 
 
@@ -143,14 +103,14 @@ class Scope:
     """
 
     versions: tuple[int, ...] | None = None
-    drafts: WhichDrafts = WhichDrafts()
-    seen: Seen = EVERYTHING
+    drafts: DraftFilter = DraftFilter()
+    seen: VisibleOwners = EVERYTHING
     any_of: tuple[str, ...] = FINDING
 
     @property
     def is_empty(self) -> bool:
         """Whether it is known without looking that nothing is seen: nobody's documents of any of the versions are."""
-        return self.versions is not None and all(NOTHING in self.seen.of_version(each) for each in self.versions)
+        return self.versions is not None and all(NOBODY in self.seen.of_version(each) for each in self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +140,7 @@ class SearchRequest:
 
     query: Query = Query()
     paths: tuple[str, ...] = ()
-    drafts: WhichDrafts = WhichDrafts()
+    drafts: DraftFilter = DraftFilter()
     any_of: tuple[str, ...] = FINDING
     all_indexed: bool = False
 
@@ -217,3 +177,19 @@ class Hits:
 
     total: int = 0
     page: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """A document in the answer of another service: its attributes as they are, and the text at each path."""
+
+    attributes: dict[str, str]
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocuments:
+    """The answer of another service to a search; ``total`` is as it is there, empty where it is not."""
+
+    total: str
+    documents: list[FoundDocument]

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
-from persistence.model.metadata import FormMetadata
 
 SCHEMA = 2
 """The version of the sidecar's fields; a sidecar with another number is damage, never guessed at.
@@ -46,7 +46,8 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ``body`` is that of an attachment whose content here is empty, because another provider keeps it.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
     definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
-    has encrypted values; ``sealed_hash`` is then the client's hash, which is of the plain content.
+    has encrypted values; ``sealed_hash`` is then the client's hash, which is of the plain content. ``False`` is said of
+    form data only: nothing in it is marked as encrypted. Where nobody has looked, it is ``None``.
     ``tag`` is the entity tag of a revision that was encrypted anew, and so has another ``id``.
     """
 
@@ -71,7 +72,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     adopted: bool = False
     flat_view: bool = False
     body: Body | None = None
-    encrypted: bool = False
+    encrypted: bool | None = None
     sealed_hash: str | None = None
     tag: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}\Z")] | None = None
 

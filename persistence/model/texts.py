@@ -1,17 +1,32 @@
-"""Short texts that travel in headers and are kept in sidecars."""
+"""Short texts of headers, parameters and requests: check them, read them, and suggest the nearest known one."""
 
 from __future__ import annotations
 
+import difflib
+import heapq
 import re
+from collections.abc import Iterable
+from enum import Enum
+from itertools import islice, takewhile
+from operator import eq
+from typing import TypeVar
 
 from persistence.errors import BadRequestError
-from persistence.limits import LONGEST_TEXT
+from persistence.limits import LONGEST_COMPARED, LONGEST_TEXT, MOST_COMPARED, MOST_KNOWN
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
+_DIRECTIONS = {"asc": False, "desc": True}
+_ALIKE = 0.5
+"""How much of two names must be the same where only a name that was probably meant is of use: from 0 to 1."""
+
+_Word = TypeVar("_Word", bound=Enum)
 
 
 def short(text: str | None, what: str) -> str | None:
-    """The text without surrounding blanks; ``None`` where it is absent or blank.
+    """Return the text without surrounding blanks; ``None`` where it is absent or blank.
 
-    Only the blanks that may surround a header are meant: a name with another character is another name.
+    Only the blanks that may surround a header are dropped: a name with another character is another name.
 
     Raises:
         BadRequestError: it is longer than 255 characters or holds control characters.
@@ -26,11 +41,8 @@ def short(text: str | None, what: str) -> str | None:
     return clean
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
 def require_plain(name: str) -> None:
-    """Make sure that a name in a path has no control characters, those of C1 included: a terminal may obey them.
+    """Refuse a name in a path that has control characters, those of C1 included: a terminal may obey them.
 
     The tree takes those of C1, because earlier versions did: what is stored under such a name is kept, and not reached.
 
@@ -39,3 +51,81 @@ def require_plain(name: str) -> None:
     """
     if _CONTROL.search(name):
         raise BadRequestError(f"a name in the path holds a character that is not allowed: {name!r}")
+
+
+def flag(text: str | None, what: str) -> bool | None:
+    """Read ``true`` or ``false`` in any letter case (spec search 4.1); return ``None`` where nothing was sent.
+
+    Raises:
+        BadRequestError: it is neither.
+    """
+    if text is None:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise BadRequestError(f"{what} must be 'true' or 'false', not {text!r}")
+    return text.lower() == "true"
+
+
+def count(text: str, what: str, default: int) -> int:
+    """Read a positive integer; return the default where the text is blank.
+
+    Raises:
+        BadRequestError: it is none, or longer than any that makes sense.
+    """
+    trimmed = text.strip()
+    if trimmed and not _COUNT.fullmatch(trimmed):
+        raise BadRequestError(f"{what} must be a positive integer of at most 18 digits, not {text!r}")
+    return int(trimmed) if trimmed else default
+
+
+def is_descending(direction: str) -> bool:
+    """Read the direction of a sort, in any letter case.
+
+    Raises:
+        BadRequestError: it is neither ``asc`` nor ``desc``.
+    """
+    trimmed = direction.strip().lower()
+    if trimmed not in _DIRECTIONS:
+        raise BadRequestError(f"a sort needs a direction, asc or desc, not {direction!r}")
+    return _DIRECTIONS[trimmed]
+
+
+def word(words: type[_Word], text: str, what: str) -> _Word:
+    """Read one of the words of the interface, in exactly its letters.
+
+    Raises:
+        BadRequestError: it is none of them.
+    """
+    try:
+        return words(text)
+    except ValueError:
+        known = ", ".join(str(each.value) for each in words)
+        raise BadRequestError(f"there is no {what} {text!r}; there are {known}") from None
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | None:
+    """Return the known name that is most like another one.
+
+    Return ``None`` where no name is known, or none is as much like it as ``cutoff`` says: from 0 to 1.
+    """
+    name = name[:LONGEST_COMPARED]
+    names = [each for each in islice(known, MOST_KNOWN) if len(each) <= LONGEST_COMPARED]
+    if len(names) > MOST_COMPARED:
+        names = heapq.nsmallest(MOST_COMPARED, names, key=lambda each: _outside(name, each))
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
+def alike(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant; ``None`` where none is like it."""
+    return nearest(name, known, cutoff=_ALIKE)
+
+
+def _outside(name: str, other: str) -> int:
+    """Count the characters outside of the common beginning and end of two names: few where one is misspelt."""
+    begins = _common(name, other)
+    ends = _common(name[begins:][::-1], other[begins:][::-1])
+    return len(name) + len(other) - 2 * (begins + ends)
+
+
+def _common(first: str, second: str) -> int:
+    return sum(takewhile(bool, map(eq, first, second)))

@@ -1,7 +1,8 @@
-"""The caller: identity comes from request headers only (spec crud 6.1)."""
+"""Users: the caller by the request headers, owners of documents, administrators of forms (spec crud 6.1)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import unquote_plus
@@ -10,10 +11,13 @@ import msgspec
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_CREDENTIAL, MOST_LEVELS, MOST_ROLES
+from persistence.model.addresses import Form
 from persistence.model.texts import short
 
 _MOST_QUOTED = 64
 """Characters of a name that an error quotes."""
+
+_ANY = "*"
 
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST_CREDENTIAL)]
 
@@ -125,3 +129,66 @@ def _levels(texts: list[str]) -> tuple[str, ...]:
     if len(texts) > MOST_LEVELS:
         raise BadRequestError(f"an organization of more than {MOST_LEVELS} levels is not accepted")
     return tuple(level for level in map(_decoded, texts) if level is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPattern:
+    """Some owners of documents: those for whom everything holds that is said here.
+
+    An owner belongs to one organization of each of ``organizations``. Where nothing is said, every owner is meant.
+    """
+
+    creator: str | None = None
+    group: str | None = None
+    organizations: tuple[frozenset[str], ...] = ()
+
+    def is_like(self, owner: User) -> bool:
+        """Whether ``owner`` is one of them."""
+        return (
+            (self.creator is None or self.creator == owner.name)
+            and (self.group is None or self.group == owner.group)
+            and not any(each.isdisjoint(owner.organization) for each in self.organizations)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSet:
+    """The owners whose documents are seen: those that one of the holders means."""
+
+    holders: frozenset[OwnerPattern] = frozenset()
+
+    def includes(self, owner: User) -> bool:
+        """Whether documents that ``owner`` has created are seen."""
+        return any(holder.is_like(owner) for holder in self.holders)
+
+
+EVERYBODY = OwnerSet(frozenset({OwnerPattern()}))
+"""Everybody's documents are seen."""
+NOBODY = OwnerSet()
+"""Nobody's documents are seen."""
+
+OwnerSets = frozenset[OwnerSet]
+"""Owners whose documents of one version are seen: those that every sight includes; without one, everybody."""
+
+
+class Admin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A role that administers a form; each of the three may be ``*`` for any."""
+
+    role: str
+    app: str
+    form: str
+
+
+def admin_entries(admins: Iterable[Admin], user: User) -> tuple[Admin, ...]:
+    """Return the entries that apply to a user.
+
+    A role that is bound to an organization does not count, because a form belongs to none (as without data, spec crud
+    6.4).
+    """
+    names = {role.name for role in user.roles if role.organization is None} | {_ANY}
+    return tuple(entry for entry in admins if entry.role in names)
+
+
+def is_admin(entries: Iterable[Admin], form: Form) -> bool:
+    """Return whether one of the entries names a form."""
+    return any(entry.app in (_ANY, form.app) and entry.form in (_ANY, form.name) for entry in entries)

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from persistence.errors import BadRequestError, VersionError
+from persistence.errors import VersionError
+from persistence.model.texts import flag
 
 HIGHEST = 999_999_999
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -45,7 +46,8 @@ def parse(version: str | None, document: str | None, is_draft: str | None) -> Ve
     if version is None and document is None:
         return ABSENT
     if document is not None:
-        return VersionRequest(for_document=ForDocument(document, is_draft=_flag(is_draft)))
+        draft = flag(is_draft, "the for-document draft flag") is True
+        return VersionRequest(for_document=ForDocument(document, is_draft=draft))
     text = (version or "").strip()
     return VersionRequest(wants_next=True) if text == "next" else VersionRequest(number=_number(text, " or 'next'"))
 
@@ -86,14 +88,6 @@ def _number(text: str, or_what: str) -> int:
     if number < 1:
         raise VersionError(f"the form definition version must be a positive integer{or_what}, not {text!r}")
     return number
-
-
-def _flag(text: str | None) -> bool:
-    if text is None or text == "false":
-        return False
-    if text == "true":
-        return True
-    raise BadRequestError(f"the for-document draft flag must be 'true' or 'false', not {text!r}")
 
 
 def number_only(asked: VersionRequest, what: str) -> int | None:

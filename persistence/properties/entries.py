@@ -3,55 +3,73 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.model.data_formats import DATA_FORMATS
-from persistence.properties.known import LARGEST, SHIPPED, SHIPPED_BY_PREFIX, Kind, Known, Value, is_provider, known
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.properties.lookup import Name
-from persistence.properties.nearest import unknown
-from persistence.properties.uris import remote_address
+from persistence.properties.property_table import (
+    LARGEST,
+    SHIPPED,
+    SHIPPED_BY_PREFIX,
+    KnownProperty,
+    Value,
+    ValueType,
+    is_provider,
+    known_property,
+    unknown,
+)
+
+_TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: int}
+_UNSHOWN = (ValueType.SECRET, ValueType.URI)
+"""The types of values that may have a password in them."""
+
+_REMOTE = ("http", "https")
+_TREE = "file:"
+_USER = re.compile(r"//(?:[^/?#@]*@)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PropertyEntry:
     """A stored property; ``file`` is where it stands, ``None`` for one that the service ships."""
 
     name: Name
     value: Value
-    known: Known
+    known: KnownProperty
     file: str | None = None
 
     @property
     def origin(self) -> str:
-        """Where it comes from, in the words of the settings' origins."""
+        """The place that it comes from, in the words of the settings' origins."""
         return self.file or "default"
 
     @property
     def is_blank(self) -> bool:
-        """Whether it says "not configured" (spec forms 5.1)."""
+        """Return whether it says "not configured" (spec forms 5.1)."""
         return isinstance(self.value, str) and not self.value.strip()
 
     def __str__(self) -> str:
         return ".".join(self.name)
 
 
-def shipped(prefix: str) -> list[Entry]:
-    """The entries that the service ships."""
+def shipped(prefix: str) -> list[PropertyEntry]:
+    """Return the entries that the service ships."""
     everywhere_and_here = (*SHIPPED.items(), *SHIPPED_BY_PREFIX[prefix].items())
     return [_entry(prefix + name, value, prefix, None) for name, value in everywhere_and_here]
 
 
-def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Entry]:
-    """The entries of a file, from names with dots and from tables within tables.
+def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[PropertyEntry]:
+    """Read the entries of a file, from names with dots and from tables within tables.
 
     Raises:
         StartupError: a name is unknown or given twice, or a value is not of its type.
     """
-    entries: dict[Name, Entry] = {}
+    entries: dict[Name, PropertyEntry] = {}
     for name, value in _flat(table, prefix):
         entry = _entry(name, value, prefix, file)
         if entry.name in entries:
@@ -61,7 +79,7 @@ def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Entry
 
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
-    """Names and values, tables resolved: in a loop, so that no depth of tables is too much."""
+    """Yield names and values, tables resolved: in a loop, so that no depth of tables is too much."""
     pending = list(table.items())[::-1]
     while pending:
         name, value = pending.pop()
@@ -72,30 +90,30 @@ def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, objec
             yield name, value
 
 
-def _entry(name: str, value: object, prefix: str, file: str | None) -> Entry:
-    found = known(tuple(name.removeprefix(prefix).split("."))) if name.startswith(prefix) else None
-    if found is None:
+def _entry(name: str, value: object, prefix: str, file: str | None) -> PropertyEntry:
+    known = known_property(tuple(name.removeprefix(prefix).split("."))) if name.startswith(prefix) else None
+    if known is None:
         raise StartupError(f"{file}: {unknown(name, prefix)}")
     try:
-        return Entry(tuple(name.split(".")), _placed(_checked(found, value), found.kind, file), found, file)
+        checked = _checked(known.kind, value)
     except BadRequestError as error:
         raise StartupError(f"{file}: {name}: {error}") from error
+    return PropertyEntry(tuple(name.split(".")), _absolute(checked, known.kind, file), known, file)
 
 
-def _placed(value: Value, kind: Kind, file: str | None) -> Value:
-    """The value; the path of a directory is relative to that of the file. An expression in it is not evaluated."""
-    if kind is not Kind.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
+def _absolute(value: Value, kind: ValueType, file: str | None) -> Value:
+    """Make the path of a directory absolute: it is relative to the file's. An expression in it is not evaluated."""
+    if kind is not ValueType.DIRECTORY or not isinstance(value, str) or not value.strip() or "{" in value:
         return value
     return os.path.abspath(os.path.join(os.path.dirname(file or ""), value.strip()))
 
 
-def _checked(property_: Known, value: object) -> Value:
-    """The value, if it is acceptable.
+def _checked(kind: ValueType, value: object) -> Value:
+    """Return the value, if it is acceptable.
 
     Raises:
         BadRequestError: it is not.
     """
-    kind = property_.kind
     # Types are compared as they are: true is no integer here.
     if type(value) is not _TYPES.get(kind, str):
         raise BadRequestError(f"must be {kind.value}" + ("" if kind in _UNSHOWN else f", not {value!r}"))
@@ -103,25 +121,52 @@ def _checked(property_: Known, value: object) -> Value:
         return value
     if not _is_acceptable(kind, value):
         raise BadRequestError(f"must be {kind.value}, not {value!r}")
-    if kind is Kind.PERMISSIONS:
+    if kind is ValueType.PERMISSIONS:
         permissions.from_json(str(value))
-    if kind is Kind.URI:
+    if kind is ValueType.URI:
         remote_address(str(value))
     return value  # type: ignore[return-value]  # of one of the three types, as compared
 
 
-def _is_acceptable(kind: Kind, value: object) -> bool:
-    """Whether a value of the right type is one of those that there are."""
-    if kind is Kind.INTEGER:
+def _is_acceptable(kind: ValueType, value: object) -> bool:
+    """Return whether a value of the right type is one of those that there are."""
+    if kind is ValueType.INTEGER:
         return isinstance(value, int) and 1 <= value <= LARGEST
-    if kind is Kind.PROVIDER:
+    if kind is ValueType.PROVIDER:
         return is_provider(str(value))
-    if kind is Kind.DIALECT:
+    if kind is ValueType.DIALECT:
         return value in DIALECTS
-    return kind is not Kind.FORMAT or value in DATA_FORMATS
+    return kind is not ValueType.FORMAT or value in DATA_FORMATS
 
 
-_UNSHOWN = (Kind.SECRET, Kind.URI)
-"""What may have a password in it."""
+def remote_address(uri: str) -> str:
+    """Read the property ``uri``: the base of another service, without a slash at its end; empty for a tree.
 
-_TYPES: Mapping[Kind, type] = {Kind.BOOLEAN: bool, Kind.INTEGER: int}
+    Raises:
+        BadRequestError: it is neither.
+    """
+    given = uri.strip()
+    # Of what is no address nobody can tell which part is a password.
+    instead = "" if "@" in given else f", not {given!r}"
+    if given in ("", _TREE):
+        return ""
+    if given.startswith(_TREE):
+        raise BadRequestError(f"{_TREE} stands alone: the property datasource names the root of a tree{instead}")
+    try:
+        parts = urlsplit(given)
+        is_address = (
+            parts.scheme in _REMOTE
+            and bool(parts.hostname)
+            and given.isprintable()
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        is_address = False
+    if not is_address or parts.query or parts.fragment:
+        raise BadRequestError(f"must be {_TREE}, or the address of a service that begins with http://{instead}")
+    return given.rstrip("/")
+
+
+def without_user(uri: str) -> str:
+    """Return an address without the user and password that it may have, to be shown; any other text as it is."""
+    return _USER.sub("//", uri)

@@ -14,7 +14,7 @@ Name = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A stored name, or the beginning of some, and what the search made of it."""
+    """A stored name, or the beginning of some, and the reason why it won, lost or did not match."""
 
     name: Name
     text: str
@@ -22,7 +22,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A search retold: who won, who else matched, and which branches were tried in vain before the winner's."""
+    """A search with its reasons: the winner, the others that match, and the branches tried in vain before it."""
 
     winner: Reason | None
     losers: tuple[Reason, ...]
@@ -35,15 +35,7 @@ class _Branch:
     is_name: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Where a walk ended: at a stored name, or where nothing stored goes on."""
-
-    name: Name
-    is_match: bool
-
-
-class Names:
+class NameTree:
     """Stored names, ready to be searched."""
 
     def __init__(self, names: Iterable[Name]) -> None:
@@ -55,18 +47,18 @@ class Names:
             branch.is_name = True
 
     def find(self, asked: Name) -> Name | None:
-        """The stored name that wins for the one asked for, if any.
+        """Return the stored name that wins for the one asked for, if any.
 
         A stored name without wildcards needs no rule of its own: the walk tries the literal first in every place.
         """
-        return _first(self._root, asked)
+        return next((name for name, is_match in _walk(self._root, (), asked) if is_match), None)
 
     def explain(self, asked: Name) -> Explanation:
-        """The same search with its reasons."""
+        """Return the result of the same search with its reasons."""
         ends = list(_walk(self._root, (), asked))
-        matches = [end.name for end in ends if end.is_match]
-        until = next((at for at, end in enumerate(ends) if end.is_match), len(ends))
-        left = tuple(Reason(end.name, _why_left(end.name, asked)) for end in ends[:until])
+        matches = [name for name, is_match in ends if is_match]
+        until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
+        left = tuple(Reason(name, _why_left(name, asked)) for name, _ in ends[:until])
         if not matches:
             return Explanation(None, (), left)
         winner, *others = matches
@@ -74,7 +66,7 @@ class Names:
         return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
 
     def reachable(self, asked: Name) -> Iterator[Name]:
-        """The stored names that could win for a name in which ``ANY`` may stand for every token (spec forms 5.1).
+        """Yield the stored names that could win for a name in which ``ANY`` may stand for every token (spec forms 5.1).
 
         The most literal come first; after one that wins for all that is asked, none is left.
         """
@@ -96,26 +88,14 @@ def _reachable(branch: _Branch, rest: Name) -> Iterator[Name]:
             yield from ((token, *name) for name in _reachable(below, rest[1:]))
 
 
-def _first(branch: _Branch, rest: Name) -> Name | None:
-    """The end of the first way that leads to a stored name, without the reasons of ``_walk``."""
+def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]]:
+    """Yield the end of every way, the most literal from the left first: a stored name, or where nothing goes on."""
     if not rest:
-        return () if branch.is_name else None
-    for token in (rest[0], ANY):
-        below = branch.branches.get(token)
-        found = None if below is None else _first(below, rest[1:])
-        if found is not None:
-            return (token, *found)
-    return None
-
-
-def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[_End]:
-    """Every way through the stored names, the most literal from the left first."""
-    if not rest:
-        yield _End(gone, branch.is_name)
+        yield gone, branch.is_name
         return
     tokens = [token for token in dict.fromkeys((rest[0], ANY)) if token in branch.branches]
     if not tokens:
-        yield _End(gone, is_match=False)
+        yield gone, False
     for token in tokens:
         yield from _walk(branch.branches[token], (*gone, token), rest[1:])
 

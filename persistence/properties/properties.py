@@ -1,8 +1,8 @@
-"""The properties in force: what they say of a form, and why."""
+"""The properties in force: the facts of forms and of providers, and why they are so (spec crud 10, forms 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -11,22 +11,71 @@ from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions
-from persistence.properties.entries import Entry, from_file, shipped
-from persistence.properties.known import DATA, FORM, Effect, Kind, Known, Value, known
-from persistence.properties.lookup import ANY, Explanation, Name, Names
-from persistence.properties.nearest import unknown
-from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
-from persistence.properties.uris import remote_address
+from persistence.properties.entries import PropertyEntry, from_file, remote_address, shipped, without_user
+from persistence.properties.lookup import ANY, Explanation, Name, NameTree
+from persistence.properties.property_table import (
+    DATA,
+    FORM,
+    Effect,
+    KnownProperty,
+    Value,
+    ValueType,
+    known_property,
+    unknown,
+)
 
 _ATTACHMENTS = "attachments"
 
 _MOST_OF_PROVIDERS = 256
-"""How many values of providers are kept, each of which counts for all of the provider's forms."""
+"""Values of providers that are kept: each counts for all of the provider's forms."""
+
+_NOT_MIRRORED = frozenset(
+    {"uri", "autosave", "active", "permissions", "flat-view", "dialect", "published-only", "search"}
+)
+"""The last three are no properties of a real runtime's: the others are as there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderProperties:
+    """A provider, which keeps forms, by its properties.
+
+    Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
+    one it is another service, which speaks ``dialect``, empty for that of this one. ``base_path`` is the directory of a
+    provider of attachments, empty where there is none. An inactive provider is left out where all of them are asked.
+    ``mirrored`` are headers without the dialect's prefix.
+    """
+
+    name: str
+    uri: str = ""
+    datasource: str = ""
+    base_path: str = ""
+    is_active: bool = True
+    mirrored: tuple[tuple[str, str], ...] = ()
+    dialect: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether another service keeps the forms."""
+        return bool(self.uri)
+
+    @property
+    def address(self) -> str:
+        """The uri without the user and password that it may have, to be shown."""
+        return without_user(self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteProperties:
+    """The providers of one form; ``attachments`` has the bytes of attachments of data, where they have one."""
+
+    definition: ProviderProperties
+    data: ProviderProperties
+    attachments: ProviderProperties | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FormProperties:
-    """What the properties say of a form.
+    """The properties of a form.
 
     ``route`` are its providers. Drafts, permissions and the format are asked of the provider of its data, versions and
     flat views of that of its definitions (spec forms 5.3). With ``needs_publication`` data is stored of published
@@ -51,32 +100,32 @@ class FormProperties:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a name: its value, the entry that wins, and the search retold.
+class ExplainedProperty:
+    """The answer to a name: its value, the entry that wins, and the search with its reasons.
 
     ``value`` is ``None`` where nothing is configured and there is no default.
     """
 
     name: Name
-    known: Known
+    known: KnownProperty
     value: Value | None
-    entry: Entry | None
+    entry: PropertyEntry | None
     explanation: Explanation
 
 
 class Properties:
-    """Built once at start, and never changed. ``entries`` are those in force, the file's first."""
+    """All properties, built once at start and never changed. ``entries`` are those in force, the file's first."""
 
-    def __init__(self, entries: tuple[Entry, ...], prefix: str) -> None:
+    def __init__(self, entries: tuple[PropertyEntry, ...], prefix: str) -> None:
         self.entries = entries
         self._prefix = prefix
         self._prefix_tokens = tuple(prefix.split(".")[:-1])
         self._by_name = {entry.name: entry for entry in entries}
-        self._names = Names(self._by_name)
+        self._names = NameTree(self._by_name)
         self._permissions = {
             entry.name: permissions.from_json(str(entry.value))
             for entry in entries
-            if entry.known.kind is Kind.PERMISSIONS and not entry.is_blank
+            if entry.known.kind is ValueType.PERMISSIONS and not entry.is_blank
         }
         self._kept = lru_cache(FORMS_KEPT)(self._of)
         self._of_provider = lru_cache(_MOST_OF_PROVIDERS)(partial(self._value, "persistence"))
@@ -84,7 +133,7 @@ class Properties:
 
     @classmethod
     def load(cls, table: Mapping[str, object], prefix: str, file: str = "the configuration file") -> Properties:
-        """The properties of a file's table, and the shipped ones that it does not replace; ``prefix`` is the dialect's.
+        """Build from a file's table, and the shipped entries that it does not replace; ``prefix`` is the dialect's.
 
         Raises:
             StartupError: a name is unknown or given twice, or a value is not of its type.
@@ -94,7 +143,7 @@ class Properties:
         return cls((*own, *(entry for entry in shipped(prefix) if entry.name not in replaced)), prefix)
 
     @property
-    def without_effect(self) -> tuple[Entry, ...]:
+    def without_effect(self) -> tuple[PropertyEntry, ...]:
         """The file's entries that this version takes note of and does not act on."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
@@ -109,13 +158,13 @@ class Properties:
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
-        chosen = (entry for entry in self.entries if entry.known.kind is Kind.PROVIDER and not entry.is_blank)
+        chosen = (entry for entry in self.entries if entry.known.kind is ValueType.PROVIDER and not entry.is_blank)
         return [self._named(name) for name in dict.fromkeys(str(each.value) for each in chosen if counts(each.name))]
 
     @property
-    def without_form(self) -> tuple[Entry, ...]:
+    def without_form(self) -> tuple[PropertyEntry, ...]:
         """The file's entries about providers that no form has: often the name of an application in their place."""
-        providers = {entry.value for entry in self.entries if entry.known.kind is Kind.PROVIDER}
+        providers = {entry.value for entry in self.entries if entry.known.kind is ValueType.PROVIDER}
         return tuple(
             entry
             for entry in self.entries
@@ -131,7 +180,7 @@ class Properties:
         return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
 
     def of(self, form: Form) -> FormProperties:
-        """What the properties say of a form.
+        """Return the properties of a form.
 
         Raises:
             ConfigurationError: no provider is configured for its data or definitions (spec forms 5.2).
@@ -139,11 +188,11 @@ class Properties:
         return self._kept(form)
 
     def provider(self, name: str) -> ProviderProperties:
-        """What the properties say of a provider itself."""
+        """Return the properties of a provider itself."""
         return self._named(name)
 
     def providers(self, kind: str, app: str = ANY, form: str = ANY) -> list[ProviderProperties]:
-        """The active providers that may have the definitions or the data of a form, of an application, or of any.
+        """Return the active providers that may have definitions or data of a form, of an application, or of any.
 
         ``kind`` is ``FORM`` or ``DATA`` (spec forms 5.1, reverse search).
         """
@@ -152,12 +201,12 @@ class Properties:
         found = dict.fromkeys(str(entry.value) for entry in entries if not entry.is_blank)
         return [provider for provider in map(self._named, found) if provider.is_active]
 
-    def entry(self, name: Name) -> Entry:
-        """The entry in force of a stored name."""
+    def entry(self, name: Name) -> PropertyEntry:
+        """Return the entry in force of a stored name."""
         return self._by_name[name]
 
-    def explain(self, name: str) -> Answer:
-        """The answer to a full name without wildcards, such as a person asks for.
+    def explain(self, name: str) -> ExplainedProperty:
+        """Explain a full name without wildcards, such as a person asks for.
 
         Raises:
             BadRequestError: there is no such property, or the name has a wildcard.
@@ -166,25 +215,27 @@ class Properties:
         if ANY in full:
             raise BadRequestError(f"{name!r} has a wildcard: ask for one application and form, or for one provider")
         tokens = full[len(self._prefix_tokens) :]
-        property_ = known(tokens) if name.startswith(self._prefix) else None
+        property_ = known_property(tokens) if name.startswith(self._prefix) else None
         if property_ is None:
             raise BadRequestError(f"{unknown(name, self._prefix)} (an application or form is one token: no dot in it)")
         return self._answer(property_, tokens)
 
-    def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> Answer:
-        """Which provider a form's definitions or data have, or the attachments of its data; ``kind`` as in it.
+    def explain_provider(self, form: Form, kind: str, *, attachments: bool = False) -> ExplainedProperty:
+        """Explain the provider of a form's definitions or data, or of the attachments of its data.
 
-        Other than ``explain``, it knows an application or form whose own name has a dot.
+        ``kind`` is ``FORM`` or ``DATA``. Other than ``explain``, it finds names that have a dot.
         """
         tokens = (*_provider_of(form, kind), *((_ATTACHMENTS,) if attachments else ()))
-        property_ = known(tokens)
+        property_ = known_property(tokens)
         if property_ is None:
             raise BadRequestError(f"{form} cannot be the name of a form")
         return self._answer(property_, tokens)
 
-    def _answer(self, property_: Known, tokens: Name) -> Answer:
+    def _answer(self, property_: KnownProperty, tokens: Name) -> ExplainedProperty:
         full = (*self._prefix_tokens, *tokens)
-        return Answer(full, property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full))
+        return ExplainedProperty(
+            full, property_, self._value(*tokens), self._winner(*tokens), self._names.explain(full)
+        )
 
     def _of(self, form: Form) -> FormProperties:
         data, definitions = (self._provider(form, kind) for kind in (DATA, FORM))
@@ -231,17 +282,39 @@ class Properties:
         )
 
     def _value(self, *tokens: str) -> Value | None:
-        """The value of a name without prefix; a blank winner means the default, and ends the search (forms 5.1)."""
+        """Return the value of a name without prefix; a blank winner means the default (forms 5.1)."""
         entry = self._winner(*tokens)
         if entry is not None and not entry.is_blank:
             return entry.value
-        property_ = known(tokens)
+        property_ = known_property(tokens)
         return None if property_ is None else property_.default
 
-    def _winner(self, *tokens: str) -> Entry | None:
+    def _winner(self, *tokens: str) -> PropertyEntry | None:
         winner = self._names.find((*self._prefix_tokens, *tokens))
         return None if winner is None else self._by_name[winner]
 
 
 def _provider_of(form: Form, kind: str) -> Name:
     return ("persistence", "provider", form.app, form.name, kind)
+
+
+def mirrored(provider: str, entries: Iterable[PropertyEntry], prefix: Name) -> tuple[tuple[str, str], ...]:
+    """Return the headers that tell a provider its properties, without the dialect's prefix (spec crud 10.3, forms 5.4).
+
+    Only properties that name the provider itself count. Where two give one header, the first does.
+    """
+    start = (*prefix, "persistence", provider)
+    headers: dict[str, str] = {}
+    for entry in entries:
+        own = entry.name[len(start) :]
+        if entry.name[: len(start)] == start and own and own[0] not in _NOT_MIRRORED and not entry.is_blank:
+            headers.setdefault(_header(own[0]), _text(entry.value))
+    return tuple(headers.items())
+
+
+def _header(token: str) -> str:
+    return "-".join(part.lower()[:1].upper() + part.lower()[1:] for part in token.split("-"))
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
@@ -14,8 +15,7 @@ from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
 from persistence.index.sync.updater import Failed, Updater
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
 from persistence.providers.places import (
     Place,
@@ -31,17 +31,20 @@ from persistence.providers.places import (
 )
 from persistence.providers.wiring import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.services.controls import Controls
-from persistence.services.encrypting import Encrypting
-from persistence.services.reencrypting import Reencryption
-from persistence.services.reencryption_jobs import Job, Reencrypts
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.encryption_codec import EncryptionCodec
+from persistence.services.reencryption import Reencryption
+from persistence.services.reencryption_jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.services import Services
 from persistence.settings import Settings
-from persistence.storage.bodies import FileBodies
-from persistence.storage.holding import Holding
+from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits
+from persistence.storage.locks import Locks
+from persistence.storage.root import make_own
 from persistence.storage.routed import RoutedStorage, RoutedView
 from persistence.storage.storage import Bodies, Storage
 from persistence.storage.store import Store
+from persistence.storage.uploads import Spool
 
 if TYPE_CHECKING:
     from persistence.providers.remotes import Remotes
@@ -67,7 +70,7 @@ class Backend(Closable):
     public: Services
     default: Services
     named: Mapping[str, Services]
-    reencrypts: Reencrypts
+    reencrypts: ReencryptionJobs
     store: Store
     written: tuple[Store | FileBodies, ...]
     calls_others: bool
@@ -123,10 +126,10 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
     }
     keys = open_encryption_keys(settings, properties)
     stored = RoutedStorage(everywhere(properties, lambda provider: place_of(provider).storage, data_of))
-    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
-    public = wiring.of_all(place_of, stored, vault, memory)
+    at_rest = EncryptionAtRest(stored, dialect, properties, Controls(stored), keys)
+    public = wiring.of_all(place_of, stored, EncryptionCodec(at_rest), memory)
 
-    def job_of(form: Form, version: int | None) -> Job:
+    def job_of(form: Form, version: int | None) -> ReencryptionJob:
         provider = properties.of(form).route.data
         if provider.is_remote:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
@@ -136,10 +139,10 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
             for number in stored.versions(form):
                 trees[root].place.reindexing.version(form, number)
 
-        reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), vault)
-        return Job(reencryption, root, form, version, reindex)
+        reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), at_rest)
+        return ReencryptionJob(reencryption, root, form, version, reindex)
 
-    reencrypts = Reencrypts(tuple(roots), job_of, reports.not_reencrypted)
+    reencrypts = ReencryptionJobs(tuple(roots), job_of, reports.not_reencrypted)
     return Backend(
         public=public,
         default=own[roots.default],
@@ -155,15 +158,16 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
 def _calling(settings: Settings, properties: Properties, place_of: PlaceOf) -> Remotes:
     """What calls of other services have in common; their locks and spool are in the default tree."""
     from persistence.providers.remotes import Remotes  # noqa: PLC0415 - the same
-    from persistence.remote.client import Limits  # noqa: PLC0415 - a tenth of the start, for those who need it
+    from persistence.remote.client import CallLimits  # noqa: PLC0415 - a tenth of the start, for those who need it
 
     def of_data(form: Form) -> Storage:
         return place_of(properties.of(form).route.data).storage
 
     seen = RoutedView(everywhere(properties, lambda provider: place_of(provider).storage, of_data))
-    limits = Limits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
-    holding = Holding(settings.roots.default, lock_timeout=settings.lock_timeout)
-    return Remotes(DIALECTS[settings.dialect], properties, limits, holding, seen)
+    limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+    root = os.path.realpath(settings.roots.default)
+    locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
+    return Remotes(DIALECTS[settings.dialect], properties, limits, Spool(root), locks, seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,27 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 
-from persistence.crypto.keys import EncryptionKeys
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.keys import Keys
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
 from persistence.providers.wiring import index_of, pending_in
 from persistence.services.controls import Controls
-from persistence.services.encrypting import Encrypting
-from persistence.services.reencrypting import Reencryption
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.reencryption import Reencryption
 from persistence.settings import Settings
 from persistence.storage import owner, root
-from persistence.storage.bodies import FileBodies
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.observing import NOBODY, Observer
 from persistence.storage.routed import RoutedStorage
 from persistence.storage.store import Store
 
 
-def open_store(settings: Settings, path: str, observer: Observer = NOBODY) -> Store:
+def open_store(settings: Settings, path: str, observer: ChangeListener = NOBODY) -> Store:
     """The store of the tree at a path; ``observer`` hears which documents are changed through it."""
     return Store(path, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
 
@@ -101,7 +100,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
 
 @contextmanager
 def open_reencryption(
-    settings: Settings, properties: Properties, root: str, observer: Observer
+    settings: Settings, properties: Properties, root: str, observer: ChangeListener
 ) -> Iterator[Reencryption]:
     """What encrypts the tree of a root anew, for a block; ``observer`` hears of it. Definitions may be in any tree.
 
@@ -128,6 +127,6 @@ def _reencryption(
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
-    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
+    at_rest = EncryptionAtRest(stored, dialect, properties, Controls(stored), keys)
     bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
-    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), vault)
+    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), at_rest)

@@ -13,17 +13,16 @@ from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.index.sources import Elsewhere
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.roots import Roots
-from persistence.properties.known import DATA, FORM
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
-from persistence.storage.attached import Attached
-from persistence.storage.bodies import BodiesView
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM
+from persistence.settings import Roots
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import Where
+from persistence.storage.split_attachments import Attached
 from persistence.storage.storage import Bodies, Readable, Storage
-from persistence.storage.view import View
 
 R = TypeVar("R", bound=Readable)
 
@@ -111,7 +110,7 @@ def with_attachments(
     return data_of
 
 
-B = TypeVar("B", bound=BodiesView)
+B = TypeVar("B", bound=BodiesReader)
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
@@ -172,7 +171,7 @@ def elsewhere(root: str, properties: Properties, roots: Roots, hand_edits: HandE
     def forms() -> Iterator[Form]:
         for other in roots:
             if other != root and os.path.isdir(other):
-                yield from (form for form in View(other).forms() if root_of_definition(form) == other)
+                yield from (form for form in StoreReader(other).forms() if root_of_definition(form) == other)
 
     return Elsewhere(root_of_definition, forms, hand_edits)
 

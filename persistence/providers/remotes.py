@@ -9,19 +9,16 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties
+from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import Place
-from persistence.remote.bodies import RemoteBodies
-from persistence.remote.caller import Caller
-from persistence.remote.client import Client, Limits
-from persistence.remote.flat import RemoteTables
-from persistence.remote.names import Names
-from persistence.remote.reindexing import RemoteReindexing
-from persistence.remote.searching import RemoteIndex
-from persistence.remote.store import RemoteStore
-from persistence.storage.holding import Holding
+from persistence.remote.client import CallLimits, Client
+from persistence.remote.provider_names import ProviderNames
+from persistence.remote.remote_bodies import RemoteBodies
+from persistence.remote.remote_index import RemoteIndex, RemoteReindexing, RemoteTables
+from persistence.remote.remote_store import RemoteStore
+from persistence.storage.locks import Locks
 from persistence.storage.storage import Readable
+from persistence.storage.uploads import Spool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +30,9 @@ class Remotes(Closable):
 
     dialect: Dialect
     properties: Properties
-    limits: Limits
-    holding: Holding
+    limits: CallLimits
+    spool: Spool
+    locks: Locks
     seen: Readable
     clients: list[Client] = field(default_factory=list)
     definitions: ExtractionCache = field(default_factory=ExtractionCache)
@@ -46,24 +44,24 @@ class Remotes(Closable):
 
     def place(self, provider: ProviderProperties) -> Place:
         """The place that another service is."""
-        caller = self._caller(provider)
+        client = self._client(provider)
         index = RemoteIndex(
-            caller,
+            client,
             self._source_of,
             lambda form: self.properties.of(form).route.definition == provider,
             is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
         )
-        return Place(RemoteStore(caller, self.holding), index, RemoteTables(), RemoteReindexing(caller))
+        return Place(RemoteStore(client, self.spool, self.locks), index, RemoteTables(), RemoteReindexing(client))
 
     def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
         """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._caller(provider), self.holding, main.sidecar)
+        return RemoteBodies(self._client(provider), self.spool, main.sidecar)
 
-    def _caller(self, provider: ProviderProperties) -> Caller:
-        names = Names(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
-        client = Client(provider.name, provider.uri, self.limits)
+    def _client(self, provider: ProviderProperties) -> Client:
+        names = ProviderNames(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
+        client = Client(provider.name, provider.uri, names, self.limits)
         self.clients.append(client)
-        return Caller(provider.name, client, names)
+        return client
 
     def _source_of(self, form: Form) -> Source:
         data_format = self.properties.of(form).data_format

@@ -17,13 +17,14 @@ from persistence.index.sync.journal import Journal
 from persistence.index.sync.reindexing import TreeReindexer
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
+from persistence.model.users import Admin
 from persistence.properties.properties import Properties
 from persistence.providers.places import Place, PlaceOf, beside, reindexed
 from persistence.services.access import Access
 from persistence.services.attachments import Attachments
 from persistence.services.catalog import Catalog
+from persistence.services.codec import Codec
 from persistence.services.controls import Controls
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
@@ -38,7 +39,6 @@ from persistence.services.searched import searched
 from persistence.services.searching import Searching
 from persistence.services.services import Services
 from persistence.services.singleton import Singletons
-from persistence.services.vault import Vault
 from persistence.services.visibility import Visibility
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FORMS, PENDING, Layout
@@ -72,9 +72,9 @@ def flat_views_of(
 ) -> FlatViews:
     """The flat views of the tree of a root, in one dialect."""
 
-    def naming_of(form: Form) -> Naming:
+    def naming_of(form: Form) -> FlatNaming:
         said = properties.of(form)
-        return Naming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
+        return FlatNaming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
 
     return FlatViews(root, naming_of, elsewhere)
 
@@ -102,17 +102,17 @@ class Wiring:
     properties: Properties
     admins: Iterable[Admin] = ()
 
-    def of_all(self, place_of: PlaceOf, stored: Storage, vault: Vault, memory: Memory = FORGETFUL) -> Services:
+    def of_all(self, place_of: PlaceOf, stored: Storage, codec: Codec, memory: Memory = FORGETFUL) -> Services:
         """The services of all places, each form being where the properties say; ``stored`` is all that is in them.
 
-        The ``vault`` is before the documents that requests read and write.
+        The ``codec`` is before the documents that requests read and write.
         """
 
         def of_data(form: Form) -> Place:
             return place_of(self.properties.of(form).route.data)
 
         def behind(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
-            return definitions, replace(documents, vault=vault)
+            return definitions, replace(documents, codec=codec)
 
         place = Place(
             stored,

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from persistence.dialect import Dialect
 from persistence.errors import ForbiddenError
-from persistence.model import operations, permissions
+from persistence.model import permissions
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
-from persistence.model.operations import Operations
+from persistence.model.permissions import CREATE, DELETE, READ, UPDATE, Operations
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.services.rights import Rights
 from persistence.storage.storage import Readable
 
-_READ = (operations.READ,)
-_CREATE = (operations.CREATE,)
-_CREATE_ATTACHMENT = (operations.CREATE, operations.UPDATE)
-_UPDATE = (operations.UPDATE,)
-_DELETE = (operations.DELETE,)
-_DELETE_ATTACHMENT = (operations.DELETE, operations.UPDATE)
-_DISCARD = (operations.UPDATE, operations.DELETE)
+_READ = (READ,)
+_CREATE = (CREATE,)
+_CREATE_ATTACHMENT = (CREATE, UPDATE)
+_UPDATE = (UPDATE,)
+_DELETE = (DELETE,)
+_DELETE_ATTACHMENT = (DELETE, UPDATE)
+_DISCARD = (UPDATE, DELETE)
 
 
 class Access:
@@ -79,7 +79,7 @@ class Access:
 
     def _reason(self, form: Form, version: int, any_of: tuple[str, ...], user: User) -> str:
         """The headers that a permission asks for and that were not sent: often the cause."""
-        missing = permissions.unsaid(self._rights.of_data(form, version), user, any_of)
+        missing = permissions.missing_headers(self._rights.of_data(form, version), user, any_of)
         if not missing:
             return ""
         if user.is_nameless:

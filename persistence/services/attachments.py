@@ -8,9 +8,8 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
-from persistence.forms.holders import ITEM, Holder, HolderReader, as_xml
-from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.holders import Held
+from persistence.forms.holders import ITEM, AttachmentHolder, HolderReader, as_xml
+from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
 from persistence.properties.properties import Properties
 from persistence.services.controls import Controls
@@ -44,7 +43,7 @@ class Attachments:
         return as_xml(_named(holders, controls, self._properties.of(form).data_format))
 
 
-def holders_in(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
+def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolder]:
     """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end.
 
     Raises:
@@ -53,7 +52,7 @@ def holders_in(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
         DiskError: it cannot be read.
     """
 
-    def is_own(held: Held) -> bool:
+    def is_own(held: AttachmentRef) -> bool:
         return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
 
     try:
@@ -63,7 +62,9 @@ def holders_in(address: DocumentAddress, file: BinaryIO) -> list[Holder]:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 
 
-def _named(holders: list[Holder], controls: tuple[Control, ...], data_format: str) -> Iterator[tuple[str, Holder]]:
+def _named(
+    holders: list[AttachmentHolder], controls: tuple[Control, ...], data_format: str
+) -> Iterator[tuple[str, AttachmentHolder]]:
     """The holders that are controls, or items of one, each with the control's name."""
     names = {control.paths[data_format]: control.name for control in controls}
     for holder in holders:

@@ -16,8 +16,7 @@ from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms import permissions
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.index.forms import FORGETFUL, Memory, Remembered, Version
 from persistence.keeping import Kept
 from persistence.limits import (
@@ -29,11 +28,10 @@ from persistence.limits import (
     VERSIONS_KEPT,
 )
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.metadata import FormMetadata
+from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
-from persistence.storage.reading import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
 _FEW_FRESH = 20
 """The part of what is known, one in so many, that may be missing in the memory before it is written again."""
@@ -57,13 +55,13 @@ class Catalog:
         self._is_recalled = False
         self._fresh = 0
         self._remembering = threading.Lock()
-        self._known: dict[Form, dict[int, tuple[Fingerprint, Published | None]]] = {}
+        self._known: dict[Form, dict[int, tuple[Fingerprint, PublishedVersion | None]]] = {}
         self._entries = 0
         self._weight = 0
         self._weighed: set[int] = set()
         self._salvaged: Kept[Defined] = Kept(SALVAGED_KEPT, PERMISSIONS_KEPT_BYTES)
 
-    def version(self, form: Form, number: int) -> Published | None:
+    def version(self, form: Form, number: int) -> PublishedVersion | None:
         """A version of a form; ``None`` where it was never published, or was deleted."""
         known = self._marked(form, number, self._store.fingerprint(DefinitionAddress(form, number, FORM_XHTML)))
         return None if known is None or known.deleted else known
@@ -85,7 +83,7 @@ class Catalog:
             return self._salvaged.of((address, mark), lambda: self._salvage(address))
         return Defined(known.permissions, known.deleted)
 
-    def versions(self, form: Form) -> Iterator[Published]:
+    def versions(self, form: Form) -> Iterator[PublishedVersion]:
         """The versions of a form, highest first."""
         found = (self.version(form, number) for number in self._store.versions(form))
         return (published for published in found if published is not None)
@@ -96,7 +94,7 @@ class Catalog:
         defined = [(number, said.permissions) for number, said in every if said is not None]
         return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
-    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[Published]]:
+    def forms(self, app: str | None = None, name: str | None = None) -> Iterator[Iterator[PublishedVersion]]:
         """The versions of every form, or of those of one application or one form name; without what is damaged."""
         self._recall()
         for form in self._store.forms(app):
@@ -104,7 +102,7 @@ class Catalog:
                 yield self.readable(form)
         self._remember()
 
-    def readable(self, form: Form) -> Iterator[Published]:
+    def readable(self, form: Form) -> Iterator[PublishedVersion]:
         """The versions of a form, highest first, without what is damaged."""
         known = self._known.get(form, {})
         for number, mark in self._store.fingerprints(form):
@@ -116,7 +114,7 @@ class Catalog:
             if published is not None and not published.deleted:
                 yield published
 
-    def _marked(self, form: Form, number: int, mark: Fingerprint) -> Published | None:
+    def _marked(self, form: Form, number: int, mark: Fingerprint) -> PublishedVersion | None:
         """What has this mark: as it is known, or read after the mark was taken, so that what is newer is read again."""
         if mark[0] is None:
             return None
@@ -128,7 +126,7 @@ class Catalog:
         self._fresh += 1
         return published
 
-    def _know(self, form: Form, number: int, mark: Fingerprint, published: Published | None) -> None:
+    def _know(self, form: Form, number: int, mark: Fingerprint, published: PublishedVersion | None) -> None:
         self._entries += 1
         self._weight += 0 if published is None else self._weigh(published)
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
@@ -138,7 +136,7 @@ class Catalog:
             self._memory = FORGETFUL  # what does not fit would be written again and again
         self._known.setdefault(form, {})[number] = mark, published
 
-    def _weigh(self, published: Published) -> int:
+    def _weigh(self, published: PublishedVersion) -> int:
         """The bytes that are to be kept of a version; permissions count for the first of those that share them."""
         shared, text = id(published.permissions), published.metadata.permissions
         if text is None or shared in self._weighed:
@@ -184,7 +182,7 @@ class Catalog:
             metadata = _parsed(address, file)
         return Defined(_permissions(address, metadata), is_deleted=False)
 
-    def _read(self, address: DefinitionAddress) -> Published | None:
+    def _read(self, address: DefinitionAddress) -> PublishedVersion | None:
         found = self._store.read(address, content=False)
         if found is not None and _must_be_parsed(found):
             found = self._store.read(address, content=True)
@@ -194,7 +192,7 @@ class Catalog:
         metadata = sidecar.metadata or FormMetadata()
         if found.file is not None:
             metadata = _parsed(address, found.file)
-        return Published(
+        return PublishedVersion(
             form=address.form,
             version=address.version,
             created=sidecar.created,
@@ -207,8 +205,8 @@ class Catalog:
         )
 
 
-def _recalled(form: Form, version: Version) -> Published:
-    return Published(
+def _recalled(form: Form, version: Version) -> PublishedVersion:
+    return PublishedVersion(
         form=form,
         version=version.number,
         created=version.created,
@@ -221,7 +219,7 @@ def _recalled(form: Form, version: Version) -> Published:
     )
 
 
-def _remembered(form: Form, known: Mapping[int, tuple[Fingerprint, Published | None]]) -> Remembered:
+def _remembered(form: Form, known: Mapping[int, tuple[Fingerprint, PublishedVersion | None]]) -> Remembered:
     versions = [
         Version(
             number=number,
@@ -260,7 +258,7 @@ def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissi
 
 def _read_permissions(metadata: FormMetadata) -> Permissions | None:
     text = metadata.permissions
-    return None if text is None else _read.of(text, lambda: permissions.from_xml(text))
+    return None if text is None else _read.of(text, lambda: read_permissions(text))
 
 
 _read: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)

@@ -12,7 +12,7 @@ from persistence.forms.controls import Control, read_controls
 from persistence.keeping import Kept
 from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.storage.storage import Readable
 from persistence.xml.markup import may_mention
 

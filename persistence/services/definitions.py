@@ -20,18 +20,17 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import Properties
-from persistence.properties.providers import RouteProperties
-from persistence.services.conditions import check_precondition
+from persistence.properties.properties import Properties, RouteProperties
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, living, must_live, next_revision, tombstone_over
-from persistence.storage.reading import StoredRevision
-from persistence.storage.storage import Incoming, Readable, Storage, Writing
+from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
+from persistence.storage.storage import Readable, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
@@ -57,7 +56,7 @@ class Part:
 
     name: str
     put: Put
-    upload: Incoming
+    upload: Upload
     received: Received
     replaces: Replaces = Replaces.ANYTHING
 

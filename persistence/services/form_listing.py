@@ -12,22 +12,21 @@ from typing import Any
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM
-from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.instants import to_datetime
-from persistence.model.operations import OPERATIONS
-from persistence.model.permissions import Permissions, on_creation
-from persistence.model.published import Published
+from persistence.model.permissions import OPERATIONS, Permissions, on_creation
 from persistence.model.users import User
 
 ADMIN = "admin"
 
 _ANYTHING = "*"
-_COMPARE: Mapping[Match, Callable[[Any, Any], bool]] = {
-    Match.GTE: operator.ge,
-    Match.GT: operator.gt,
-    Match.LTE: operator.le,
-    Match.LT: operator.lt,
-    Match.EXACT: operator.eq,
+_COMPARE: Mapping[FormMatch, Callable[[Any, Any], bool]] = {
+    FormMatch.GTE: operator.ge,
+    FormMatch.GT: operator.gt,
+    FormMatch.LTE: operator.le,
+    FormMatch.LT: operator.lt,
+    FormMatch.EXACT: operator.eq,
 }
 
 
@@ -35,7 +34,7 @@ _COMPARE: Mapping[Match, Callable[[Any, Any], bool]] = {
 class Listed:
     """A published version, and the words for what the user may do with it: ``admin`` is the first, if it is one."""
 
-    published: Published
+    published: PublishedVersion
     operations: tuple[str, ...]
 
 
@@ -65,12 +64,12 @@ def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed
     return len(found), found if query.page is None else found[_window(query.page)]
 
 
-def holds(condition: Filter, listed: Listed) -> bool:
+def holds(condition: FormFilter, listed: Listed) -> bool:
     """Whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
-    if condition.match is Match.SUBSTRING:
+    if condition.match is FormMatch.SUBSTRING:
         return isinstance(value, str) and str(wanted) in _folded(value)
-    if condition.match is Match.TOKEN:
+    if condition.match is FormMatch.TOKEN:
         return isinstance(wanted, tuple) and _allow(listed.operations, wanted)
     if value is None or isinstance(value, str):  # an absent text is as good as an empty one
         return _folded(value or "") == wanted
@@ -96,26 +95,26 @@ def _is_visible(listed: Listed, query: FormQuery) -> bool:
     return published.form.name != LIBRARY_FORM and bool(used) and published.metadata.available
 
 
-def _value(listed: Listed, metadata: Metadata, language: str) -> str | int | datetime | tuple[str, ...] | None:
+def _value(listed: Listed, metadata: FormField, language: str) -> str | int | datetime | tuple[str, ...] | None:
     published = listed.published
     match metadata:
-        case Metadata.APPLICATION_NAME:
+        case FormField.APPLICATION_NAME:
             return published.form.app
-        case Metadata.FORM_NAME:
+        case FormField.FORM_NAME:
             return published.form.name
-        case Metadata.FORM_VERSION:
+        case FormField.FORM_VERSION:
             return published.version
-        case Metadata.CREATED:
+        case FormField.CREATED:
             return to_datetime(published.created)
-        case Metadata.LAST_MODIFIED:
+        case FormField.LAST_MODIFIED:
             return to_datetime(published.modified)
-        case Metadata.LAST_MODIFIED_BY:
+        case FormField.LAST_MODIFIED_BY:
             return published.modifier
-        case Metadata.TITLE:
+        case FormField.TITLE:
             return _title(published.metadata.titles, language)
-        case Metadata.AVAILABLE:
+        case FormField.AVAILABLE:
             return published.metadata.available
-        case Metadata.OPERATIONS:
+        case FormField.OPERATIONS:
             return listed.operations
 
 
@@ -131,9 +130,9 @@ def _place(listed: Listed) -> tuple[str, str, int]:
     return published.form.app, published.form.name, -published.version
 
 
-def _sort_key(listed: Listed, sort: Sort) -> tuple[bool, Any]:
+def _sort_key(listed: Listed, sort: FormSort) -> tuple[bool, Any]:
     """What is absent is lowest; texts are compared without regard to case."""
-    if sort.metadata is Metadata.LAST_MODIFIED:
+    if sort.metadata is FormField.LAST_MODIFIED:
         return True, listed.published.modified  # instants sort as texts
     value = _value(listed, sort.metadata, sort.language)
     if isinstance(value, tuple):
@@ -141,5 +140,5 @@ def _sort_key(listed: Listed, sort: Sort) -> tuple[bool, Any]:
     return value is not None, value.casefold() if isinstance(value, str) else value
 
 
-def _window(page: Page) -> slice:
+def _window(page: FormPage) -> slice:
     return slice((page.number - 1) * page.size, page.number * page.size)

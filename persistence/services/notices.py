@@ -14,8 +14,8 @@ from itertools import islice
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError
 from persistence.model.addresses import Form
-from persistence.model.nearest import alike, nearest
-from persistence.model.search import Seen
+from persistence.model.search import VisibleOwners
+from persistence.model.texts import alike, nearest
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.catalog import Catalog
@@ -49,7 +49,7 @@ class Notices:
         self._keys = keys
         self._dialect = dialect
 
-    def of(self, asked: Asked, seen: Seen, *, found: bool) -> str | None:
+    def of(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         """One notice, if there is one; ``seen`` is what the user may see, ``found`` says whether anything was."""
         if asked.user.is_nameless and seen.of_version(asked.definition):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"

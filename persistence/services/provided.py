@@ -18,14 +18,13 @@ from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.preconditions import Precondition
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT
-from persistence.services.conditions import check_precondition
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import living, next_revision, tombstone_of, tombstone_over
-from persistence.storage.reading import StoredRevision
+from persistence.services.rules import check_precondition, living, next_revision, tombstone_of, tombstone_over
+from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)

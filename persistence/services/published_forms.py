@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from persistence.errors import BadAddressError
-from persistence.forms import metadata_query
-from persistence.forms.form_list import FormList
+from persistence.forms.form_list_xml import FormListWriter, read_form_query
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin, entries_of, is_admin
 from persistence.model.form_query import FormQuery
+from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
-from persistence.model.published import Published
-from persistence.model.users import User
+from persistence.model.users import Admin, User, admin_entries, is_admin
 from persistence.services.catalog import Catalog
 from persistence.services.form_listing import Listed, operations, select
 from persistence.services.rights import Rights
@@ -28,7 +26,7 @@ class PublishedForms:
         self._catalog = catalog
         self._admins = tuple(admins)
         self._rights = rights
-        self._list = FormList()
+        self._list = FormListWriter()
 
     def find(self, query: FormQuery, user: User) -> bytes:
         """The list.
@@ -52,13 +50,13 @@ class PublishedForms:
             BadRequestError: the query is malformed, or asks for what there is not.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        query = metadata_query.read(body, is_strict=self._is_strict)
+        query = read_form_query(body, is_strict=self._is_strict)
         try:
             return self.find(query, user)
         except BadAddressError:  # a filter may name what is no form's name
             return self._list.write(0, ())
 
-    def _looked_up(self, query: FormQuery) -> Iterator[Published]:
+    def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:
         """Spec search 4.4, steps 1 and 2."""
         if query.app is not None and query.form is not None:
             forms = iter([self._catalog.readable(Form(query.app, query.form))])
@@ -67,8 +65,8 @@ class PublishedForms:
         for versions in forms:
             yield from islice(versions, 1) if query.latest_only else versions
 
-    def _listed(self, versions: Iterable[Published], user: User) -> Iterator[Listed]:
-        entries = entries_of(self._admins, user)
+    def _listed(self, versions: Iterable[PublishedVersion], user: User) -> Iterator[Listed]:
+        entries = admin_entries(self._admins, user)
         known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         for published in versions:
             permissions, administers = self._rights.of_version(published), is_admin(entries, published.form)

@@ -9,26 +9,25 @@ from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
-from persistence.forms.publishing import Announcement, Prepared, answer, prepare
+from persistence.forms.publishing import Announcement, PreparedDefinition, answer, prepare
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
     FORM_XHTML,
     LIBRARY_FORM,
+    AttachmentRef,
     Collection,
     DefinitionAddress,
     DocumentAddress,
     Form,
 )
-from persistence.model.holders import Held
 from persistence.model.texts import require_plain
 from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
-from persistence.services.content_types import XHTML
 from persistence.services.definitions import Definitions, Part, Replaces
 from persistence.services.documents import Documents
-from persistence.services.receiving import receiving
+from persistence.services.receiving import XHTML, receiving
 from persistence.services.requests import Get, Put
 from persistence.services.results import Read
 from persistence.storage.storage import Storage
@@ -89,7 +88,7 @@ class Publishing:
         finally:
             self._turn.release()
 
-    def _publish_prepared(self, prepared: Prepared, publication: Publication) -> bytes:
+    def _publish_prepared(self, prepared: PreparedDefinition, publication: Publication) -> bytes:
         for name in (prepared.form.app, prepared.form.name, *(held.name for held in prepared.held)):
             require_plain(name)
         if len(prepared.held) > MOST_PUBLISHED_ATTACHMENTS:
@@ -110,13 +109,15 @@ class Publishing:
             written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
         return answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
 
-    def _is_copied(self, form: Form, held: Held) -> bool:
+    def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""
         if held.collection is not None:
             return self._dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
 
-    def _copy(self, stack: ExitStack, held: Held, prepared: Prepared, publication: Publication) -> Part | None:
+    def _copy(
+        self, stack: ExitStack, held: AttachmentRef, prepared: PreparedDefinition, publication: Publication
+    ) -> Part | None:
         """One attachment, received for the new version; ``None`` where the form's own is not there to be copied."""
         try:
             read = self._source(held, prepared, publication.user)
@@ -132,7 +133,7 @@ class Publishing:
         replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
         return Part(held.name, put, upload, received, replaces)
 
-    def _source(self, held: Held, prepared: Prepared, user: User) -> Read:
+    def _source(self, held: AttachmentRef, prepared: PreparedDefinition, user: User) -> Read:
         if held.collection is not None:
             address = DocumentAddress(held.form, held.collection, held.document, held.name)
             return self._documents.read(address, Get(user=user))
@@ -145,7 +146,7 @@ class Publishing:
         return form.app if form.app in ("_", self._dialect.designer_app) else "app"
 
 
-def _is_own(held: Held, prepared: Prepared) -> bool:
+def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
     """Whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
     return held.collection is None and held.form == prepared.form
 

@@ -1,23 +1,35 @@
-"""Receiving a body: streamed to disk, counted and hashed, and checked on the way if it must be XML."""
+"""Receiving a body: its media type, and its content streamed to disk, hashed, and checked if it must be XML."""
 
 from __future__ import annotations
 
+import mimetypes
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from persistence.errors import disk_errors
+from persistence.errors import BadRequestError, disk_errors
+from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.definition_check import DefinitionCheck
 from persistence.forms.metadata import MetadataReader
 from persistence.index.extraction import CachingExtraction
-from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.metadata import FormMetadata
-from persistence.services import content_types
+from persistence.limits import LONGEST_TEXT
+from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
+from persistence.model.form_versions import FormMetadata
 from persistence.services.rules import Received
-from persistence.storage.storage import Incoming, Storage
+from persistence.storage.storage import Storage
+from persistence.storage.uploads import Upload
+from persistence.xml.markup import WordWatch
 from persistence.xml.streaming import Streaming
 
+XML = "application/xml"
+XHTML = "application/xhtml+xml"
+UNKNOWN = "application/octet-stream"
+
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_MEDIA_TYPE = re.compile(rf"({_WORD}/{_WORD})[ \t]*(?:;[\x20-\x7e\t]*)?", re.ASCII)
+
 Checking = AbstractContextManager[Streaming | None]
-"""What checks a content while it streams by."""
+"""The parser that checks a content while it streams by, if any."""
 
 
 @contextmanager
@@ -27,8 +39,8 @@ def receiving(
     content_type: str | None,
     chunks: Iterable[bytes],
     checking: Checking | None = None,
-) -> Iterator[tuple[Incoming, Received]]:
-    """The whole body as an upload, for the length of a block; what is not committed by then is gone.
+) -> Iterator[tuple[Upload, Received]]:
+    """Receive the whole body as an upload, for the length of a block; what is not committed by then is gone.
 
     ``checking`` checks it while it streams by; without one, ``check_for`` says what does.
 
@@ -39,12 +51,14 @@ def receiving(
         DiskError: the disk refused.
         PersistenceError: whatever ``chunks`` raises about the client.
     """
-    kind = content_types.to_store(address, content_type)
+    kind = _type_to_keep(address, content_type)
     doing = f"receiving {address}"
+    watch = WordWatch(MARKER_WORD)
     with store.upload(address) as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
+            watch.feed(chunk)
             if check is not None:
                 check.feed(chunk)
         if check is not None:
@@ -54,16 +68,40 @@ def receiving(
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
-        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata)
+        is_plain = isinstance(address, DocumentAddress) and address.is_main and not watch.may_be_there
+        yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain)
 
 
 def check_for(address: Address) -> Checking:
-    """What checks a content while it streams by; nothing for an attachment."""
+    """Return the parser that checks a content while it streams by; none for an attachment."""
     if not address.is_main:
         return nullcontext()
     return DefinitionCheck() if isinstance(address, DefinitionAddress) else Streaming()
 
 
 def metadata_of(check: Streaming | None) -> FormMetadata | None:
-    """What a checked content says of its form; ``None`` where it is no definition."""
+    """Return what a checked content says of its form; ``None`` where it is no definition."""
     return check.metadata if isinstance(check, MetadataReader) else None
+
+
+def type_by_name(address: Address) -> str:
+    """Return the media type of a content that came without one, by what kind of resource it is and by its name."""
+    if address.is_main:
+        return XHTML if isinstance(address, DefinitionAddress) else XML
+    return mimetypes.guess_type(address.name)[0] or UNKNOWN
+
+
+def _type_to_keep(address: Address, sent: str | None) -> str:
+    """Return the media type to keep: XML resources are XML whatever was said (seed, Resource kinds; spec crud 4.5).
+
+    Raises:
+        BadRequestError: an attachment's type is no media type.
+    """
+    if address.is_main:
+        is_xhtml = isinstance(address, DefinitionAddress) and (sent or "").partition(";")[0].strip().lower() == XHTML
+        return XHTML if is_xhtml else XML
+    if sent is None or not sent.strip():
+        return UNKNOWN
+    if len(sent) > LONGEST_TEXT or not _MEDIA_TYPE.fullmatch(sent.strip()):
+        raise BadRequestError(f"the content type is not a media type: {sent!r}")
+    return sent.strip()

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from persistence.model.addresses import Address
-from persistence.model.operations import Operations
+from persistence.model.permissions import Operations
 from persistence.model.sidecar import Sidecar, plain_tag
-from persistence.storage.reading import StoredRevision
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
-Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
+Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
 """Turns stored form data into what a client gets."""
 
 
@@ -18,20 +18,25 @@ Opening = Callable[[Iterable[bytes]], Iterator[bytes]]
 class Read:
     """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
 
-    ``opening`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that what is found is
-    the plain content of an encrypted file.
+    ``decryption`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that
+    what is found is the plain content of an encrypted file.
     """
 
     address: Address
     found: StoredRevision
     operations: Operations | None
-    opening: Opening | None = None
+    decryption: Decryption | None = None
     is_decrypted: bool = False
 
     @property
     def etag(self) -> str:
         """The entity tag of what is sent: of a decrypted attachment, not that of its stored bytes (RFC 9110 8.8.3)."""
         return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of the content; ``None`` where another service does not say how many they are."""
+        return None if self.found.size == UNKNOWN_SIZE else self.found.size
 
     @property
     def is_told_by_date(self) -> bool:

@@ -6,9 +6,8 @@ from operator import attrgetter
 
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.operations import Operations
-from persistence.model.permissions import Permissions
-from persistence.model.published import Published
+from persistence.model.form_versions import PublishedVersion
+from persistence.model.permissions import Operations, Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties, Properties
@@ -31,7 +30,7 @@ class Rights:
         """What a user may do with a document that is not there yet."""
         return permissions.on_creation(self.of_data(form, version), user)
 
-    def of_version(self, published: Published) -> Permissions | None:
+    def of_version(self, published: PublishedVersion) -> Permissions | None:
         """The permissions of a published version: its own, else those of the property, else none are defined."""
         configured = self._properties.of(published.form)
         return _in_force(configured, published.permissions) if configured.has_permissions else None

@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from persistence.errors import BusyError, DiskFullError
-from persistence.forms import search_answer, search_query
+from persistence.forms.search_xml import (
+    read_distinct_request,
+    read_search_request,
+    write_distinct_answer,
+    write_search_answer,
+)
 from persistence.index.budget import Budget
 from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import Form
-from persistence.model.search import Drafts, Field, Hits, Query, Sort, WhichDrafts
+from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.services.notices import Asked, Notices
@@ -58,7 +63,7 @@ class Searching:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        request = search_query.read_search(body, user, is_strict=self._is_strict)
+        request = read_search_request(body, user, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
         scope = self._visibility.scope(form, looked_at, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
@@ -73,7 +78,7 @@ class Searching:
             said = Asked(form, version, looked_at.definition, asked, user)
             notice = self._notices.of(said, scope.seen, found=hits.total > 0)
         operations_of = self._visibility.operations(form, hits.page, user, looked_at.definition)
-        return Answered(search_answer.documents(hits, paths, operations_of), notice)
+        return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """The different values that the documents have which the user may see; drafts count for known users only.
@@ -82,14 +87,14 @@ class Searching:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        asked = search_query.read_distinct(body, is_strict=self._is_strict)
+        asked = read_distinct_request(body, is_strict=self._is_strict)
         looked_at = self._searched(form, version)
-        drafts = WhichDrafts(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
+        drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = self._visibility.scope(form, looked_at, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
         said = Asked(form, version, looked_at.definition, paths, user)
         if scope.is_empty:
-            return Answered(search_answer.distinct_values(()), self._notices.of(said, scope.seen, found=False))
+            return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -102,7 +107,7 @@ class Searching:
                     values[by] = tuple(self._index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notices.of(said, scope.seen, found=any(values.values()))
-        return Answered(search_answer.distinct_values((by, values[by]) for by in asked), notice)
+        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from persistence.errors import BusyError, ConflictError, DiskError
 from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.model.published import Published
-from persistence.model.search import EVERYBODY, NOTHING, Drafts, Query, Scope, Seen, Sight, WhichDrafts
-from persistence.model.users import User
+from persistence.model.form_versions import PublishedVersion
+from persistence.model.search import DraftFilter, Drafts, Query, Scope, VisibleOwners
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, User
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.catalog import Catalog
 from persistence.services.rules import owner_of
@@ -63,16 +63,16 @@ class Singletons:
 
     def _has_document(self, form: Form, version: int, user: User) -> bool:
         sight = self.visibility.of_singleton(form, version, user)
-        if sight == NOTHING:
+        if sight == NOBODY:
             return False
         sights = frozenset({sight} - {EVERYBODY})
-        scope = Scope((version,), WhichDrafts(Drafts.EXCLUDE), Seen(lambda _: sights))
+        scope = Scope((version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
         try:
             return self.index.search(form, scope, Query(size=1)).total > 0
         except (BusyError, DiskError):  # it is being made, or cannot be: no PUT depends on it
             return self._is_stored(form, version, sight)
 
-    def _is_stored(self, form: Form, version: int, sight: Sight) -> bool:
+    def _is_stored(self, form: Form, version: int, sight: OwnerSet) -> bool:
         """The same, by a look at every document."""
         addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in self.store.documents(form))
         saved = (self.store.sidecar(address) for address in addresses)
@@ -85,7 +85,7 @@ class Singletons:
         )
 
 
-def is_singleton(published: Published | None, configured: FormProperties) -> bool:
+def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
     """Whether a version of a form is a singleton: as its definition says, else as the property does."""
     said = published.metadata.singleton if published is not None else None
     return configured.is_singleton if said is None else said

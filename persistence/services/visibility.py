@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from persistence.errors import DamagedError
 from persistence.model import permissions
 from persistence.model.addresses import Form
-from persistence.model.operations import FINDING, Operations
-from persistence.model.search import EVERYBODY, NOTHING, Drafts, Hit, Scope, Seen, Sight, Sights, WhichDrafts
-from persistence.model.users import User
+from persistence.model.permissions import FINDING, Operations
+from persistence.model.search import DraftFilter, Drafts, Hit, Scope, VisibleOwners
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
 from persistence.properties.properties import Properties
 from persistence.services.rights import Rights
 from persistence.services.searched import Versions
 
-_NOBODYS = Seen(lambda _: frozenset({NOTHING}))
+_NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Visibility:
     properties: Properties
 
     def scope(
-        self, form: Form, searched: Versions, drafts: WhichDrafts, user: User, any_of: tuple[str, ...] = FINDING
+        self, form: Form, searched: Versions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING
     ) -> Scope:
         """The documents on which a user has one of the operations, as far as a search may show them."""
         seen = self._seen(form, searched.definition, user, any_of)
@@ -40,11 +40,11 @@ class Visibility:
             drafts = replace(drafts, kind=Drafts.EXCLUDE)
         return Scope(searched.versions, drafts, seen, any_of)
 
-    def of_singleton(self, form: Form, version: int, user: User) -> Sight:
+    def of_singleton(self, form: Form, version: int, user: User) -> OwnerSet:
         """Owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
         defined = self.rights.of_data(form, version)
         is_exact = self.properties.of(form).restricts_searches
-        return (permissions.having if is_exact else permissions.sight)(defined, user, FINDING)
+        return (permissions.owners_with if is_exact else permissions.searchable_owners)(defined, user, FINDING)
 
     def operations(self, form: Form, hits: Iterable[Hit], user: User, definition: int) -> Callable[[Hit], Operations]:
         """The operations of a user on each of the documents that were found."""
@@ -56,17 +56,17 @@ class Visibility:
         by_version = {number: on_data_of(of_data(form, number or definition), user) for number in versions}
         return lambda hit: by_version[hit.version](hit.saved_owner or hit.owner)
 
-    def _seen(self, form: Form, definition: int, user: User, any_of: tuple[str, ...]) -> Seen:
+    def _seen(self, form: Form, definition: int, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
         defined = self.rights.of_data(form, definition)
         if not self.properties.of(form).restricts_searches:
-            sights = frozenset({permissions.sight(defined, user, any_of)} - {EVERYBODY})
-            return Seen(lambda _: sights)
+            sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+            return VisibleOwners(lambda _: sights)
 
-        def of_version(version: int) -> Sights:
+        def of_version(version: int) -> OwnerSets:
             try:
                 own = defined if version == definition else self.rights.of_data(form, version)
             except DamagedError:
-                return frozenset({NOTHING})
-            return permissions.readable(own, user, any_of)
+                return frozenset({NOBODY})
+            return permissions.readable_owners(own, user, any_of)
 
-        return Seen(of_version, is_by_saved=True)
+        return VisibleOwners(of_version, is_by_saved=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO
 
-from persistence.storage import files
+from persistence.storage import nofollow
 
 _NAME = "sha256"
 _CHUNK = 1 << 18
@@ -23,7 +23,7 @@ def hexadecimal(digest: str) -> str:
 
 def of_file(path: str) -> str:
     """The digest of a regular file's content, not through a link; raises ``OSError``."""
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         return of_open(file)
 
 

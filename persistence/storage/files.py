@@ -1,39 +1,29 @@
-"""The one module, beside ``copying``, that writes, links, renames and removes files, and makes them durable.
+"""The one module that writes, links, renames and removes files, and makes them durable.
 
 Functions raise ``OSError``; the store's public methods translate it. Nothing here knows what the files mean. No file is
-opened through a symbolic link (``no_links``), and none is written to that has another name: only new ones are.
+opened through a symbolic link (``nofollow``), and none is written to that has another name: only new ones are.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from persistence.limits import LARGEST_SMALL_FILE
-from persistence.storage.no_links import opened
+from persistence.storage import directories, nofollow
 
 FILE_MODE = 0o640
-DIRECTORY_MODE = 0o750
-_READ_AT_ONCE = 1 << 16
 _COPIED_AT_ONCE = 1 << 20
 _LONGEST_NAME = 255
+_BLOCK = 1 << 12
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 _NO_UNNAMED = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
-
-
-def sync_directory(path: str) -> None:
-    """Make the names in a directory durable."""
-    descriptor = open_directory(path)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sync(descriptor: int) -> None:
@@ -54,95 +44,16 @@ def begin_writeback(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def make_directory(path: str) -> bool:
-    """Make one directory; ``False`` where it exists already."""
-    try:
-        os.mkdir(path, DIRECTORY_MODE)
-    except FileExistsError:
-        return False
-    return True
-
-
-def ensure_directory(path: str) -> None:
-    """Make a directory and all above it, where they are missing, with durable names.
-
-    Raises ``OSError`` where something else has one of the names, a link too.
-    """
-    try:
-        require_directory(path)
-    except FileNotFoundError:
-        pass
-    else:
-        return
-    parent = os.path.dirname(path)
-    ensure_directory(parent)
-    make_directory(path)
-    sync_directory(parent)
-
-
-def require_directory(path: str) -> None:
-    """Make sure that there is a directory at an absolute path without links; raises ``OSError``."""
-    os.close(open_directory(path))
-
-
 def ensure_file(path: str) -> None:
     """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only.
 
     Raises ``OSError`` where something else has the name, a link too.
     """
     try:
-        require_file(os.lstat(path), path)
+        nofollow.require_file(os.lstat(path), path)
     except FileNotFoundError:
         flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         os.close(os.open(path, flags, FILE_MODE))
-
-
-def require_file(status: os.stat_result, path: str) -> None:
-    """Make sure that a status is that of a regular file; raises ``OSError``."""
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", path)
-
-
-def open_to_read(path: str) -> int:
-    """Open whatever is at an absolute path without links to be read, a pipe or a device too: nobody waits for it."""
-    return opened(path)
-
-
-def open_directory(path: str) -> int:
-    """A directory at an absolute path without links."""
-    return opened(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def open_file(path: str) -> int:
-    """A regular file to be read, at an absolute path without links."""
-    return _regular(opened(path), path)
-
-
-def open_linked(path: str) -> int:
-    """A regular file to be read that an administrator has named, perhaps by a link."""
-    return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
-
-
-def _regular(descriptor: int, path: str) -> int:
-    try:
-        require_file(os.fstat(descriptor), path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def read_small(descriptor: int) -> bytes:
-    """The whole of a small file; of one that is not small, about the first mebibyte."""
-    data = os.read(descriptor, _READ_AT_ONCE)
-    if len(data) < _READ_AT_ONCE:
-        return data
-    chunks = [data]
-    while len(chunks) * _READ_AT_ONCE < LARGEST_SMALL_FILE and (chunk := os.read(descriptor, _READ_AT_ONCE)):
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -184,7 +95,7 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
     with written(fresh, data, mode) as descriptor:
         sync(descriptor)
     os.rename(fresh, path)
-    sync_directory(os.path.dirname(path))
+    directories.sync(os.path.dirname(path))
 
 
 def overwrite(path: str, data: bytes) -> None:
@@ -201,7 +112,7 @@ def overwrite(path: str, data: bytes) -> None:
             shared, descriptor = descriptor, os.open(path, flags | os.O_EXCL, FILE_MODE)
             os.close(shared)
             status = os.fstat(descriptor)
-        require_file(status, path)
+        nofollow.require_file(status, path)
         os.pwrite(descriptor, data, 0)
         if status.st_size > len(data):
             os.ftruncate(descriptor, len(data))
@@ -215,7 +126,7 @@ def append(path: str, data: bytes) -> None:
     descriptor = os.open(path, flags, FILE_MODE)
     try:
         status = os.fstat(descriptor)
-        require_file(status, path)
+        nofollow.require_file(status, path)
         if status.st_nlink > 1:
             raise OSError(errno.EMLINK, "it has another name", path)
         write_all(descriptor, data)
@@ -282,7 +193,7 @@ def separate(path: str, temporary: str) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+    with open(nofollow.open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):
             write_all(descriptor, chunk)
         status = os.fstat(file.fileno())
@@ -297,7 +208,7 @@ def copied(source: str, target: str) -> tuple[int, str]:
     Returns the size in bytes and the SHA-256 in hex digits of what was copied, whatever happens to the source.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(open_file(source), "rb") as file, written(target, b"") as descriptor:
+    with open(nofollow.open_file(source), "rb") as file, written(target, b"") as descriptor:
         while chunk := file.read(_COPIED_AT_ONCE):
             write_all(descriptor, chunk)
             hashing.update(chunk)
@@ -312,7 +223,7 @@ def stamp(descriptor: int, nanoseconds: int) -> None:
 
 def stamp_durably(path: str, nanoseconds: int) -> None:
     """The same, and make the file's content and time durable."""
-    descriptor = open_file(path)
+    descriptor = nofollow.open_file(path)
     try:
         stamp(descriptor, nanoseconds)
         sync(descriptor)
@@ -326,11 +237,11 @@ def set_mode(path: str, mode: int) -> None:
     Raises:
         OSError: it is neither, or it is a file that has another name, whose permissions they would be, too.
     """
-    descriptor = opened(path, os.O_PATH)
+    descriptor = nofollow.open_to_read(path, os.O_PATH)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
-            require_file(status, path)
+            nofollow.require_file(status, path)
             if status.st_nlink > 1:
                 raise OSError(errno.EMLINK, "it has another name, to which its permissions belong, too", path)
         os.chmod(f"/proc/self/fd/{descriptor}", mode)  # fchmod wants one that may be read or written
@@ -343,17 +254,17 @@ def move_away(source: str, target: str) -> str:
 
     Returns the path it has now. Both names are durable.
     """
-    ensure_directory(os.path.dirname(target))
+    directories.ensure(os.path.dirname(target))
     free = target
     if exists(target):
         beside = f"~{time.time_ns()}"
         free = f"{target}{beside}"
         if len(os.fsencode(os.path.basename(free))) > _LONGEST_NAME:
             free = f"{os.path.dirname(target)}/{beside}/{os.path.basename(target)}"
-            ensure_directory(os.path.dirname(free))
+            directories.ensure(os.path.dirname(free))
     os.rename(source, free)
-    sync_directory(os.path.dirname(free))
-    sync_directory(os.path.dirname(source))
+    directories.sync(os.path.dirname(free))
+    directories.sync(os.path.dirname(source))
     return free
 
 
@@ -378,25 +289,6 @@ def remove_quietly(*paths: str) -> None:
             os.unlink(path)
 
 
-def remove_tree(path: str) -> None:
-    """Remove a directory with everything in it, as far as that goes: it is garbage either way."""
-    with suppress(OSError):  # it does not ignore all of them
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-
-
-def empty(path: str) -> None:
-    """Remove everything in a directory, as far as that goes; what others are removing just now is theirs as well.
-
-    The caller knows that it is no link.
-    """
-    with suppress(OSError):
-        for name in os.listdir(path):
-            remove_tree(f"{path}/{name}")
-
-
 def exists(path: str) -> bool:
     """Whether there is something at a path."""
     try:
@@ -414,7 +306,42 @@ def has_other_names(path: str) -> bool:
         return False
 
 
-def remove_if_empty(path: str) -> None:
-    """Remove a directory that nothing was put into."""
-    with suppress(OSError):
-        os.rmdir(path)
+def write_new(path: str, chunks: Iterable[bytes], nanoseconds: int) -> None:
+    """A new file with a modification time, not synced: one of many of a copy.
+
+    Chunks of nothing but zeros take no room: a file in a backup may say that it is larger than any disk.
+    """
+    descriptor = open_new(path)
+    size = 0
+    try:
+        for chunk in chunks:
+            if len(chunk) >= _BLOCK and not chunk.strip(b"\0"):
+                set_size(descriptor, size + len(chunk))
+                os.lseek(descriptor, 0, os.SEEK_END)
+            else:
+                write_all(descriptor, chunk)
+            size += len(chunk)
+        stamp(descriptor, nanoseconds)
+    finally:
+        os.close(descriptor)
+
+
+def link(source: str, target: str) -> None:
+    """Give a file a second name."""
+    os.link(source, target)
+
+
+@contextmanager
+def synced(directory: str) -> Iterator[None]:
+    """Make everything durable that a block writes to the file system of a directory: for copies of many files.
+
+    What could not be written since the block began is an ``OSError``, which ``os.sync`` would keep to itself.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(descriptor)

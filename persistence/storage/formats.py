@@ -8,8 +8,8 @@ import msgspec
 
 from persistence.errors import StartupError
 from persistence.model.instants import Instant
-from persistence.storage import files
-from persistence.storage.no_links import NotOpenedError
+from persistence.storage import files, nofollow
+from persistence.storage.nofollow import NotOpenedError
 
 FORMAT = 3
 """The format of the tree that this version reads and writes.
@@ -41,13 +41,13 @@ def read(path: str) -> LayoutFile | None:
         OSError: it cannot be read.
     """
     try:
-        descriptor = files.open_to_read(path)
+        descriptor = nofollow.open_to_read(path)
     except FileNotFoundError:
         return None
     except NotOpenedError as error:
         raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
     try:
-        return msgspec.json.decode(files.read_small(descriptor), type=LayoutFile)
+        return msgspec.json.decode(nofollow.read_small(descriptor), type=LayoutFile)
     except (IsADirectoryError, BlockingIOError) as error:
         raise StartupError(f"{path} cannot be read: it is no file") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -20,7 +20,7 @@ from io import FileIO
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
-from persistence.storage import digests, files, sidecars
+from persistence.storage import digests, nofollow, sidecars
 from persistence.storage.layout import Place, revision_of
 from persistence.xml.streaming import Streaming
 
@@ -52,14 +52,14 @@ class Integrity:
 
     def __init__(self, hand_edits: HandEdits = HandEdits.XML, *, verify_up_to: int = 0) -> None:
         self.hand_edits = hand_edits
-        self._verify_up_to = verify_up_to
+        self.verify_up_to = verify_up_to
         self._verdicts: OrderedDict[tuple[object, ...], Verdict | str] = OrderedDict()
         self._lock = threading.Lock()
 
     def of_attachments(self) -> Integrity:
         """The same policy for contents that are never XML of the service's own."""
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
-        return Integrity(hand_edits, verify_up_to=self._verify_up_to)
+        return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
     def judge(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
         """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
@@ -90,14 +90,14 @@ class Integrity:
             DamagedError: it is another one.
             OSError: it cannot be read.
         """
-        if sidecar.digest is None or not 0 < sidecar.size <= self._verify_up_to:
+        if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
         if _digest(descriptor) != sidecar.digest:
             raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")
 
     def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         """The verdict on a file, or as a text why it is damage."""
-        descriptor = files.open_file(file) if isinstance(file, str) else os.dup(file)
+        descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
         try:
             if _state(os.fstat(descriptor)) != _state(status):
                 raise StateChangedError
@@ -145,7 +145,7 @@ def _older_content(place: Place, status: os.stat_result, descriptor: int) -> str
                 continue
             if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
                 continue
-            with suppress(FileNotFoundError), FileIO(files.open_to_read(f"{place.history}/{name}")) as file:
+            with suppress(FileNotFoundError), FileIO(nofollow.open_to_read(f"{place.history}/{name}")) as file:
                 kept = os.fstat(file.fileno())
                 is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
                 if is_alike and _digest(file.fileno()) == _digest(descriptor):

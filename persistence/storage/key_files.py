@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from persistence.errors import DamagedError, disk_errors
-from persistence.storage import files, locks, owner
+from persistence.storage import directories, files, nofollow, owner
+from persistence.storage.locks import LockFile
 
 T = TypeVar("T")
 
@@ -65,10 +66,10 @@ class KeyFile(Generic[T]):
         """
         with disk_errors(f"changing the {self._what}"):
             self._require_owner()
-            files.ensure_directory(os.path.dirname(self._path))
+            directories.ensure(os.path.dirname(self._path))
             lock = f"{self._path}.lock"
             files.ensure_file(lock)
-            with locks.alone(lock, f"another command is changing the {self._what}", timeout=_PATIENCE):
+            with LockFile(lock).exclusive(f"another command is changing the {self._what}", timeout=_PATIENCE):
                 yield self._load()
 
     def write(self, content: msgspec.Struct) -> None:
@@ -85,12 +86,12 @@ class KeyFile(Generic[T]):
 
     def _load(self) -> T:
         try:
-            descriptor = files.open_linked(self._path)
+            descriptor = nofollow.open_linked(self._path)
         except FileNotFoundError:
             return self._nothing
         try:
             status = os.fstat(descriptor)
-            content = self._decode(files.read_small(descriptor), status)
+            content = self._decode(nofollow.read_small(descriptor), status)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise DamagedError(f"the {self._what} in {self.name} cannot be read: {error}") from error
         finally:

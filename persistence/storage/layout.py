@@ -22,7 +22,10 @@
     <root>/.checked.json                                       when each part was last looked at by a deep check
     <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
     <root>/.index/.pending/<id>                                which documents it has still to take in, by process
-    <root>/.index/.reindexing                                  how far an index is that is being made anew
+    <root>/.index/.reindexing                                  how far an index is that is being rebuilt
+    <root>/.index/.reencrypting                                how far a re-encryption is, and the lock of who does it
+    <root>/.index/.reencrypted                                 how the last re-encryptions have ended
+    <root>/.index/.forms                                       what published versions say, told between processes
     <root>/.index/.flat/flat.sqlite                            tables for reports, of all forms that have any
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
@@ -33,7 +36,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -89,7 +92,7 @@ _ESCAPED = re.compile(r'[%<>:"|?*]')
 
 
 def escape(segment: str) -> str:
-    """The file name of a name in the virtual hierarchy; ``unescape`` undoes it.
+    """Return the file name of a name in the virtual hierarchy; ``unescape`` undoes it.
 
     Most names stand for themselves. ``%``, the characters that other systems cannot keep, a blank or dot at the
     end and the dot of a final ``.json`` are percent-encoded, so that no name is another's sidecar.
@@ -98,13 +101,8 @@ def escape(segment: str) -> str:
         BadAddressError: the name is empty, too long, starts with a dot, or holds a slash, a backslash or a control
             character.
     """
-    if len(segment) > LONGEST_NAME:  # before it is looked up, because a cache keeps its keys
+    if len(segment) > LONGEST_NAME:
         raise _too_long()
-    return _escaped(segment)
-
-
-@lru_cache(NAMES_KEPT)
-def _escaped(segment: str) -> str:
     if not segment:
         raise BadAddressError("a name in the path is empty")
     if _REFUSED.search(segment):
@@ -142,6 +140,7 @@ def is_file_name(name: str) -> bool:
         return False
 
 
+@lru_cache(NAMES_KEPT // 2)  # which keeps nothing of a name that is refused
 def _directory(segment: str) -> str:
     name = escape(segment)
     if len(name.encode()) > LONGEST_NAME:
@@ -153,6 +152,7 @@ def _too_long() -> BadAddressError:
     return BadAddressError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
 
 
+@lru_cache(NAMES_KEPT // 2)
 def _file(segment: str) -> str:
     if segment.lower().endswith(SIDECAR_SUFFIX) and "." in segment[: -len(SIDECAR_SUFFIX)]:
         raise BadAddressError(f"{segment!r} looks like the sidecar of another file")
@@ -199,25 +199,26 @@ def is_unfinished_layout(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one resource lies: its directory, its file name, and the names around it."""
+    """Where one resource lies: its directory, its file name, and the names around it.
+
+    ``content`` is the path of its content, ``sidecar`` that of its commit record.
+    """
 
     directory: str
     name: str
+    content: str = field(init=False, repr=False, compare=False)
+    sidecar: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def content(self) -> str:
-        """The content."""
-        return f"{self.directory}/{self.name}"
-
-    @property
-    def sidecar(self) -> str:
-        """The sidecar: the commit record."""
-        return f"{self.directory}/{self.name}{SIDECAR_SUFFIX}"
+    def __post_init__(self) -> None:
+        """Join the two paths that are always asked for."""
+        content = f"{self.directory}/{self.name}"
+        object.__setattr__(self, "content", content)
+        object.__setattr__(self, "sidecar", f"{content}{SIDECAR_SUFFIX}")
 
     @property
     def address(self) -> str:
         """The path of the content below the root, as its sidecar says it; that of an older revision is the same."""
-        if self.is_older:
+        if self.directory.endswith(_IN_HISTORY):
             return Place(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
         return "/".join((*self.directory.rsplit("/", FOLDER_DEPTH)[1:], self.name))
 
@@ -264,13 +265,13 @@ class Layout:
     root: str
 
     def place(self, address: Address) -> Place:
-        """Where a resource lies.
+        """Return where a resource lies. It is asked once per operation: each name of the path costs a look-up.
 
         Raises:
             BadAddressError: one of its names cannot be a file name.
         """
         if isinstance(address, DefinitionAddress):
-            return Place(f"{self.versions(address.form)}/{address.version}", _file(address.name))
+            return Place(f"{self.form(address.form)}/{_DEFINITIONS}/{address.version}", _file(address.name))
         return Place(self.document(address.form, address.collection, address.document), _file(address.name))
 
     def application(self, app: str) -> str:
@@ -297,7 +298,7 @@ class Layout:
 
     def document(self, form: Form, collection: Collection, document: str) -> str:
         """The directory of a document."""
-        return f"{self.documents(form, collection)}/{_directory(document)}"
+        return f"{self.form(form)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
         """The directory of what is indexed of a form's data."""

@@ -19,14 +19,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import msgspec
 
 from persistence.errors import BusyError, StartupError
 from persistence.model.instants import Instant, next_after
-from persistence.storage import files, locks
+from persistence.storage import files, nofollow
 from persistence.storage.layout import LEASE
+from persistence.storage.locks import LockFile
 
 INTERVAL = 15.0
 """Seconds between two renewals by one process."""
@@ -105,7 +107,7 @@ class Lease:
         self._guard = threading.Lock()
         self._ends = threading.Event()
         self._process = os.getpid()
-        self._held: int | None = None
+        self._held: FileIO | None = None
         with suppress(OSError):  # a disk that is full or read-only: then nothing is written there either
             self._held = _shared(self._path)
         try:
@@ -203,11 +205,11 @@ class Lease:
     def _read(self) -> Content | None:
         """What the file says; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
         try:
-            descriptor = files.open_to_read(self._path)
+            descriptor = nofollow.open_to_read(self._path)
         except FileNotFoundError:
             return None
         try:
-            return _decode(files.read_small(descriptor)[:_LENGTH])
+            return _decode(nofollow.read_small(descriptor)[:_LENGTH])
         except (msgspec.DecodeError, ValueError, RecursionError):
             return None
         finally:
@@ -224,7 +226,7 @@ class Lease:
 
     def _let_go(self) -> None:
         if self._held is not None:
-            os.close(self._held)
+            self._held.close()
             self._held = None
 
     def _release(self) -> None:
@@ -252,13 +254,13 @@ def _refusal(root: str, content: Content) -> str:
     )
 
 
-def _shared(path: str) -> int:
+def _shared(path: str) -> FileIO:
     """Take part in a lock that the last one to end tries to have alone; raises ``OSError``."""
     files.ensure_file(path)
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            return locks.share(path)
+            return LockFile(path).shared()
         except BusyError:  # for the moment that it takes to write one block
             if time.monotonic() > deadline:
                 raise OSError(f"{path} is locked") from None
@@ -268,7 +270,7 @@ def _shared(path: str) -> int:
 @contextmanager
 def _alone(path: str) -> Iterator[bool]:
     try:
-        with locks.alone(path, "others take part"):
+        with LockFile(path).exclusive("others take part"):
             yield True
     except BusyError:
         yield False

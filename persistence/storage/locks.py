@@ -1,7 +1,16 @@
-"""The only module that locks: striped lock files, exclusive between threads and processes, with a deadline.
+"""The only module that locks: lock files, exclusive between threads and processes, with deadlines.
 
-A scope (a document, or a form's definitions) maps to one of 256 files. No code holds two at a time, so there is
-nothing to deadlock. Readers never come here. The files are never deleted: a lock on a deleted file excludes nobody.
+A tree has one ``Locks``. A scope (a document, or a form's definitions) maps to one of 256 files of its kind, a stripe.
+Readers take none of them. The files are never deleted: a lock on a deleted file excludes nobody.
+
+Whoever holds several takes them in this order, so that no two can wait for each other:
+
+1. ``service``, shared for as long as a tree is open, or exclusive while it is restored or upgraded;
+2. the lock file of a job of the whole tree (rebuilding an index, re-encryption, a backup);
+3. the stripe of a document, in this tree or elsewhere;
+4. the stripe of a creation, by the first document of a form that has only one.
+
+Two stripes of one kind are never held at once: their scopes may have the same file.
 """
 
 from __future__ import annotations
@@ -12,10 +21,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from io import FileIO
 
 from persistence.errors import BusyError
-from persistence.storage import files
+from persistence.storage import files, nofollow
+from persistence.storage.layout import CREATIONS, ELSEWHERE_LOCKS, LOCKS, SERVICE
 
 STRIPES = 256
 _FIRST_PAUSE = 0.0005
@@ -23,7 +34,7 @@ _LONGEST_PAUSE = 0.01
 
 
 def stripe(scope: tuple[str, ...]) -> int:
-    """Which of the lock files serves a scope."""
+    """Return which of the lock files serves a scope."""
     return zlib.crc32("\0".join(scope).encode()) % STRIPES
 
 
@@ -36,23 +47,7 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def share(path: str) -> int:
-    """Take part in the use of something that nobody may have alone meanwhile, until the descriptor is closed.
-
-    Raises:
-        BusyError: somebody has it alone.
-        OSError: the lock file cannot be opened.
-    """
-    descriptor = files.open_file(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise BusyError("the data directory is being restored or upgraded") from None
-    return descriptor
-
-
-def wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = lambda: False) -> bool:
+def _wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = lambda: False) -> bool:
     """Lock an open file as ``try_lock`` does.
 
     Return ``False`` if another still holds it at ``deadline`` (monotonic clock), or when the caller ``is_ending``.
@@ -66,77 +61,115 @@ def wait_for(descriptor: int, deadline: float, is_ending: Callable[[], bool] = l
     return True
 
 
-@contextmanager
-def alone(
-    path: str, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Have something alone for a block: nobody shares it meanwhile. ``timeout`` in seconds is how long to wait.
+class LockFile:
+    """One lock file, which is there. Methods raise ``OSError`` where it cannot be opened."""
 
-    A caller that ``is_ending`` does not wait any longer.
+    def __init__(self, path: str) -> None:
+        self._path = path
 
-    Raises:
-        BusyError: somebody uses it; its text is what to say ``otherwise``.
-        OSError: the lock file cannot be opened.
-    """
-    descriptor = files.open_file(path)
-    try:
-        if not wait_for(descriptor, time.monotonic() + timeout, is_ending):
-            raise BusyError(otherwise)
-        yield
-    finally:
-        os.close(descriptor)
+    def shared(self) -> FileIO:
+        """Take part in the use of something that nobody may have alone meanwhile, until the result is closed.
+
+        Raises:
+            BusyError: somebody has it alone.
+        """
+        file = FileIO(nofollow.open_file(self._path))
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise BusyError("the data directory is being restored or upgraded") from None
+        return file
+
+    @contextmanager
+    def exclusive(
+        self, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
+        """Have something alone for a block: nobody shares it meanwhile. ``timeout`` in seconds is how long to wait.
+
+        A caller that ``is_ending`` does not wait any longer.
+
+        Raises:
+            BusyError: somebody uses it; its text is what to say ``otherwise``.
+        """
+        descriptor = nofollow.open_file(self._path)
+        try:
+            if not _wait_for(descriptor, time.monotonic() + timeout, is_ending):
+                raise BusyError(otherwise)
+            yield
+        finally:
+            os.close(descriptor)
 
 
 class Locks:
-    """The locks of one store; ``timeout`` in seconds is how long a writer waits.
+    """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe.
 
     ``create`` says whether a lock file that is missing is made: anybody but the service would make it his own.
     ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
+
+    A stripe is held for a block. Whoever asks for one gets ``BusyError`` where it was not to be had before the
+    deadline, and ``OSError`` where its file cannot be opened.
     """
 
     def __init__(
-        self, directory: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
+        self, root: str, timeout: float, *, create: bool = True, missing: Callable[[], None] | None = None
     ) -> None:
-        self._directory = directory
         self._timeout = timeout
-        self._missing = missing
         self._create = create
-        self._threads = tuple(threading.Lock() for _ in range(STRIPES))
+        self._missing = missing
+        self.service = LockFile(f"{root}/{SERVICE}")
+        self._documents = _Stripes(f"{root}/{LOCKS}")
+        self._elsewhere = _Stripes(f"{root}/{ELSEWHERE_LOCKS}")
+        self._creations = _Stripes(f"{root}/{CREATIONS}")
+
+    def document(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
+        """Hold the stripe of an address's scope in this tree."""
+        return self._holding(self._documents, scope)
+
+    def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
+        """Hold the stripe of a document that another service has: who is slow there keeps nobody here from writing."""
+        return self._holding(self._elsewhere, scope)
+
+    def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
+        """Hold the stripe of creating the only document of a form."""
+        return self._holding(self._creations, scope)
 
     @contextmanager
-    def holding(self, scope: tuple[str, ...]) -> Iterator[None]:
-        """Hold the lock of a scope for a block.
-
-        Raises:
-            BusyError: it was not to be had before the deadline.
-            OSError: the lock file cannot be opened.
-        """
+    def _holding(self, stripes: _Stripes, scope: tuple[str, ...]) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout
         number = stripe(scope)
-        if not self._threads[number].acquire(timeout=self._timeout):
+        if not stripes.threads[number].acquire(timeout=self._timeout):
             raise self._busy()
         try:
-            # Opened anew each time: a descriptor inherited by a forked worker would share its lock with the parent.
-            descriptor = self._opened(f"{self._directory}/{number:02x}")
+            # Opened each time: a descriptor inherited by a forked worker would share its lock with the parent.
+            descriptor = self._opened(f"{stripes.directory}/{number:02x}")
             try:
-                if not wait_for(descriptor, deadline):
+                if not _wait_for(descriptor, deadline):
                     raise self._busy()
                 yield
             finally:
                 os.close(descriptor)
         finally:
-            self._threads[number].release()
+            stripes.threads[number].release()
 
     def _opened(self, path: str) -> int:
         try:
-            return files.open_to_read(path)
+            return nofollow.open_to_read(path)
         except FileNotFoundError:
             if not self._create:
                 raise
             if self._missing is not None:
                 self._missing()
         files.ensure_file(path)
-        return files.open_to_read(path)
+        return nofollow.open_to_read(path)
 
     def _busy(self) -> BusyError:
         return BusyError(f"another request has been writing here for {self._timeout:g} seconds")
+
+
+class _Stripes:
+    """The lock files of one kind, and the locks between threads before them."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.threads = tuple(threading.Lock() for _ in range(STRIPES))

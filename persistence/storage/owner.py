@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from persistence.errors import StartupError, disk_errors
-from persistence.storage import files
+from persistence.storage import nofollow
 from persistence.storage.layout import LAYOUT
 
 _ROOT = 0
@@ -99,7 +99,7 @@ def _identity_of(path: str, *, trusting: bool) -> Identity:
     there = os.path.realpath(path)
     while True:
         try:
-            descriptor = files.open_directory(there)
+            descriptor = nofollow.open_directory(there)
             break
         except FileNotFoundError:
             there = os.path.dirname(there)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, FORM_XHTML
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, formats, owner
+from persistence.storage import directories, files, formats, owner
 from persistence.storage.formats import FORMAT, LayoutFile
 from persistence.storage.layout import (
     CREATIONS,
@@ -29,7 +29,7 @@ from persistence.storage.layout import (
     TRASH,
     is_unfinished_layout,
 )
-from persistence.storage.locks import STRIPES, share, try_lock
+from persistence.storage.locks import STRIPES, LockFile, try_lock
 
 _LEAST_FREE = 1 << 20
 _LEAST_INODES = 64
@@ -53,19 +53,16 @@ def init(root: str) -> bool:
         DiskError: something cannot be made.
     """
     with disk_errors(f"data directory {root}"):
-        files.ensure_directory(root)
+        directories.ensure(root)
         if _has_layout(root):
             return False
         _require_empty(root)
         owner.require(root)
         make_own(root)
-        descriptor = share(f"{root}/{SERVICE}")  # what a restore says there must not be replaced
-        try:
+        with LockFile(f"{root}/{SERVICE}").shared():  # what a restore says there must not be replaced
             if _has_layout(root):
                 return False
             formats.write(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
-        finally:
-            os.close(descriptor)
     return True
 
 
@@ -172,8 +169,8 @@ def make_own(root: str) -> None:
     for name in _OWN:
         path = f"{root}/{name}"
         with _in_the_way(path):
-            if not files.make_directory(path):
-                files.require_directory(path)
+            if not directories.make(path):
+                directories.require(path)
     for path in own_files(root):
         with _in_the_way(path):
             files.ensure_file(path)
@@ -237,7 +234,7 @@ def probe(root: str) -> str | None:
         ("writing and fsync", lambda: _write(first)),
         ("hard links", lambda: files.keep_as(first, second)),
         ("rename", lambda: files.rename(first, second)),
-        ("fsync of a directory", lambda: files.sync_directory(f"{root}/{SPOOL}")),
+        ("fsync of a directory", lambda: directories.sync(f"{root}/{SPOOL}")),
         ("locks between processes", lambda: _lock(second)),
         ("free space", lambda: _space(root)),
     )

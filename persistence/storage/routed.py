@@ -12,9 +12,10 @@ from persistence.model.addresses import Address, Collection, DefinitionAddress, 
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage.integrity import Integrity
-from persistence.storage.reading import Fingerprint, StoredRevision
-from persistence.storage.storage import Incoming, Readable, Storage, Writing
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
+from persistence.storage.storage import Readable, Storage, Writing
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
+from persistence.storage.uploads import Upload
 
 R_co = TypeVar("R_co", bound=Readable, covariant=True)
 
@@ -89,7 +90,7 @@ class RoutedStorage(RoutedView, Storage):
         super().__init__(where)
         self._storages = where
 
-    def upload(self, address: Address) -> Incoming:
+    def upload(self, address: Address) -> Upload:
         """As ``Storage`` says."""
         return self._storages.of(address).upload(address)
 
@@ -109,8 +110,8 @@ def apart(data: str, definitions: str, integrity: Integrity) -> Readable:
         StartupError: there is none, it has another format, or it is not whole.
         DiskError: it cannot be looked at.
     """
-    here = View(data, integrity)
+    here = StoreReader(data, integrity)
     if not definitions:
         return here
-    there = View(definitions, integrity)
+    there = StoreReader(definitions, integrity)
     return RoutedView(Where(definition=lambda _: there, data=lambda _: here, defining=lambda _: (there,)))

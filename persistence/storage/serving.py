@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-from persistence.storage import files
+from persistence.storage import directories, files
 from persistence.storage.layout import SERVE
 
 _HOUR = 3600
@@ -23,12 +23,12 @@ def link(root: str, file: BinaryIO, etag: str, *, now: float | None = None) -> s
     hour = int((time.time() if now is None else now) // _HOUR)
     directory = f"{root}/{SERVE}/{hour}"
     try:
-        files.require_directory(directory)
+        directories.require(directory)
     except FileNotFoundError:
-        files.ensure_directory(f"{root}/{SERVE}")
-        if files.make_directory(directory):
+        directories.ensure(f"{root}/{SERVE}")
+        if directories.make(directory):
             for old in outdated(f"{root}/{SERVE}", now=now):
-                files.remove_tree(old)
+                directories.remove_tree(old)
     path = f"{SERVE}/{hour}/{etag}"
     with suppress(FileExistsError):  # the same revision, served before within the hour
         files.link_descriptor(file.fileno(), f"{root}/{path}")

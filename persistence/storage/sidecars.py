@@ -16,7 +16,7 @@ from persistence.errors import DamagedError
 from persistence.limits import LARGEST_SMALL_FILE
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.storage import files
+from persistence.storage import nofollow
 
 _LAST_YEAR = "9999"
 _LONGEST_CORRECTED = 1 << 12
@@ -50,11 +50,20 @@ class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, for
     checksum: _CHECKSUM
 
 
+class _SummedSidecar(_SealedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields that the checksum is of: all but an ``encrypted`` that is false.
+
+    Services before that was written do not tell it from silence: they compute this checksum, and accept the sidecar.
+    """
+
+    encrypted: bool = False
+
+
 class _Schema(msgspec.Struct, frozen=True):
     schema: int
 
 
-_sealed_decoder = msgspec.json.Decoder(_SealedSidecar)
+_summed_decoder = msgspec.json.Decoder(_SummedSidecar)
 _decoder = msgspec.json.Decoder(Sidecar)
 _schema_decoder = msgspec.json.Decoder(_Schema)
 _encoder = msgspec.json.Encoder()
@@ -66,10 +75,10 @@ _TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
 def encode(sidecar: Sidecar, address: str) -> bytes:
     """The file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
     fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
-    sealed = _SealedSidecar(**fields, address=address, checksum=_NO_CHECKSUM)
-    compact = _encoder.encode(sealed)
-    whole = b'%b,"checksum":"%b"}' % (compact[:-_TAIL], _checksum(compact).encode())
-    return msgspec.json.format(whole, indent=2) + b"\n"
+    summed = fields | {"encrypted": bool(sidecar.encrypted)}
+    checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
+    sealed = _SealedSidecar(**fields, address=address, checksum=checksum)
+    return msgspec.json.format(_encoder.encode(sealed), indent=2) + b"\n"
 
 
 def decode(data: bytes, path: str, address: str) -> Sidecar:
@@ -80,17 +89,17 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
         DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
     """
     try:
-        sealed = _sealed_decoder.decode(data)
+        summed = _summed_decoder.decode(data)
         sidecar = _decoder.decode(data)
         _check_instants(sidecar)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a day that is in no calendar
         raise _unreadable(data, path, error) from error
-    if sealed.schema != SCHEMA:
-        raise _of_schema(sealed.schema, path)
-    if sealed.checksum != _checksum(_encoder.encode(sealed)):
+    if summed.schema != SCHEMA:
+        raise _of_schema(summed.schema, path)
+    if summed.checksum != _checksum(_encoder.encode(summed)):
         raise ChangedSidecarError(path, "was changed since it was written: it has not the checksum it says", sidecar)
-    if sealed.address != address:
-        raise ChangedSidecarError(path, f"belongs to {sealed.address}", sidecar, is_misplaced=True)
+    if summed.address != address:
+        raise ChangedSidecarError(path, f"belongs to {summed.address}", sidecar, is_misplaced=True)
     return sidecar
 
 
@@ -158,7 +167,7 @@ def _of_schema(schema: int, path: str) -> DamagedError:
 
 def is_other_json(path: str) -> bool:
     """Whether a file is JSON that was never a sidecar; raises ``OSError``."""
-    with open(files.open_file(path), "rb") as file:
+    with open(nofollow.open_file(path), "rb") as file:
         data = file.read(LARGEST_SMALL_FILE + 1)
     try:
         return len(data) <= LARGEST_SMALL_FILE and "schema" not in msgspec.json.decode(

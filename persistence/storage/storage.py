@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage.reading import Fingerprint, StoredRevision
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
+from persistence.storage.uploads import Upload
 
 
 class Readable(Protocol):
@@ -52,39 +52,13 @@ class Readable(Protocol):
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
 
 
-class Incoming(Protocol):
-    """A content on its way in. What was not committed by the end of its ``with`` block is gone.
-
-    ``id`` is a fresh content id, ``size`` in bytes, ``digest`` ``sha256:`` and hex digits.
-    """
-
-    id: str
-    size: int
-
-    @property
-    def digest(self) -> str:
-        """The digest of everything written so far."""
-
-    def write(self, chunk: bytes) -> None:
-        """Append to the content. Raises ``OSError`` too."""
-
-    def flush(self) -> None:
-        """Do now what takes long, while no lock is held. Raises ``OSError`` too."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
 class Writing(Protocol):
     """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too."""
 
     def current(self, address: Address) -> StoredRevision | None:
         """The facts of the stored revision, as nobody else changes it now; ``None`` where nothing was ever stored."""
 
-    def commit(self, address: Address, sidecar: Sidecar, upload: Incoming, *, over: StoredRevision | None) -> Sidecar:
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store a content as the next revision, over what ``current`` found, wholly or not at all.
 
         ``upload`` is of the same storage's ``upload(address)``. Returns the sidecar that is stored: another than
@@ -110,7 +84,7 @@ class Bodies(Protocol):
     All but reading and receiving is done while the lock of the document is held. Methods raise ``OSError`` too.
     """
 
-    def upload(self) -> Incoming:
+    def upload(self) -> Upload:
         """Begin to receive a body."""
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
@@ -123,7 +97,7 @@ class Bodies(Protocol):
         """
 
     def placing(
-        self, address: DocumentAddress, sidecar: Sidecar, upload: Incoming, over: Sidecar | None
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
     ) -> AbstractContextManager[None]:
         """Have a body durable before the block, which commits its sidecar; ``over`` is the living revision before.
 
@@ -140,7 +114,7 @@ class Bodies(Protocol):
 class Storage(Readable, Protocol):
     """Where revisions are read and written."""
 
-    def upload(self, address: Address) -> Incoming:
+    def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""
 
     def writing(self, address: Address) -> AbstractContextManager[Writing]:

@@ -6,25 +6,24 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from io import FileIO
 
 from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
-from persistence.storage import files, locks, root, serving
-from persistence.storage.directories import Directories
+from persistence.storage import directories, root, serving
+from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
+from persistence.storage.commit import Writer
+from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import CREATIONS, LOCKS, SERVICE, SPOOL, TRASH
+from persistence.storage.layout import SERVICE, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
-from persistence.storage.observing import NOBODY, Change, Observer
-from persistence.storage.reading import StoredRevision
-from persistence.storage.uploads import Upload, sweep
-from persistence.storage.view import View
-from persistence.storage.writing import Writer
+from persistence.storage.reader import StoreReader
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Spool, Upload
 
 
-class Store(View, Closable):
+class Store(StoreReader, Closable):
     """The files below one root, to be read and written.
 
     An open store holds ``.locks/service`` shared, so that nobody restores or upgrades the tree; ``close`` releases it.
@@ -35,11 +34,11 @@ class Store(View, Closable):
     """
 
     def __init__(
-        self, path: str, *, lock_timeout: float, observer: Observer = NOBODY, integrity: Integrity | None = None
+        self, path: str, *, lock_timeout: float, observer: ChangeListener = NOBODY, integrity: Integrity | None = None
     ) -> None:
         """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
-        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``View``.
+        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
 
         Raises:
             StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
@@ -50,18 +49,18 @@ class Store(View, Closable):
         with disk_errors(f"data directory {own}"):
             root.open_tree(own)
             with ExitStack() as opened:
-                service = opened.enter_context(FileIO(locks.share(f"{own}/{SERVICE}")))
+                self._locks = Locks(own, lock_timeout, missing=self._make_own_again)
+                service = opened.enter_context(self._locks.service.shared())
                 self._lease = Lease(own)
                 opened.callback(self._lease.close)
-                sweep(f"{own}/{SPOOL}")
-                files.empty(f"{own}/{TRASH}")
+                self._spool = Spool(own)
+                self._spool.sweep()
+                directories.empty(f"{own}/{TRASH}")
                 super().__init__(own, integrity)
                 opened.pop_all()
         self._service = service
         self._sharing = threading.Lock()
-        self._locks = Locks(self._layout.own(LOCKS), lock_timeout, missing=self._make_own_again)
-        self._creations = Locks(self._layout.own(CREATIONS), lock_timeout, missing=self._make_own_again)
-        self._directories = Directories(self.root)
+        self._directories = DurableDirectories(self.root)
         self._observer = observer
 
     def close(self) -> None:
@@ -84,8 +83,7 @@ class Store(View, Closable):
             BusyError: the store was closed.
         """
         self._require_open()
-        with disk_errors("receiving a body"):
-            return Upload(self.root, self._layout.own(SPOOL))
+        return self._spool.upload()
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writer]:
@@ -96,12 +94,12 @@ class Store(View, Closable):
                 taken the tree over.
         """
         self._require_open()
-        change = Change(self._observer)
+        change = ChangeEvents(self._observer)
         try:
             with disk_errors("writing", address):
                 self._require_shared()
                 self._lease.require()
-                with self._locks.holding(address.scope):
+                with self._locks.document(address.scope):
                     yield Writer(self._layout, self._integrity, self._directories, change)
         finally:
             change.ends()
@@ -113,15 +111,12 @@ class Store(View, Closable):
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
-        """Keep others from creating documents of a form that has only one.
-
-        The lock is of a second kind, taken while a document's is held and never the other way round: so no two
-        requests can wait for each other.
+        """Keep others from creating documents of a form that has only one, while a document's lock is held.
 
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
-        with disk_errors(f"creating a document of {form}"), self._creations.holding((form.app, form.name)):
+        with disk_errors(f"creating a document of {form}"), self._locks.creation((form.app, form.name)):
             yield
 
     def _require_open(self) -> None:
@@ -158,5 +153,5 @@ class Store(View, Closable):
         self._require_tree()
         root.make_own(self.root)
         with self._sharing:
-            shared, self._service = self._service, FileIO(locks.share(self._layout.own(SERVICE)))
+            shared, self._service = self._service, self._locks.service.shared()
             shared.close()

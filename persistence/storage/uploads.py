@@ -14,13 +14,32 @@ from io import FileIO
 from types import TracebackType
 from typing import Self
 
+from persistence.errors import disk_errors
 from persistence.model.sidecar import fresh_id
-from persistence.storage import digests, files
+from persistence.storage import digests, directories, files
+from persistence.storage.layout import SPOOL
 from persistence.storage.locks import try_lock
 
 _SMALL = 1 << 20
 ABANDONED_AFTER = 60.0
 """Seconds after which a temporary file that nobody holds belongs to nobody."""
+
+
+class Spool:
+    """Room for contents on their way in, below one root."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def upload(self) -> Upload:
+        """Begin to receive a content; raises ``DiskError``."""
+        with disk_errors("receiving a body"):
+            return Upload(self._root, f"{self._root}/{SPOOL}")
+
+    def sweep(self) -> None:
+        """Remove what killed workers have left."""
+        for path in abandoned(f"{self._root}/{SPOOL}"):
+            files.remove_quietly(path)
 
 
 class Upload:
@@ -37,7 +56,7 @@ class Upload:
         descriptor = files.open_unnamed(root)
         if descriptor is None:
             self._path = f"{spool}/{self.id}"
-            files.ensure_directory(spool)
+            directories.ensure(spool)
             descriptor = files.open_new(self._path)
             try_lock(descriptor)  # alive, it says to ``sweep``
         self._descriptor = descriptor
@@ -87,12 +106,6 @@ class Upload:
         if self._path is not None:
             files.remove_quietly(self._path)
         os.close(self._descriptor)
-
-
-def sweep(spool: str) -> None:
-    """Remove what killed workers left in the spool."""
-    for path in abandoned(spool):
-        files.remove_quietly(path)
 
 
 def abandoned(spool: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from persistence.cli.texts import safe
 from persistence.errors import StartupError
-from persistence.storage.locks import alone
+from persistence.storage.locks import LockFile
 from tests.cli.looking import Place, ended
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said
@@ -245,7 +245,7 @@ def test_nobody_is_waited_for(place: Place) -> None:
     with ExitStack() as stack:
         for lock in (place.root / ".locks").rglob("*"):
             if lock.is_file() and lock.name not in ("service", "lease"):  # which the service itself shares
-                stack.enter_context(alone(str(lock), "in use"))
+                stack.enter_context(LockFile(str(lock)).exclusive("in use"))
         assert len(place.lines("forms")) == 3
         assert place.lines("show", "hr/leave/data/d")[0] == "hr/leave/data/d"
 

@@ -5,7 +5,7 @@ import pytest
 from persistence.cli.columns import facts, table
 from persistence.cli.permissions import in_words
 from persistence.cli.texts import counted, cut, safe, width
-from persistence.forms.permissions import from_xml
+from persistence.forms.metadata import read_permissions
 from persistence.model.permissions import from_json
 
 
@@ -92,7 +92,7 @@ def test_a_label_stands_before_the_first_of_its_values() -> None:
 )
 def test_permissions_in_words(xml: str, words: list[str]) -> None:
     """Spec crud 6.2: each is one rule; all of its conditions must hold, one of the roles."""
-    assert list(in_words(from_xml(xml))) == words
+    assert list(in_words(read_permissions(xml))) == words
 
 
 def test_undefined_permissions_and_those_of_a_property() -> None:

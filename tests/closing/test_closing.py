@@ -15,7 +15,7 @@ from persistence.app import create_app
 from persistence.errors import BusyError, StartupError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.settings import Settings, load
-from persistence.storage import locks
+from persistence.storage.locks import LockFile
 from persistence.storage.store import Store
 from tests import opened, rigged
 from tests.closing.rounds import ENVIRONMENT
@@ -77,11 +77,11 @@ def test_a_closed_application_lets_go_of_its_trees_and_does_nothing_more(tmp_pat
         client = app.test_client()
         assert client.put("/crud/a/b/data/D/data.xml", data=b"<d/>").status_code == 201
         for tree in ("data", "disk2"):
-            with pytest.raises(BusyError), locks.alone(f"{tmp_path}/{tree}/.locks/service", "in use"):
+            with pytest.raises(BusyError), LockFile(f"{tmp_path}/{tree}/.locks/service").exclusive("in use"):
                 pass
     assert opened.threads() == []
     for tree in ("data", "disk2"):
-        with locks.alone(f"{tmp_path}/{tree}/.locks/service", "in use"):
+        with LockFile(f"{tmp_path}/{tree}/.locks/service").exclusive("in use"):
             pass
     late = client.put("/crud/a/b/data/E/data.xml", data=b"<d/>"), client.post("/search/a/b", data=b"<search/>")
     assert [(each.status_code, each.headers["Retry-After"]) for each in late] == [(503, "1"), (503, "1")]
@@ -107,7 +107,7 @@ def test_what_was_opened_before_something_failed_is_closed(tmp_path: Path) -> No
     with pytest.raises(StartupError):
         create_app(effective.settings, effective.properties)
     assert opened.threads() == []
-    with locks.alone(f"{tmp_path}/data/.locks/service", "in use"):
+    with LockFile(f"{tmp_path}/data/.locks/service").exclusive("in use"):
         pass
 
 

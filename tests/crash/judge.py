@@ -26,11 +26,11 @@ from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in, services_of
 from persistence.services.requests import Put
 from persistence.services.results import Written
-from persistence.storage import reading
+from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, Place
-from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
@@ -177,7 +177,7 @@ _UNKNOWN = Revision("", Instant(""), None)
 
 
 def _read(place: Place) -> tuple[StoredRevision | None, bytes | None]:
-    found = reading.read(place, Integrity(), content=True)
+    found = stored_revision.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None
     with found.file:

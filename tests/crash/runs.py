@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.storage import reading
+from persistence.storage import stored_revision
 from persistence.storage.layout import TRASH, Layout
 from tests.crash import traces, trees
 from tests.crash.judge import DATA, DRAFT, NEXT, PUBLISHED, SCAN, Change, Judge, Revision
@@ -109,7 +109,7 @@ class _Recorder:
         with traces.recording(self._service, self._log) as operations:
             answer = self._service.ask(method, path, body, None, **own)
         assert answer.status in (201, 204), answer.cause
-        sidecar = reading.read_sidecar(Layout(str(self._service.data)).place(address))
+        sidecar = stored_revision.read_sidecar(Layout(str(self._service.data)).place(address))
         assert sidecar is not None
         assert answer["ETag"] == f'"{sidecar.id}"'
         assert operations.count(Acknowledged()) == 1, "the log does not show the answer"

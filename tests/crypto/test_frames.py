@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto import frames, legacy
-from persistence.crypto.frames import Header, open_file, opened, sealed
-from persistence.crypto.keyring import KeyRing, legacy_keys
+from persistence.crypto.encryption_keys import KeyRing, legacy_keys
+from persistence.crypto.frames import FileHeader, open_file
 from persistence.errors import ConfigurationError, DamagedError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
@@ -26,7 +26,7 @@ def content(size: int) -> bytes:
 
 def encrypted(size: int, address: DocumentAddress = ADDRESS, ring: KeyRing = RING, piece: int = 7000) -> bytes:
     plain = content(size)
-    return b"".join(sealed((plain[at : at + piece] for at in range(0, size, piece)), address, ring))
+    return b"".join(frames.encrypted((plain[at : at + piece] for at in range(0, size, piece)), address, ring))
 
 
 def whole(data: bytes, address: DocumentAddress = ADDRESS, ring: KeyRing = RING, step: int = 50_000) -> bytes:
@@ -42,9 +42,9 @@ def test_a_file_comes_back_however_it_arrives_and_is_read(size: int, piece: int)
     data = encrypted(size, piece=piece)
     assert whole(data) == content(size)
     assert whole(data, step=FRAME) == content(size)
-    header = Header.parse(data)
+    header = FileHeader.parse(data)
     assert header is not None
-    assert b"".join(opened([data[len(header.raw) :]], header, RING)) == content(size)
+    assert b"".join(frames.decrypted([data[len(header.raw) :]], header, RING)) == content(size)
 
 
 @pytest.mark.parametrize(("first", "length"), [(0, 2), (FRAME - 1, 2), (FRAME, FRAME), (200_000, 1000), (196_612, 1)])
@@ -60,7 +60,7 @@ def test_any_range_is_read_by_itself(first: int, length: int) -> None:
 
 def test_nothing_of_the_content_is_in_the_file_and_no_two_files_look_alike() -> None:
     plain = b"confidential " * 10_000
-    first, second = (b"".join(sealed([plain], ADDRESS, RING)) for _ in range(2))
+    first, second = (b"".join(frames.encrypted([plain], ADDRESS, RING)) for _ in range(2))
     assert b"confidential" not in first
     assert first[-1000:] != second[-1000:]
 
@@ -82,7 +82,7 @@ def test_a_file_in_another_s_place_is_not_read(address: DocumentAddress) -> None
 
 def test_no_byte_of_the_header_can_be_changed() -> None:
     data = encrypted(10)
-    header = Header.parse(data)
+    header = FileHeader.parse(data)
     assert header is not None
     for at in range(len(header.raw)):
         for bit in (1, 0x20):
@@ -93,7 +93,7 @@ def test_no_byte_of_the_header_can_be_changed() -> None:
 
 def test_no_frame_can_be_changed_cut_swapped_repeated_or_left_out() -> None:
     data = encrypted(3 * FRAME + 5)
-    header = Header.parse(data)
+    header = FileHeader.parse(data)
     assert header is not None
     head, body = header.raw, data[len(header.raw) :]
     cut = [body[at : at + SEALED] for at in range(0, len(body), SEALED)]
@@ -117,7 +117,9 @@ def test_no_frame_can_be_changed_cut_swapped_repeated_or_left_out() -> None:
         with pytest.raises(DamagedError):
             pytest.fail(f"{what}: {len(whole(head + b''.join(parts)))} bytes were read")
         with pytest.raises(DamagedError):
-            pytest.fail(f"{what}: {len(b''.join(opened(parts, header, RING)))} bytes were read as they arrived")
+            pytest.fail(
+                f"{what}: {len(b''.join(frames.decrypted(parts, header, RING)))} bytes were read as they arrived"
+            )
 
 
 def test_a_file_that_was_cut_is_told_before_anything_is_read() -> None:
@@ -139,7 +141,7 @@ def test_a_frame_that_is_damaged_later_is_told_when_it_is_reached() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x8e", b"PNG", frames.MAGIC, frames.MAGIC + b"\xff" * 400])
 def test_what_has_no_header_is_no_such_file(data: bytes) -> None:
-    assert Header.parse(data) is None
+    assert FileHeader.parse(data) is None
     with pytest.raises(DamagedError, match="lost its header"):
         whole(data)
 
@@ -153,7 +155,7 @@ def test_old_keys_read_and_unknown_ones_are_named() -> None:
 
 def test_without_a_key_nothing_is_written() -> None:
     with pytest.raises(ConfigurationError, match="no encryption key"):
-        next(sealed([b"secret"], ADDRESS, KeyRing(None, {})))
+        next(frames.encrypted([b"secret"], ADDRESS, KeyRing(None, {})))
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 300_000])

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
-from persistence.crypto.keyring import KeyRing
-from persistence.crypto.values import ValueCipher
+from persistence.crypto.encryption_keys import KeyRing
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.forms.controls import read_controls
 from persistence.forms.encryption import Opening, Sealing
 from persistence.forms.migration import migrate
 from persistence.model import addresses
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from persistence.services.controls import Marked
 from tests.forms.generated import forms
 from tests.forms.vectors import Form
@@ -49,12 +49,12 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with Sealing(paths, (), CIPHER.seal, lambda _held, _is_said: False) as sealing:
+    with Sealing(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 
 def opened(data: bytes) -> bytes:
-    with Opening(CIPHER.open) as opening:
+    with Opening(CIPHER.decrypt) as opening:
         return b"".join(opening.edited([data]))
 
 

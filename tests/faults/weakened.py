@@ -14,7 +14,7 @@ from persistence.cli import main
 from persistence.http import contents
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
-from persistence.storage import files, reading, writing
+from persistence.storage import commit, files, stored_revision
 from persistence.storage.layout import Place
 from tests.rigged import rig
 
@@ -45,10 +45,10 @@ def _repeat_fsync() -> None:
 
 
 def _leave_everything() -> None:
-    def discard(_self: writing.Writer, _place: Place) -> None:
+    def discard(_self: commit.Writer, _place: Place) -> None:
         """Nothing."""
 
-    writing.Writer._discard = discard  # type: ignore[assignment]  # noqa: SLF001 - the weakness
+    commit.Writer._discard = discard  # type: ignore[assignment]  # noqa: SLF001 - the weakness
 
 
 def _leak() -> None:
@@ -58,7 +58,7 @@ def _leak() -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.fstat(descriptor), FileIO(descriptor)
 
-    reading._open = open_  # noqa: SLF001 - the weakness
+    stored_revision._open = open_  # noqa: SLF001 - the weakness
 
 
 def _cut_short() -> None:

@@ -7,7 +7,7 @@ from lxml import etree
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.encryption import Opening, Sealing
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef
 from persistence.xml import markup
 from persistence.xml.markup import ENCODINGS
 from persistence.xml.streaming import Streaming
@@ -27,7 +27,7 @@ def opened(document: bytes) -> bytes:
         return b"".join(opening.edited([document]))
 
 
-def _as_said(_held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+def _as_said(_held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
     return is_said
 
 

@@ -6,7 +6,7 @@ from lxml import etree
 from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlError
 from persistence.forms.encryption import Opening, Sealing, Survey
 from persistence.limits import LONGEST_ENCRYPTED
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef
 
 FR = "http://orbeon.org/oxf/xml/form-runner"
 PATHS = [("a",), ("s", "r", "c"), ("many",)]
@@ -26,7 +26,7 @@ def open_(value: str, place: tuple[str, ...]) -> str:
     return value[len(begin) : -1][::-1]
 
 
-def is_encrypted(held: Held, is_said: bool) -> bool:  # noqa: FBT001 - as it is called
+def is_encrypted(held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as it is called
     return held.name == "x.bin" or (held.name == "unknown.bin" and is_said)
 
 

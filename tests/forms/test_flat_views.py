@@ -13,8 +13,7 @@ from persistence.forms.controls import read_controls
 from persistence.forms.flat_views import Cell, RowReader, read_flat_views
 from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
-from persistence.model.flat_names import Naming
-from persistence.model.flat_views import FlatColumn, FlatView
+from persistence.model.flat_views import FlatColumn, FlatNaming, FlatView
 from tests.forms.vectors import COMPONENT, V4, V7, V8, Form, bind, cell, grid, section
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS
@@ -22,15 +21,15 @@ from tests.orders import DOCUMENTS
 D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 ACME = addresses.Form("acme", "order")
-NAMING = Naming("svc_f_", 63, prefixes_in_main=False)
+NAMING = FlatNaming("svc_f_", 63, prefixes_in_main=False)
 
 
-def views(form: Form | str, naming: Naming = NAMING, of: addresses.Form = ACME) -> tuple[FlatView, ...]:
+def views(form: Form | str, naming: FlatNaming = NAMING, of: addresses.Form = ACME) -> tuple[FlatView, ...]:
     stored = form if isinstance(form, str) else form.document()
     return read_flat_views(stored.encode(), of, 1, naming)
 
 
-def names(form: Form | str, naming: Naming = NAMING) -> dict[str, list[str]]:
+def names(form: Form | str, naming: FlatNaming = NAMING) -> dict[str, list[str]]:
     """The names of the columns of controls by view, which is without what all begin with."""
     return {
         view.name.removeprefix("svc_f_acme_order_1"): [each.name for each in view.columns]
@@ -89,9 +88,9 @@ def test_with_prefixes_the_columns_of_documents_have_their_whole_path() -> None:
 
 
 def test_names_are_no_longer_than_they_may_be() -> None:
-    found = views(FORM.replace("lines", "positions-of-the-order"), Naming("svc_f_", 20, prefixes_in_main=True))
+    found = views(FORM.replace("lines", "positions-of-the-order"), FlatNaming("svc_f_", 20, prefixes_in_main=True))
     assert [view.name for view in found] == ["svc_f_acme_order_1", "svc_f_acm_ord_1_posi"]
-    shorter = views(FORM, Naming("svc_f_", 11, prefixes_in_main=True))
+    shorter = views(FORM, FlatNaming("svc_f_", 11, prefixes_in_main=True))
     columns = [column.name for column in shorter[0].columns]
     assert columns == ["custom_name", "custo_email", "custo_notes", "custo_topic", "custo_statu"]
 

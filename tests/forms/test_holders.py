@@ -5,17 +5,18 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.holders import HolderReader
 from persistence.limits import LARGEST_ATTACHMENT_LIST, LONGEST_PATH
-from persistence.model import holders
-from persistence.model.addresses import Collection, Form
-from persistence.model.holders import Held
+from persistence.model.addresses import AttachmentRef, Collection, Form, definition_holder_path, parse_holder_path
 
 CRUD = "/fr/service/persistence/crud"
 FORM = Form("hr", "leave")
 NAMED = [
-    (f"{CRUD}/hr/leave/data/D/a.bin", Held(FORM, Collection.DATA, "D", "a.bin")),
-    (f"\n {CRUD}/hr/leave/draft/D/a.bin \n", Held(FORM, Collection.DRAFT, "D", "a.bin")),
-    (f"{CRUD}/hr/leave/form/a.bin", Held(FORM, None, "", "a.bin")),
-    (f"{CRUD}/h%20r/l%C3%A9/data/D/%C3%A4%20b.pdf?x=/y", Held(Form("h r", "lé"), Collection.DATA, "D", "ä b.pdf")),
+    (f"{CRUD}/hr/leave/data/D/a.bin", AttachmentRef(FORM, Collection.DATA, "D", "a.bin")),
+    (f"\n {CRUD}/hr/leave/draft/D/a.bin \n", AttachmentRef(FORM, Collection.DRAFT, "D", "a.bin")),
+    (f"{CRUD}/hr/leave/form/a.bin", AttachmentRef(FORM, None, "", "a.bin")),
+    (
+        f"{CRUD}/h%20r/l%C3%A9/data/D/%C3%A4%20b.pdf?x=/y",
+        AttachmentRef(Form("h r", "lé"), Collection.DATA, "D", "ä b.pdf"),
+    ),
     (f"{CRUD}/hr/leave/data/D/data.xml", None),
     (f"{CRUD}/hr/leave/data/D/data.xml?a=b", None),
     (f"{CRUD}/hr/leave/form/form.xhtml", None),
@@ -29,13 +30,13 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("text", "held"), NAMED)
-def test_what_a_text_names(text: str, held: Held | None) -> None:
-    assert holders.parse(text) == held
+def test_what_a_text_names(text: str, held: AttachmentRef | None) -> None:
+    assert parse_holder_path(text) == held
 
 
 def test_the_path_of_a_definitions_attachment_names_it() -> None:
     form, name = Form("h r", "l/é"), "100% ä.pdf"
-    assert holders.parse(holders.of_definition(form, name)) == Held(form, None, "", name)
+    assert parse_holder_path(definition_holder_path(form, name)) == AttachmentRef(form, None, "", name)
 
 
 def found(document: str) -> list[tuple[str, str, bool]]:
@@ -87,5 +88,5 @@ def test_what_a_list_of_attachments_takes_is_bounded() -> None:
 
 
 def test_a_text_longer_than_any_path_is_not_taken_apart() -> None:
-    assert holders.parse(path("a") + "/" * LONGEST_PATH) is None
-    assert holders.parse(f"{' ' * LONGEST_PATH}{path('a')}") is not None
+    assert parse_holder_path(path("a") + "/" * LONGEST_PATH) is None
+    assert parse_holder_path(f"{' ' * LONGEST_PATH}{path('a')}") is not None

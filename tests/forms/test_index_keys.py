@@ -12,8 +12,7 @@ import pytest
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
-from persistence.model.data_formats import DATA_FORMATS
-from persistence.model.index_keys import Step
+from persistence.model.form_versions import DATA_FORMATS, PathStep
 from tests.forms.vectors import COMPONENT, META_2019, Form, bind, grid, section
 from tests.orders import DEFINITION as FORM
 
@@ -56,7 +55,7 @@ LATEST = [
 
 def test_the_order_form_has_five_keys_those_with_an_element_first() -> None:
     assert paths(FORM, "4.0.0") == ORDER
-    assert read_index_keys(FORM.encode(), "4.0.0")[0].steps == (Step("customer"), Step("name"))
+    assert read_index_keys(FORM.encode(), "4.0.0")[0].steps == (PathStep("customer"), PathStep("name"))
 
 
 def test_the_keys_are_those_of_the_format_that_data_is_stored_in() -> None:
@@ -213,16 +212,19 @@ def test_a_list_that_is_none_adapts_nothing(text: str) -> None:
 
 
 REFERENCES = {
-    "c": ("s/g/c", (Step("s"), Step("g"), Step("c"))),
-    ".": ("s/g", (Step("s"), Step("g"))),
-    " c ": ("s/g/c", (Step("s"), Step("g"), Step("c"))),
-    "a/b": ("s/g/a/b", (Step("s"), Step("g"), Step("a"), Step("b"))),
-    "*": ("s/g/*", (Step("s"), Step("g"), Step(""))),
-    "p:c": ("s/g/p:c", (Step("s"), Step("g"), Step("c", "urn:inner"))),
-    "q:c": ("s/g/q:c", (Step("s"), Step("g"), Step("c", "urn:outer"))),
-    "c[@id='x']": ("s/g/c[@id='x']", (Step("s"), Step("g"), Step("c", "", "x"))),
-    "*[ @id = &quot;x/z&quot; ]/d": ('s/g/*[ @id = "x/z" ]/d', (Step("s"), Step("g"), Step("", "", "x/z"), Step("d"))),
-    "title[@xml:lang = $fb-lang]": ("s/g/title", (Step("s"), Step("g"), Step("title"))),
+    "c": ("s/g/c", (PathStep("s"), PathStep("g"), PathStep("c"))),
+    ".": ("s/g", (PathStep("s"), PathStep("g"))),
+    " c ": ("s/g/c", (PathStep("s"), PathStep("g"), PathStep("c"))),
+    "a/b": ("s/g/a/b", (PathStep("s"), PathStep("g"), PathStep("a"), PathStep("b"))),
+    "*": ("s/g/*", (PathStep("s"), PathStep("g"), PathStep(""))),
+    "p:c": ("s/g/p:c", (PathStep("s"), PathStep("g"), PathStep("c", "urn:inner"))),
+    "q:c": ("s/g/q:c", (PathStep("s"), PathStep("g"), PathStep("c", "urn:outer"))),
+    "c[@id='x']": ("s/g/c[@id='x']", (PathStep("s"), PathStep("g"), PathStep("c", "", "x"))),
+    "*[ @id = &quot;x/z&quot; ]/d": (
+        's/g/*[ @id = "x/z" ]/d',
+        (PathStep("s"), PathStep("g"), PathStep("", "", "x/z"), PathStep("d")),
+    ),
+    "title[@xml:lang = $fb-lang]": ("s/g/title", (PathStep("s"), PathStep("g"), PathStep("title"))),
     "n:c": ("s/g/n:c", ()),
     "p:*": ("s/g/p:*", ()),
     "*:c": ("s/g/*:c", ()),
@@ -303,11 +305,11 @@ def test_the_keys_of_the_designer_are_its_metadata() -> None:
     names = ["application-name", "form-name", "title", "description", "thumbnail", "allow-template-use"]
     assert [key.path for key in DESIGNER_KEYS] == [around + name for name in names]
     assert DESIGNER_KEYS[2].steps == (
-        Step("head", "http://www.w3.org/1999/xhtml"),
-        Step("model", "http://www.w3.org/2002/xforms", "fr-form-model"),
-        Step("instance", "http://www.w3.org/2002/xforms", "fr-form-metadata"),
-        Step(""),
-        Step("title"),
+        PathStep("head", "http://www.w3.org/1999/xhtml"),
+        PathStep("model", "http://www.w3.org/2002/xforms", "fr-form-model"),
+        PathStep("instance", "http://www.w3.org/2002/xforms", "fr-form-metadata"),
+        PathStep(""),
+        PathStep("title"),
     )
 
 

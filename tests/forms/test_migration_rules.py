@@ -8,9 +8,15 @@ from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.migration import migrate
-from persistence.forms.migration.source import source_format
-from persistence.forms.names import control_name
-from persistence.forms.structure import Definition, is_content_repeat, is_legacy_repeat, is_plain_grid, is_repeated
+from persistence.forms.migration.pipeline import source_format
+from persistence.forms.structure import (
+    DefinitionTree,
+    control_name,
+    is_content_repeat,
+    is_legacy_repeat,
+    is_plain_grid,
+    is_repeated,
+)
 from persistence.forms.trees import Tree, on_tree
 from tests.forms.infosets import infoset
 from tests.forms.vectors import (
@@ -101,7 +107,7 @@ def test_the_source_format_is_that_of_the_newest_release_named(
 
 def source(form: Form) -> str:
     def work(tree: Tree) -> str:
-        definition = Definition.read(tree)
+        definition = DefinitionTree.read(tree)
         assert definition is not None
         return source_format(definition)
 
@@ -531,7 +537,7 @@ def test_a_binding_inside_another_is_no_section_template() -> None:
     form = replace(V8, xbl=f"<xbl:xbl>{outer}{inner}</xbl:binding></xbl:template></xbl:binding></xbl:xbl>")
 
     def templates(tree: Tree) -> list[str]:
-        definition = Definition.read(tree)
+        definition = DefinitionTree.read(tree)
         assert definition is not None
         return list(definition.templates)
 
@@ -541,4 +547,4 @@ def test_a_binding_inside_another_is_no_section_template() -> None:
 
 def test_the_text_of_a_release_is_not_split_further_than_it_is_read() -> None:
     form = Form("<form/>", meta=f"<created-with-version>4.8.{'.' * 3_000_000}</created-with-version>")
-    assert on_tree(form.document().encode(), lambda tree: source_format(Definition.read(tree))) == "4.8.0"  # type: ignore[arg-type]
+    assert on_tree(form.document().encode(), lambda tree: source_format(DefinitionTree.read(tree))) == "4.8.0"  # type: ignore[arg-type]

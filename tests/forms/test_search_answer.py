@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persistence.forms.search_answer import distinct_values, documents
+from persistence.forms.search_xml import write_distinct_answer, write_search_answer
 from persistence.model.instants import Instant
-from persistence.model.operations import UNRESTRICTED, Operations
+from persistence.model.permissions import UNRESTRICTED, Operations
 from persistence.model.search import Field, Hit, Hits
 
 _FIRST, _SECOND = Instant("2024-05-02T10:00:00.000Z"), Instant("2024-05-04T09:30:00.000Z")
@@ -37,7 +37,7 @@ def whole(pieces: Iterable[bytes]) -> str:
 
 
 def test_a_document_and_what_is_known_of_it() -> None:
-    assert whole(documents(Hits(2, (BOB,)), ("customer/name", "items/lines/product"), everything)) == (
+    assert whole(write_search_answer(Hits(2, (BOB,)), ("customer/name", "items/lines/product"), everything)) == (
         '<documents search-total="2"><document created="2024-05-02T10:00:00.000Z"'
         ' last-modified="2024-05-04T09:30:00.000Z" created-by="bob" created-by-groupname="support"'
         ' last-modified-by="cid" workflow-stage="review" name="d-2" draft="false" operations="*"><details>'
@@ -48,7 +48,7 @@ def test_a_document_and_what_is_known_of_it() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     draft = Hit("d", 1, is_draft=True, created=_FIRST, modified=_SECOND)
-    assert whole(documents(Hits(1, (draft,)), (), lambda _: Operations(()))) == (
+    assert whole(write_search_answer(Hits(1, (draft,)), (), lambda _: Operations(()))) == (
         '<documents search-total="1"><document created="2024-05-02T10:00:00.000Z"'
         ' last-modified="2024-05-04T09:30:00.000Z" name="d" draft="true" operations=""><details/></document>'
         "</documents>"
@@ -56,20 +56,20 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_nothing_found_and_a_page_past_the_end() -> None:
-    assert whole(documents(Hits(), ("a",), everything)) == '<documents search-total="0"/>'
-    assert whole(documents(Hits(7), (), everything)) == '<documents search-total="7"/>'
+    assert whole(write_search_answer(Hits(), ("a",), everything)) == '<documents search-total="0"/>'
+    assert whole(write_search_answer(Hits(7), (), everything)) == '<documents search-total="7"/>'
 
 
 def test_values_are_joined_and_a_path_asked_for_twice_is_there_twice() -> None:
     hit = Hit("d", 1, is_draft=False, created=_FIRST, modified=_SECOND, values={"p": ("a, b", " ", "c")})
-    answer = whole(documents(Hits(1, (hit,)), ("p", "q", "p"), everything))
+    answer = whole(write_search_answer(Hits(1, (hit,)), ("p", "q", "p"), everything))
     detail = '<detail path="p">a, b,  , c</detail>'
     assert f'<details>{detail}<detail path="q"/>{detail}</details>' in answer
 
 
 def test_the_operations_are_those_of_each_document() -> None:
     hits = Hits(2, (BOB, Hit("d", 1, is_draft=False, created=_FIRST, modified=_SECOND)))
-    answer = whole(documents(hits, (), lambda hit: Operations(("read", "list") if hit is BOB else ())))
+    answer = whole(write_search_answer(hits, (), lambda hit: Operations(("read", "list") if hit is BOB else ())))
     assert [each.get("operations") for each in ET.fromstring(answer)] == ["read list", ""]  # noqa: S314 - our own
 
 
@@ -81,7 +81,7 @@ _texts = st.text(
 @given(_texts, _texts)
 def test_every_text_comes_back_from_a_parser(path: str, value: str) -> None:
     hit = Hit(value, 1, is_draft=False, created=_FIRST, modified=_SECOND, creator=value, values={path: (value,)})
-    found = ET.fromstring(whole(documents(Hits(1, (hit,)), (path,), everything)))[0]  # noqa: S314 - our own
+    found = ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), (path,), everything)))[0]  # noqa: S314 - our own
     detail = found[0][0]
     assert (found.get("name"), found.get("created-by")) == (value, value)
     assert (detail.get("path"), detail.text or "") == (path, value)
@@ -91,13 +91,13 @@ def test_every_text_comes_back_from_a_parser(path: str, value: str) -> None:
 def test_what_xml_cannot_hold_makes_no_malformed_answer(text: str) -> None:
     """A sidecar may have been edited by hand."""
     hit = Hit(text, 1, is_draft=False, created=_FIRST, modified=_SECOND, stage=text, values={"p": (text,)})
-    ET.fromstring(whole(documents(Hits(1, (hit,)), ("p",), everything)))  # noqa: S314 - our own
+    ET.fromstring(whole(write_search_answer(Hits(1, (hit,)), ("p",), everything)))  # noqa: S314 - our own
 
 
 def test_distinct_values() -> None:
     asked = [("a/b", ("x & y", "z")), ("c", ()), (Field.WORKFLOW_STAGE, ("", "review"))]
-    assert whole(distinct_values(asked)) == (
+    assert whole(write_distinct_answer(asked)) == (
         '<distinct-values><query path="a/b"><value>x &amp; y</value><value>z</value></query><query path="c"></query>'
         '<query metadata="workflow-stage"><value/><value>review</value></query></distinct-values>'
     )
-    assert whole(distinct_values(())) == "<distinct-values/>"
+    assert whole(write_distinct_answer(())) == "<distinct-values/>"

@@ -9,28 +9,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.search_query import read_distinct, read_search
+from persistence.forms.search_xml import read_distinct_request, read_search_request
 from persistence.limits import MOST_CHILDREN, MOST_TOKENS
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Match,
     Query,
     SearchRequest,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
 from persistence.model.users import ANONYMOUS, User
 
 ANN = User("ann")
-_EXACT, _SUBSTRING, _TOKEN = Match.EXACT, Match.SUBSTRING, Match.TOKEN
+_EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN
 
 
 def asked(*children: str, root: str = "search", user: User = ANN) -> SearchRequest:
-    return read_search([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
+    return read_search_request([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
 
 
 def query(text: str = "", **attributes: str) -> str:
@@ -59,7 +59,7 @@ def test_the_example_of_the_specification() -> None:
       <page-number>1</page-number>
       <lang>en</lang>
     </search>"""
-    assert read_search([body.encode()], ANN) == SearchRequest(
+    assert read_search_request([body.encode()], ANN) == SearchRequest(
         query=Query(
             text="free text",
             controls=(
@@ -73,7 +73,7 @@ def test_the_example_of_the_specification() -> None:
             sort=Sort("customer/name", is_descending=False),
         ),
         paths=("customer/name", "customer/topics", "customer/status"),
-        drafts=WhichDrafts(Drafts.ONLY, "d-3"),
+        drafts=DraftFilter(Drafts.ONLY, "d-3"),
         any_of=("update", "delete"),
     )
 
@@ -84,7 +84,7 @@ def test_what_is_not_known_is_ignored() -> None:
         '<query path="p" name="n" type="t" summary-show="true" a:sort="x">a<b>c</b><![CDATA[d]]></query>'
         "<nested><page-size>x</page-size></nested></a:other>"
     )
-    request = read_search([body.encode()], ANN)
+    request = read_search_request([body.encode()], ANN)
     assert request == SearchRequest(query=Query(controls=(ControlFilter("p", _EXACT, "acd"),)), paths=("p",))
 
 
@@ -141,7 +141,7 @@ def test_a_path_is_taken_literally_but_for_the_first_of_each(sent: str, path: st
         ({"control": ""}, _EXACT),
     ],
 )
-def test_how_values_are_compared(attributes: dict[str, str], match: Match) -> None:
+def test_how_values_are_compared(attributes: dict[str, str], match: TextMatch) -> None:
     assert asked(query(" a  B ", path="p", **attributes)).query.controls == (ControlFilter("p", match, "a  B"),)
 
 
@@ -236,20 +236,20 @@ def test_all_indexed_controls_are_asked_for_by_one_word(text: str, holds: bool, 
 @pytest.mark.parametrize(
     ("element", "drafts"),
     [
-        ("", WhichDrafts(Drafts.INCLUDE)),
-        ("<drafts>include</drafts>", WhichDrafts(Drafts.INCLUDE)),
-        ("<drafts>exclude</drafts>", WhichDrafts(Drafts.EXCLUDE)),
-        ("<drafts>only</drafts>", WhichDrafts(Drafts.ONLY)),
-        ('<drafts for-document-id="d">only</drafts>', WhichDrafts(Drafts.ONLY, "d")),
-        ('<drafts for-never-saved-document="">only</drafts>', WhichDrafts(Drafts.ONLY, never_saved=True)),
-        ('<drafts for-never-saved-document="x" for-document-id="d">only</drafts>', WhichDrafts(Drafts.ONLY, "d")),
-        ('<drafts for-document-id="d">include</drafts>', WhichDrafts(Drafts.INCLUDE)),
-        ('<drafts for-never-saved-document="true">exclude</drafts>', WhichDrafts(Drafts.EXCLUDE)),
+        ("", DraftFilter(Drafts.INCLUDE)),
+        ("<drafts>include</drafts>", DraftFilter(Drafts.INCLUDE)),
+        ("<drafts>exclude</drafts>", DraftFilter(Drafts.EXCLUDE)),
+        ("<drafts>only</drafts>", DraftFilter(Drafts.ONLY)),
+        ('<drafts for-document-id="d">only</drafts>', DraftFilter(Drafts.ONLY, "d")),
+        ('<drafts for-never-saved-document="">only</drafts>', DraftFilter(Drafts.ONLY, never_saved=True)),
+        ('<drafts for-never-saved-document="x" for-document-id="d">only</drafts>', DraftFilter(Drafts.ONLY, "d")),
+        ('<drafts for-document-id="d">include</drafts>', DraftFilter(Drafts.INCLUDE)),
+        ('<drafts for-never-saved-document="true">exclude</drafts>', DraftFilter(Drafts.EXCLUDE)),
     ],
 )
-def test_drafts(element: str, drafts: WhichDrafts) -> None:
+def test_drafts(element: str, drafts: DraftFilter) -> None:
     assert asked(element).drafts == drafts
-    assert asked(element, user=ANONYMOUS).drafts == WhichDrafts(Drafts.EXCLUDE)
+    assert asked(element, user=ANONYMOUS).drafts == DraftFilter(Drafts.EXCLUDE)
 
 
 @pytest.mark.parametrize("text", ["", "Only", " only", "only ", "both", "true"])
@@ -257,7 +257,7 @@ def test_drafts_in_other_words_are_refused_but_not_looked_at_where_nobody_sees_t
     element = f"<drafts>{text}</drafts>"
     with pytest.raises(BadRequestError, match="drafts"):
         asked(element)
-    assert asked(element, user=ANONYMOUS).drafts == WhichDrafts(Drafts.EXCLUDE)
+    assert asked(element, user=ANONYMOUS).drafts == DraftFilter(Drafts.EXCLUDE)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_texts_and_paths_arrive_as_they_were_sent(sent: list[tuple[str, str, str
 
 
 def distinct(*queries: str) -> tuple[Field | str, ...]:
-    return read_distinct([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
+    return read_distinct_request([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
 
 
 def test_distinct_values_are_those_of_controls_and_then_of_fields() -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from persistence.forms.form_list_reader import read_form_list
-from persistence.forms.found_documents import read_found, read_values
-from persistence.forms.search_query import read_distinct, read_search
-from persistence.forms.search_request import distinct_request, search_request
+from persistence.forms.form_list_xml import read_form_list
+from persistence.forms.search_xml import (
+    read_distinct_answer,
+    read_distinct_request,
+    read_search_answer,
+    read_search_request,
+    write_distinct_request,
+    write_search_request,
+)
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Match,
     Query,
     Scope,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
 from persistence.model.users import User
 
@@ -31,8 +36,11 @@ USER = User("kim")
         Query(),
         Query(text='a "<free> & text', paths=()),
         Query(paths=("a/b", "c")),
-        Query(paths=("c", "a"), controls=(ControlFilter("c", Match.TOKEN, "x & y"),), offset=40, size=20),
-        Query(paths=("c",), controls=(ControlFilter("c", Match.EXACT, "1"), ControlFilter("c", Match.SUBSTRING, "2"))),
+        Query(paths=("c", "a"), controls=(ControlFilter("c", TextMatch.TOKEN, "x & y"),), offset=40, size=20),
+        Query(
+            paths=("c",),
+            controls=(ControlFilter("c", TextMatch.EXACT, "1"), ControlFilter("c", TextMatch.SUBSTRING, "2")),
+        ),
         Query(sort=Sort("c", is_descending=False), paths=("b", "c")),
         Query(sort=Sort(Field.CREATED_BY)),
         Query(fields=(FieldFilter(Field.CREATED, Comparison.GTE, "2024-05-01T00:00:00.000Z"),)),
@@ -40,7 +48,7 @@ USER = User("kim")
     ],
 )
 def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
-    read = read_search([search_request(Scope(), query)], USER)
+    read = read_search_request([write_search_request(Scope(), query)], USER)
     assert (read.query.text, read.query.controls, read.query.fields) == (query.text, query.controls, query.fields)
     assert (read.query.sort, read.query.offset, read.query.size) == (query.sort, query.offset, query.size)
     assert read.paths[: len(query.paths or ())] == (query.paths or ())
@@ -49,25 +57,25 @@ def test_a_search_that_was_written_asks_for_the_same(query: Query) -> None:
 @pytest.mark.parametrize(
     "which",
     [
-        WhichDrafts(),
-        WhichDrafts(Drafts.EXCLUDE),
-        WhichDrafts(Drafts.ONLY),
-        WhichDrafts(Drafts.ONLY, for_document="d-3"),
-        WhichDrafts(Drafts.ONLY, never_saved=True),
+        DraftFilter(),
+        DraftFilter(Drafts.EXCLUDE),
+        DraftFilter(Drafts.ONLY),
+        DraftFilter(Drafts.ONLY, for_document="d-3"),
+        DraftFilter(Drafts.ONLY, never_saved=True),
     ],
 )
-def test_drafts_and_operations_are_asked_for_as_they_were(which: WhichDrafts) -> None:
-    read = read_search([search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
+def test_drafts_and_operations_are_asked_for_as_they_were(which: DraftFilter) -> None:
+    read = read_search_request([write_search_request(Scope(drafts=which, any_of=("update", "delete")), Query())], USER)
     assert (read.drafts, read.any_of) == (which, ("update", "delete"))
 
 
 @pytest.mark.parametrize("by", ["customer/name", Field.CREATED_BY])
 def test_distinct_values_are_asked_for_by_path_or_field(by: Field | str) -> None:
-    assert read_distinct([distinct_request(by)]) == (by,)
+    assert read_distinct_request([write_distinct_request(by)]) == (by,)
 
 
 def test_an_answer_is_read_with_its_details() -> None:
-    found = read_found(
+    found = read_search_answer(
         [
             b'<documents search-total="7"><document name="d1" draft="false" operations="*"><details>',
             b'<detail path="a/b">x &amp; y</detail><detail path="c"/></details></document>',
@@ -81,7 +89,7 @@ def test_an_answer_is_read_with_its_details() -> None:
 
 def test_values_are_read_with_empty_ones() -> None:
     answer = b'<distinct-values><query path="a"><value>x</value><value/><value>y &lt;</value></query></distinct-values>'
-    assert read_values([answer]) == ["x", "", "y <"]
+    assert read_distinct_answer([answer]) == ["x", "", "y <"]
 
 
 def test_versions_of_a_list_that_say_anything_else_have_another_sum() -> None:

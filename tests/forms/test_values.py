@@ -19,7 +19,7 @@ from persistence.limits import (
     MOST_NESTED_TEXT,
     MOST_REST,
 )
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import IndexKey, PathStep
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS
@@ -27,8 +27,8 @@ from tests.orders import DOCUMENTS
 D_1, D_2, D_3 = (document.body for document in DOCUMENTS[:3])
 
 
-def key(path: str) -> Key:
-    return Key(path, tuple(map(Step, path.split("/"))))
+def key(path: str) -> IndexKey:
+    return IndexKey(path, tuple(map(PathStep, path.split("/"))))
 
 
 def read(document: str | bytes, *paths: str) -> Extracted:
@@ -94,20 +94,20 @@ def test_an_element_counts_only_in_its_place_and_in_no_namespace() -> None:
 
 
 def test_a_name_with_a_separator_is_no_name_with_a_namespace() -> None:
-    assert not ValueReader([Key("x", (Step("urn:x a"),))]).read([b"<f><a xmlns='urn:x'>1</a></f>"]).values
+    assert not ValueReader([IndexKey("x", (PathStep("urn:x a"),))]).read([b"<f><a xmlns='urn:x'>1</a></f>"]).values
 
 
 def test_a_key_without_steps_has_no_values() -> None:
-    assert ValueReader([Key("a[1]", ())]).read([b"<f><a>1</a></f>"]) == Extracted({}, "1")
+    assert ValueReader([IndexKey("a[1]", ())]).read([b"<f><a>1</a></f>"]) == Extracted({}, "1")
 
 
 PATTERNS = {
-    "any": (Step(""), Step("b")),
-    "id": (Step("a", "", "x"), Step("b")),
-    "any with id": (Step("", "", "x"), Step("")),
-    "namespace": (Step("c", "urn:x"), Step("b")),
-    "any, any": (Step(""), Step("")),
-    "plain": (Step("a"), Step("b")),
+    "any": (PathStep(""), PathStep("b")),
+    "id": (PathStep("a", "", "x"), PathStep("b")),
+    "any with id": (PathStep("", "", "x"), PathStep("")),
+    "namespace": (PathStep("c", "urn:x"), PathStep("b")),
+    "any, any": (PathStep(""), PathStep("")),
+    "plain": (PathStep("a"), PathStep("b")),
 }
 
 
@@ -115,7 +115,7 @@ def test_keys_may_be_patterns() -> None:
     document = (
         b"<f xmlns:p='urn:x'><a id='x'><b>1</b><p:b>2</p:b></a><a id='y'><b>3</b></a><p:c id='x'><b>4</b></p:c></f>"
     )
-    found = ValueReader(Key(name, steps) for name, steps in PATTERNS.items()).read([document]).values
+    found = ValueReader(IndexKey(name, steps) for name, steps in PATTERNS.items()).read([document]).values
     assert dict(found) == {
         "any": ("1", "3", "4"),
         "id": ("1",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
 from persistence.http import callers, health
-from persistence.http.names import header_names
+from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
 from tests.fuzz import interface
 from tests.initialised import initialised
@@ -52,9 +51,9 @@ def asked_for() -> set[str]:
             match node:
                 case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z]", text):
                     names.add(text.removeprefix("HTTP_"))
-                case ast.Call(func=ast.Attribute(attr="_own"), args=[_, ast.Constant(value=str(text))]):
+                case ast.Call(func=ast.Attribute(attr="_text"), args=[_, ast.Constant(value=str(text))]):
                     names.add(text)
-                case ast.BinOp(left=ast.Attribute(attr="_prefix"), right=ast.Constant(value=str(text))):
+                case ast.Subscript(value=ast.Attribute(attr="_keys"), slice=ast.Constant(value=str(text))):
                     names.add(text)
     return {name.replace("_", "-").lower() for name in names}
 
@@ -106,12 +105,15 @@ def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
     assert document["security"] == [{}, *({name: []} for name in schemes)]
     asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
     assert {path for path, own in asking.items() if own == []} == set(health.PATHS)
-    assert {rule.rule for rule in app.url_map.iter_rules() if rule.endpoint.startswith("health.")} == set(health.PATHS)
+    routes = [
+        rule for rule in app.url_map.iter_rules() if app.view_functions[rule.endpoint].__module__ == health.__name__
+    ]
+    assert {rule.rule for rule in routes} == set(health.PATHS)
 
 
 def test_every_parameter_of_queries_is_documented() -> None:
     said = {name for one in interface.read().operations for where, name in one.parameters if where == "query"}
-    calls = re.findall(r'(?:args\.get|asked)\("([a-z-]+)"\)', "".join(file.read_text() for file in HTTP.glob("*.py")))
+    calls = re.findall(r'args\.get\("([a-z-]+)"\)', "".join(file.read_text() for file in HTTP.glob("*.py")))
     assert set(calls) == said
 
 
@@ -119,7 +121,7 @@ def test_every_parameter_of_queries_is_documented() -> None:
 def test_every_header_of_answers_is_documented(dialect: str) -> None:
     operations = interface.read(dialect).operations
     said = {name for operation in operations for headers in operation.headers.values() for name in headers}
-    assert set(dataclasses.astuple(header_names(DIALECTS[dialect]))) <= said
+    assert {DIALECTS[dialect].header(name) for name in RESPONSE_NAMES} <= said
 
 
 def test_examples_are_as_the_schemas_say() -> None:

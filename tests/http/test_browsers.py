@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import ForbiddenError, MisdirectedError
-from persistence.http.browsers import Names
+from persistence.http.callers import AllowedSites
 from persistence.keys import Keys
 from tests.http.test_permissions import OWNERS, definition
 from tests.service import Service, running
@@ -43,12 +43,12 @@ V1 = {"Form_Definition_Version": 1}
 def test_the_names_of_the_service(
     bind: str, hosts: tuple[str, ...], own: tuple[str | None, ...], foreign: tuple[str, ...]
 ) -> None:
-    names = Names(bind, hosts, ())
+    sites = AllowedSites(bind, hosts, ())
     for host in own:
-        names.require_own({} if host is None else {"HTTP_HOST": host})
+        sites.check_host({} if host is None else {"HTTP_HOST": host})
     for host in foreign:
         with pytest.raises(MisdirectedError, match="setting hosts"):
-            names.require_own({"HTTP_HOST": host})
+            sites.check_host({"HTTP_HOST": host})
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_the_names_of_the_service(
     ],
 )
 def test_whose_pages_may_change_something(headers: dict[str, str], *, is_refused: bool) -> None:
-    names = Names("127.0.0.1:8080", (), ("https://forms.example",))
+    sites = AllowedSites("127.0.0.1:8080", (), ("https://forms.example",))
     for method in ("GET", "HEAD", "PUT", "POST", "DELETE", "LOCK"):
         environ = {"REQUEST_METHOD": method, "HTTP_HOST": "localhost:8080", **headers}
         if is_refused and method not in ("GET", "HEAD"):
             with pytest.raises(ForbiddenError, match="may change nothing here"):
-                names.require_own_page(environ)
+                sites.check_origin(environ)
         else:
-            names.require_own_page(environ)
+            sites.check_origin(environ)
 
 
 def test_a_page_elsewhere_cannot_publish(svc: Service, form: str) -> None:

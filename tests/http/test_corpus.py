@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from tests.service import Service, running
 
 TYPES = {

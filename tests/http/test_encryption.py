@@ -14,10 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from lxml import etree
 
+from persistence.crypto.encryption_keys import EncryptionKeys, legacy_keys
 from persistence.crypto.frames import MAGIC
-from persistence.crypto.keyring import legacy_keys
-from persistence.crypto.keys import EncryptionKeys
-from persistence.model.data_formats import DATA_FORMATS
+from persistence.model.form_versions import DATA_FORMATS
 from tests.sealed import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 

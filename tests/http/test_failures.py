@@ -6,12 +6,12 @@ import sys
 
 import pytest
 import structlog
-from flask import Flask
+from flask import Flask, Response
 
 from persistence.dialect import SVC
-from persistence.http import failures, logs
+from persistence.http import application, logs
+from persistence.http.clean_requests import CleanRequests
 from persistence.http.logs import RequestLog
-from persistence.http.paths import CleanPaths
 
 
 def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,12 +21,13 @@ def test_a_defect_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_log", structlog.get_logger())  # as in a new process: it keeps where it writes to
     logs.configure()
     app = Flask("defective")
-    failures.register(app, SVC)
-    app.wsgi_app = RequestLog(CleanPaths(app.wsgi_app))  # type: ignore[method-assign]
+    application.prepare(app, SVC)
+    app.wsgi_app = RequestLog(CleanRequests(app.wsgi_app, SVC, accepts_foreign=False))  # type: ignore[method-assign]
 
-    @app.get("/defect")
-    def defect() -> str:
+    def defect() -> Response:
         raise RuntimeError("inner\nworkings")
+
+    application.add_route(app, "/defect", defect, "GET")
 
     answer = app.test_client().get("/defect", headers={"X-Request-Id": "defect-1"})
     assert answer.status_code == 500

@@ -1,13 +1,13 @@
-"""What is taken down of a request for other services."""
+"""Requests as they are kept for the calls of other services."""
 
 from __future__ import annotations
 
 import pytest
 
-from persistence.http.forwarding import Forwarding
+from persistence import client_request
+from persistence.client_request import ClientRequest
+from persistence.http.callers import Forwarding
 from persistence.http.logs import CALLER, REQUEST_ID
-from persistence.remote import client_request
-from persistence.remote.client_request import ClientRequest
 
 
 def taken(**environ: str) -> ClientRequest:

@@ -3,7 +3,7 @@
 import pytest
 
 from persistence.errors import BadRequestError, RangeError
-from persistence.http.ranges import parse
+from persistence.http.contents import parse_range
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ from persistence.http.ranges import parse
     ],
 )
 def test_the_first_range_is_served_and_clamped(header: str, content_range: str, length: int) -> None:
-    part = parse(header, 1000)
+    part = parse_range(header, 1000)
     assert (str(part), part.length) == (content_range, length)
 
 
 @pytest.mark.parametrize("header", ["bytes=-500", "bytes=5-2", "lines=1-2", "bytes", "bytes=", "bytes=a-b", "0-1", ""])
 def test_suffixes_reversed_ranges_other_units_and_garbage_are_refused(header: str) -> None:
     with pytest.raises(BadRequestError):
-        parse(header, 1000)
+        parse_range(header, 1000)
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_suffixes_reversed_ranges_other_units_and_garbage_are_refused(header: st
 )
 def test_a_start_past_the_end_cannot_be_satisfied(header: str, size: int) -> None:
     with pytest.raises(RangeError) as refusal:
-        parse(header, size)
+        parse_range(header, size)
     assert refusal.value.size == size

@@ -15,7 +15,7 @@ import pytest
 from lxml import etree
 
 from persistence.crypto.frames import MAGIC
-from persistence.storage import locks
+from persistence.storage.locks import LockFile
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -262,7 +262,7 @@ def test_a_run_that_was_killed_is_not_said_to_go_on(vault: Service, form: str) -
     lock.touch()
     try:
         assert states() == {"before": "stopped", "done": "finished", name: "stopped"}
-        with locks.alone(str(lock), "busy"):
+        with LockFile(str(lock)).exclusive("busy"):
             assert states() == {"before": "stopped", "done": "finished", name: "encrypting"}
         assert states()[name] == "stopped"
     finally:

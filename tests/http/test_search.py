@@ -9,8 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from persistence.storage import files, locks
+from persistence.storage import files
 from persistence.storage.layout import REINDEXING
+from persistence.storage.locks import LockFile
 from tests import orders, searches
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
@@ -395,7 +396,7 @@ def test_of_many_calls_to_reindex_some_are_told_to_come_back_so_that_others_are_
     with running(tmp_path) as service, ThreadPoolExecutor(3) as threads:
         path = str(service.data / REINDEXING)
         files.ensure_file(path)
-        with locks.alone(path, "somebody else makes an index"):
+        with LockFile(path).exclusive("somebody else makes an index"):
             calls = [threads.submit(post, service, "/reindex", "") for _ in range(3)]
             refused, waiting = wait(calls, timeout=20, return_when=FIRST_COMPLETED)
             assert [(call.result().status, call.result()["Retry-After"]) for call in refused] == [(503, "30")]

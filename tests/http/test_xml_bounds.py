@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from persistence.crypto.keys import EncryptionKeys
+from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.limits import LONGEST_TITLE, MOST_SEALED
 from tests.cost.measured import MIB, Process
 from tests.forms.vectors import Form, bind, section

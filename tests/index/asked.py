@@ -10,18 +10,17 @@ from persistence.model.instants import Instant
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Holder,
-    Match,
     Query,
     Scope,
-    Seen,
-    Sight,
     Sort,
-    WhichDrafts,
+    TextMatch,
+    VisibleOwners,
 )
+from persistence.model.users import OwnerPattern, OwnerSet
 from tests.index.memory import Content
 
 PATHS = ("a", "s/b", "s/r/c", 'x[@id = "q"]/*', "never/indexed")
@@ -121,23 +120,23 @@ def needles(draw: st.DrawFn, known: tuple[str, ...]) -> str:
 
 
 _drafts = st.one_of(
-    st.sampled_from([WhichDrafts(kind) for kind in Drafts]),
-    st.just(WhichDrafts(Drafts.ONLY, never_saved=True)),
-    st.sampled_from(DOCUMENTS).map(lambda document: WhichDrafts(Drafts.ONLY, for_document=document)),
+    st.sampled_from([DraftFilter(kind) for kind in Drafts]),
+    st.just(DraftFilter(Drafts.ONLY, never_saved=True)),
+    st.sampled_from(DOCUMENTS).map(lambda document: DraftFilter(Drafts.ONLY, for_document=document)),
 )
 _bound = st.lists(
     st.sampled_from((frozenset({"acme"}), frozenset({"west", "paris"}), frozenset({"acme", *"abcdefghij"}))), max_size=2
 ).map(tuple)
-_holders = st.builds(Holder, creator=_names, group=_groups, organizations=_bound).filter(Holder().__ne__)
-_sights = st.frozensets(st.builds(Sight, st.frozensets(_holders, max_size=3)), max_size=2)
+_holders = st.builds(OwnerPattern, creator=_names, group=_groups, organizations=_bound).filter(OwnerPattern().__ne__)
+_sights = st.frozensets(st.builds(OwnerSet, st.frozensets(_holders, max_size=3)), max_size=2)
 
 
 @st.composite
-def _seen(draw: st.DrawFn) -> Seen:
+def _seen(draw: st.DrawFn) -> VisibleOwners:
     """Mostly the same in all versions, and everything in half of them."""
-    everywhere = draw(st.one_of(st.just(frozenset[Sight]()), _sights))
+    everywhere = draw(st.one_of(st.just(frozenset[OwnerSet]()), _sights))
     by_version = draw(st.one_of(st.just({}), st.dictionaries(st.integers(1, 3), _sights)))
-    return Seen(lambda version: by_version.get(version, everywhere), is_by_saved=draw(st.booleans()))
+    return VisibleOwners(lambda version: by_version.get(version, everywhere), is_by_saved=draw(st.booleans()))
 
 
 scopes = st.builds(
@@ -148,7 +147,7 @@ scopes = st.builds(
 @st.composite
 def queries(draw: st.DrawFn, known: tuple[str, ...]) -> Query:
     text = needles(known)
-    controls = st.builds(ControlFilter, path=st.sampled_from(PATHS), match=st.sampled_from(Match), text=text)
+    controls = st.builds(ControlFilter, path=st.sampled_from(PATHS), match=st.sampled_from(TextMatch), text=text)
     times = st.builds(
         FieldFilter,
         field=st.sampled_from((Field.CREATED, Field.LAST_MODIFIED)),

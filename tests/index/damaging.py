@@ -13,14 +13,14 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
-    Match,
     Query,
     Scope,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
@@ -48,14 +48,14 @@ QUERIES = (
     Query(size=1000),
     Query(text="lph", size=1000),
     Query(text="zeta", size=5),
-    Query(controls=(ControlFilter("name", Match.SUBSTRING, "amm"),), size=1000),
-    Query(controls=(ControlFilter("topic", Match.EXACT, "eta"),), size=1000),
-    Query(controls=(ControlFilter("name", Match.TOKEN, "theta"),), sort=Sort("topic"), size=1000),
+    Query(controls=(ControlFilter("name", TextMatch.SUBSTRING, "amm"),), size=1000),
+    Query(controls=(ControlFilter("topic", TextMatch.EXACT, "eta"),), size=1000),
+    Query(controls=(ControlFilter("name", TextMatch.TOKEN, "theta"),), sort=Sort("topic"), size=1000),
     Query(fields=(FieldFilter(Field.CREATED_BY, Comparison.EXACT, "alpha"),), size=1000),
     Query(fields=(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, asked.instant(30_000)),), size=1000),
     Query(sort=Sort(Field.WORKFLOW_STAGE, is_descending=False), size=1000),
 )
-SCOPES = (Scope(), Scope((1,), WhichDrafts(Drafts.EXCLUDE)))
+SCOPES = (Scope(), Scope((1,), DraftFilter(Drafts.EXCLUDE)))
 
 
 def answers(index: TreeIndex, memory: Memory) -> Iterator[str]:

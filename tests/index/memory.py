@@ -13,7 +13,7 @@ from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
@@ -65,7 +65,7 @@ class Memory:
         self._show(document)
 
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
-        keys = tuple(Key(path, (Step(path),)) for path in paths)
+        keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
         self._definitions[version] = IndexedDefinition(f"p{next(self._marks)}", DefinitionState.PUBLISHED, keys)
         self._hidden -= self._of(version)
 

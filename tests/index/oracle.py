@@ -10,16 +10,16 @@ from persistence.model.addresses import Form
 from persistence.model.search import (
     Comparison,
     ControlFilter,
+    DraftFilter,
     Drafts,
     Field,
     FieldFilter,
     Hit,
     Hits,
-    Match,
     Query,
     Scope,
     Sort,
-    WhichDrafts,
+    TextMatch,
 )
 
 
@@ -73,7 +73,7 @@ def _is_in(scope: Scope, hit: Hit, stored: Sequence[Stored]) -> bool:
     return is_searched and is_seen and _is_wanted(scope.drafts, hit, stored)
 
 
-def _is_wanted(drafts: WhichDrafts, hit: Hit, stored: Sequence[Stored]) -> bool:
+def _is_wanted(drafts: DraftFilter, hit: Hit, stored: Sequence[Stored]) -> bool:
     if drafts.kind is Drafts.INCLUDE:
         return True
     if drafts.kind is Drafts.EXCLUDE:
@@ -90,10 +90,10 @@ def _has_value(condition: ControlFilter, hit: Hit) -> bool:
     return any(_matches(condition.match, condition.text, value) for value in hit.values.get(condition.path, ()))
 
 
-def _matches(match: Match, text: str, value: str) -> bool:
-    if match is Match.EXACT:
+def _matches(match: TextMatch, text: str, value: str) -> bool:
+    if match is TextMatch.EXACT:
         return value == text
-    if match is Match.SUBSTRING:
+    if match is TextMatch.SUBSTRING:
         return text.casefold() in value.casefold()
     words = value.casefold().split(" ")
     return all(token.casefold() in words for token in text.split())

@@ -17,7 +17,7 @@ from persistence.index.sqlite.connections import limited
 from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
-from persistence.model.search import ControlFilter, Hit, Match, Query, Scope
+from persistence.model.search import ControlFilter, Hit, Query, Scope, TextMatch
 from tests.index.memory import FORM, Content, Memory, index_of
 
 _DAY = Instant("2024-05-01T10:00:00.000Z")
@@ -100,7 +100,7 @@ def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
         memory.put(f"d{number}", Content(1, _DAY, _DAY, values={"name": ("ab" * 200_000,)}))
     index, _ = index_of(tmp_path, memory)
     assert index.search(FORM, Scope(), Query(), Budget()).total == 6
-    heavy = Query(controls=(ControlFilter("name", Match.SUBSTRING, "ab" * 60 + "c"),))
+    heavy = Query(controls=(ControlFilter("name", TextMatch.SUBSTRING, "ab" * 60 + "c"),))
     monkeypatch.setattr(module, "SEARCH_SECONDS", 1e-6)
     monkeypatch.setattr(module, "SEARCH_SECONDS_PER_DOCUMENT", 0)
     with pytest.raises(BadRequestError, match="processor time"):

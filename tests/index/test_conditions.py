@@ -15,7 +15,8 @@ from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql
 from persistence.index.sqlite.records import Card, encode
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
-from persistence.model.search import ControlFilter, Holder, Match, Query, Scope, Sight
+from persistence.model.search import ControlFilter, Query, Scope, TextMatch
+from persistence.model.users import OwnerPattern, OwnerSet
 
 _CONTROLS = NumberedControls({"name": 1, "topics": 2}, frozenset({2}))
 _DAY = Instant("2024-05-01T10:00:00.000Z")
@@ -41,13 +42,22 @@ def _tested(*filters: ControlFilter) -> Sql:
 @pytest.mark.parametrize(
     ("filters", "is_met"),
     [
-        ([ControlFilter("name", Match.SUBSTRING, "LOVE"), ControlFilter("name", Match.SUBSTRING, "ada")], True),
-        ([ControlFilter("name", Match.SUBSTRING, "love"), ControlFilter("name", Match.SUBSTRING, "bob")], False),
-        ([ControlFilter("topics", Match.TOKEN, "green red"), ControlFilter("topics", Match.SUBSTRING, "blu")], True),
-        ([ControlFilter("topics", Match.TOKEN, "green blue")], False),
-        ([ControlFilter("topics", Match.TOKEN, "red"), ControlFilter("topics", Match.TOKEN, "blue")], True),
-        ([ControlFilter("topics", Match.TOKEN, "gree")], False),
-        ([ControlFilter("name", Match.SUBSTRING, '"é')], False),
+        ([ControlFilter("name", TextMatch.SUBSTRING, "LOVE"), ControlFilter("name", TextMatch.SUBSTRING, "ada")], True),
+        (
+            [ControlFilter("name", TextMatch.SUBSTRING, "love"), ControlFilter("name", TextMatch.SUBSTRING, "bob")],
+            False,
+        ),
+        (
+            [
+                ControlFilter("topics", TextMatch.TOKEN, "green red"),
+                ControlFilter("topics", TextMatch.SUBSTRING, "blu"),
+            ],
+            True,
+        ),
+        ([ControlFilter("topics", TextMatch.TOKEN, "green blue")], False),
+        ([ControlFilter("topics", TextMatch.TOKEN, "red"), ControlFilter("topics", TextMatch.TOKEN, "blue")], True),
+        ([ControlFilter("topics", TextMatch.TOKEN, "gree")], False),
+        ([ControlFilter("name", TextMatch.SUBSTRING, '"é')], False),
     ],
 )
 def test_each_part_is_in_one_of_the_values(
@@ -59,15 +69,15 @@ def test_each_part_is_in_one_of_the_values(
 
 
 def test_a_card_is_asked_once_for_hundreds_of_parts() -> None:
-    filters = [ControlFilter("name", Match.SUBSTRING, f"{number}") for number in range(100)]
-    filters += [ControlFilter("topics", Match.TOKEN, f"{number}") for number in range(98)]
+    filters = [ControlFilter("name", TextMatch.SUBSTRING, f"{number}") for number in range(100)]
+    filters += [ControlFilter("topics", TextMatch.TOKEN, f"{number}") for number in range(98)]
     where = _tested(*filters)
     assert where.text.count("card") == 1
     assert len(where.parameters) == 1
 
 
 def test_what_is_asked_twice_is_one_condition() -> None:
-    twice = (ControlFilter("name", Match.EXACT, "Ada"),) * 2
+    twice = (ControlFilter("name", TextMatch.EXACT, "Ada"),) * 2
     assert _tested(*twice) == _tested(twice[0])
 
 
@@ -76,7 +86,7 @@ def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_
 
     def partition(number: int, holders: int, organizations: int) -> Partition:
         names = (frozenset({f"{number}-{at}" for at in range(organizations)}),)
-        sight = Sight(frozenset(Holder(f"ann{at}", organizations=names) for at in range(holders)))
+        sight = OwnerSet(frozenset(OwnerPattern(f"ann{at}", organizations=names) for at in range(holders)))
         return Partition(number, 1, frozenset(), sights=frozenset({sight}))
 
     assert visible([partition(number, 1, 500) for number in range(SEARCHED_OWNERS)], is_by_saved=True) is not None

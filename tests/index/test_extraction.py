@@ -4,9 +4,9 @@ import pytest
 
 from persistence.forms.values import Extracted, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache
-from persistence.model.index_keys import Key, Step
+from persistence.model.form_versions import IndexKey, PathStep
 
-READER = ValueReader([Key("city", (Step("city"),))])
+READER = ValueReader([IndexKey("city", (PathStep("city"),))])
 DOCUMENT = b"<form><city>Ulm</city><note>by hand</note></form>"
 
 

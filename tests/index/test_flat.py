@@ -16,23 +16,23 @@ from persistence.index.sync import flat_views as module
 from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.flat_views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
-from persistence.model.flat_names import Naming
+from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 from tests import orders
 from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
 from tests.sidecars import resealed
 
-NAMING = Naming("svc_f_", 256, prefixes_in_main=False)
+NAMING = FlatNaming("svc_f_", 256, prefixes_in_main=False)
 MAIN = "svc_f_acme_order_1"
 ROWS = [("d-1", "Ada"), ("d-2", "Bob"), ("d-3", "Zoe")]
 WHEN = "2024-06-01T10:00:00.000Z"
 
 
-class Watched(View):
+class Watched(StoreReader):
     """A tree in which something happens when its documents are listed, and before the first is read."""
 
     def __init__(self, root: str, happening: Callable[[], object]) -> None:
@@ -56,7 +56,7 @@ def flat_of(root: Path) -> FlatViews:
 
 
 def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
-    return FlatMaker(View(str(root), Integrity(hand_edits)), str(root), ORDER, NAMING)
+    return FlatMaker(StoreReader(str(root), Integrity(hand_edits)), str(root), ORDER, NAMING)
 
 
 def settle(root: Path) -> None:

@@ -25,12 +25,7 @@ from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
-from persistence.model.search import (
-    ControlFilter,
-    Match,
-    Query,
-    Scope,
-)
+from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of
 from tests.opened import opened
@@ -46,7 +41,7 @@ def content(text: str, number: int, version: int = 1) -> Content:
 
 
 def token(text: str) -> Query:
-    return Query(controls=(ControlFilter("name", Match.EXACT, text),))
+    return Query(controls=(ControlFilter("name", TextMatch.EXACT, text),))
 
 
 def names(index: TreeIndex, query: Query = _EVERYTHING) -> list[str]:

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from persistence.cli import main
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant
-from persistence.storage import locks
+from persistence.storage import commit, locks
 from persistence.storage.locks import Locks
-from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 
 WEAKENED = "WEAKENED"
 REMEMBERED = 0.05
@@ -31,12 +31,20 @@ def _without_locks() -> None:
     def holding(_self: Locks, _scope: tuple[str, ...]) -> Iterator[None]:
         yield
 
-    Locks.holding = holding  # type: ignore[method-assign,assignment]
+    Locks.document = holding  # type: ignore[method-assign,assignment]
+    _without_conditions()
 
 
 def _without_locks_between_processes() -> None:
     """Writers of one process queue; those of different processes do not know of each other."""
     locks.try_lock = lambda _descriptor: True  # type: ignore[assignment]
+    _without_conditions()
+
+
+def _without_conditions() -> None:
+    """Every writer overwrites what is there, whatever that is."""
+    commit._Condition.require = lambda _self, _prepared: None  # type: ignore[method-assign]  # noqa: SLF001
+    commit._Condition.__init__ = lambda _self, _place, _over: None  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def _without_fresh_reads() -> None:

@@ -10,18 +10,16 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import Form
-from persistence.model.admins import Admin, entries_of, is_admin
-from persistence.model.form_query import Filter, FormQuery, Match, Metadata, Page, Sort, Wanted
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort, Wanted
+from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
-from persistence.model.permissions import Condition, Permission, Permissions, UserRole
-from persistence.model.published import Published
-from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.permissions import GrantCondition, Permission, Permissions, UserRole
+from persistence.model.users import ANONYMOUS, Admin, Role, User, admin_entries, is_admin
 from persistence.services.form_listing import Listed, holds, operations, select
 
 TITLES = {"de": "Bestellung", "en": "Order", "": "None"}
 ORDER = Listed(
-    Published(
+    PublishedVersion(
         form=Form("Acme", "order"),
         version=3,
         created=Instant("2024-04-01T09:00:00.000Z"),
@@ -47,67 +45,67 @@ def changed(listed: Listed = ORDER, *, words: tuple[str, ...] | None = None, **f
 @pytest.mark.parametrize(
     ("metadata", "match", "wanted", "does"),
     [
-        (Metadata.APPLICATION_NAME, Match.EXACT, "acme", True),
-        (Metadata.APPLICATION_NAME, Match.EXACT, "acm", False),
-        (Metadata.APPLICATION_NAME, Match.SUBSTRING, "cm", True),
-        (Metadata.FORM_NAME, Match.SUBSTRING, "", True),
-        (Metadata.FORM_NAME, Match.SUBSTRING, "orders", False),
-        (Metadata.FORM_VERSION, Match.EXACT, 3, True),
-        (Metadata.FORM_VERSION, Match.EXACT, 2, False),
-        (Metadata.FORM_VERSION, Match.GT, 3, False),
-        (Metadata.FORM_VERSION, Match.GTE, 3, True),
-        (Metadata.FORM_VERSION, Match.LT, 10, True),
-        (Metadata.FORM_VERSION, Match.LTE, 2, False),
-        (Metadata.CREATED, Match.EXACT, at(2024, 4, 1, 9), True),
-        (Metadata.CREATED, Match.LT, at(2024, 4, 1, 9), False),
-        (Metadata.LAST_MODIFIED, Match.EXACT, at(2024, 4, 10, 9, 0, 0, 250_000), True),
-        (Metadata.LAST_MODIFIED, Match.GT, at(2024, 4, 10, 9, 0, 0, 249_999), True),
-        (Metadata.LAST_MODIFIED, Match.LTE, at(2024, 4, 10, 9, 0, 0, 249_999), False),
-        (Metadata.LAST_MODIFIED_BY, Match.EXACT, "fay", True),
-        (Metadata.LAST_MODIFIED_BY, Match.EXACT, "", False),
-        (Metadata.AVAILABLE, Match.EXACT, True, True),
-        (Metadata.AVAILABLE, Match.EXACT, False, False),
+        (FormField.APPLICATION_NAME, FormMatch.EXACT, "acme", True),
+        (FormField.APPLICATION_NAME, FormMatch.EXACT, "acm", False),
+        (FormField.APPLICATION_NAME, FormMatch.SUBSTRING, "cm", True),
+        (FormField.FORM_NAME, FormMatch.SUBSTRING, "", True),
+        (FormField.FORM_NAME, FormMatch.SUBSTRING, "orders", False),
+        (FormField.FORM_VERSION, FormMatch.EXACT, 3, True),
+        (FormField.FORM_VERSION, FormMatch.EXACT, 2, False),
+        (FormField.FORM_VERSION, FormMatch.GT, 3, False),
+        (FormField.FORM_VERSION, FormMatch.GTE, 3, True),
+        (FormField.FORM_VERSION, FormMatch.LT, 10, True),
+        (FormField.FORM_VERSION, FormMatch.LTE, 2, False),
+        (FormField.CREATED, FormMatch.EXACT, at(2024, 4, 1, 9), True),
+        (FormField.CREATED, FormMatch.LT, at(2024, 4, 1, 9), False),
+        (FormField.LAST_MODIFIED, FormMatch.EXACT, at(2024, 4, 10, 9, 0, 0, 250_000), True),
+        (FormField.LAST_MODIFIED, FormMatch.GT, at(2024, 4, 10, 9, 0, 0, 249_999), True),
+        (FormField.LAST_MODIFIED, FormMatch.LTE, at(2024, 4, 10, 9, 0, 0, 249_999), False),
+        (FormField.LAST_MODIFIED_BY, FormMatch.EXACT, "fay", True),
+        (FormField.LAST_MODIFIED_BY, FormMatch.EXACT, "", False),
+        (FormField.AVAILABLE, FormMatch.EXACT, True, True),
+        (FormField.AVAILABLE, FormMatch.EXACT, False, False),
     ],
 )
-def test_filters(metadata: Metadata, match: Match, wanted: Wanted, does: bool) -> None:  # noqa: FBT001 - a column
-    assert holds(Filter(metadata, match, wanted), ORDER) is does
+def test_filters(metadata: FormField, match: FormMatch, wanted: Wanted, does: bool) -> None:  # noqa: FBT001 - a column
+    assert holds(FormFilter(metadata, match, wanted), ORDER) is does
 
 
 def test_an_empty_text_matches_what_is_absent_and_nothing_else_does() -> None:
     nobody = changed(modifier=None, metadata=FormMetadata())
-    for metadata in (Metadata.LAST_MODIFIED_BY, Metadata.TITLE):
-        assert holds(Filter(metadata, Match.EXACT, ""), nobody)
-        assert not holds(Filter(metadata, Match.EXACT, "x"), nobody)
-        assert not holds(Filter(metadata, Match.SUBSTRING, ""), nobody)
+    for metadata in (FormField.LAST_MODIFIED_BY, FormField.TITLE):
+        assert holds(FormFilter(metadata, FormMatch.EXACT, ""), nobody)
+        assert not holds(FormFilter(metadata, FormMatch.EXACT, "x"), nobody)
+        assert not holds(FormFilter(metadata, FormMatch.SUBSTRING, ""), nobody)
 
 
 @pytest.mark.parametrize(
     ("language", "title"), [("en", "order"), ("de", "bestellung"), ("fr", "bestellung"), ("", "bestellung")]
 )
 def test_a_title_is_that_of_the_language_or_else_the_first(language: str, title: str) -> None:
-    assert holds(Filter(Metadata.TITLE, Match.EXACT, title, language), ORDER)
+    assert holds(FormFilter(FormField.TITLE, FormMatch.EXACT, title, language), ORDER)
 
 
 @pytest.mark.parametrize(
     ("words", "match", "wanted", "does"),
     [
-        (("create", "list"), Match.EXACT, ("create", "list"), True),
-        (("create", "list"), Match.EXACT, ("list", "create"), False),
-        (("create", "list"), Match.TOKEN, ("list", "create"), True),
-        (("create", "list"), Match.TOKEN, ("create", "read"), False),
-        (("create", "list"), Match.TOKEN, (), True),
-        ((), Match.EXACT, (), True),
-        (("*",), Match.EXACT, ("*",), True),
-        (("*",), Match.EXACT, ("create",), False),
-        (("*",), Match.TOKEN, ("create", "read", "update", "delete", "list"), True),
-        (("*",), Match.TOKEN, ("admin",), False),
-        (("*",), Match.TOKEN, ("fly",), False),
-        (("admin", "*"), Match.TOKEN, ("read", "admin"), True),
-        (("admin", "*"), Match.EXACT, ("admin", "*"), True),
+        (("create", "list"), FormMatch.EXACT, ("create", "list"), True),
+        (("create", "list"), FormMatch.EXACT, ("list", "create"), False),
+        (("create", "list"), FormMatch.TOKEN, ("list", "create"), True),
+        (("create", "list"), FormMatch.TOKEN, ("create", "read"), False),
+        (("create", "list"), FormMatch.TOKEN, (), True),
+        ((), FormMatch.EXACT, (), True),
+        (("*",), FormMatch.EXACT, ("*",), True),
+        (("*",), FormMatch.EXACT, ("create",), False),
+        (("*",), FormMatch.TOKEN, ("create", "read", "update", "delete", "list"), True),
+        (("*",), FormMatch.TOKEN, ("admin",), False),
+        (("*",), FormMatch.TOKEN, ("fly",), False),
+        (("admin", "*"), FormMatch.TOKEN, ("read", "admin"), True),
+        (("admin", "*"), FormMatch.EXACT, ("admin", "*"), True),
     ],
 )
-def test_filters_of_operations(words: tuple[str, ...], match: Match, wanted: tuple[str, ...], does: bool) -> None:  # noqa: FBT001
-    assert holds(Filter(Metadata.OPERATIONS, match, wanted), changed(words=words)) is does
+def test_filters_of_operations(words: tuple[str, ...], match: FormMatch, wanted: tuple[str, ...], does: bool) -> None:  # noqa: FBT001
+    assert holds(FormFilter(FormField.OPERATIONS, match, wanted), changed(words=words)) is does
 
 
 HIDDEN = FormMetadata(available=False)
@@ -137,31 +135,31 @@ def test_who_sees_a_form(listed: Listed, usual: bool, as_others: bool) -> None: 
 
 def test_filters_are_all_to_hold_and_the_total_counts_what_they_let_pass() -> None:
     versions = [changed(version=number) for number in range(1, 10)]
-    filters = (Filter(Metadata.FORM_VERSION, Match.GT, 2), Filter(Metadata.FORM_VERSION, Match.LT, 6))
-    total, page = select(versions, FormQuery(filters=filters, page=Page(1, 2)))
+    filters = (FormFilter(FormField.FORM_VERSION, FormMatch.GT, 2), FormFilter(FormField.FORM_VERSION, FormMatch.LT, 6))
+    total, page = select(versions, FormQuery(filters=filters, page=FormPage(1, 2)))
     assert (total, [one.published.version for one in page]) == (3, [5, 4])
 
 
-def order(*versions: Listed, by: Metadata, is_descending: bool = False) -> list[int]:
-    _, found = select(versions, replace(ALL, sort=Sort(by, is_descending)))
+def order(*versions: Listed, by: FormField, is_descending: bool = False) -> list[int]:
+    _, found = select(versions, replace(ALL, sort=FormSort(by, is_descending)))
     return [one.published.version for one in found]
 
 
 @pytest.mark.parametrize(
     ("by", "first", "second", "third"),
     [
-        (Metadata.APPLICATION_NAME, {"form": Form("a", "x")}, {"form": Form("B", "x")}, {"form": Form("c", "x")}),
-        (Metadata.FORM_NAME, {"form": Form("x", "A")}, {"form": Form("x", "b")}, {"form": Form("x", "C")}),
-        (Metadata.CREATED, {"created": "2023-12-31T23:59:59.999Z"}, {}, {"created": "2024-12-31T00:00:00.000Z"}),
-        (Metadata.LAST_MODIFIED, {"modified": "2023-12-31T23:59:59.999Z"}, {},
+        (FormField.APPLICATION_NAME, {"form": Form("a", "x")}, {"form": Form("B", "x")}, {"form": Form("c", "x")}),
+        (FormField.FORM_NAME, {"form": Form("x", "A")}, {"form": Form("x", "b")}, {"form": Form("x", "C")}),
+        (FormField.CREATED, {"created": "2023-12-31T23:59:59.999Z"}, {}, {"created": "2024-12-31T00:00:00.000Z"}),
+        (FormField.LAST_MODIFIED, {"modified": "2023-12-31T23:59:59.999Z"}, {},
          {"modified": "2024-12-31T00:00:00.000Z"}),
-        (Metadata.LAST_MODIFIED_BY, {"modifier": None}, {"modifier": "ann"}, {"modifier": "Bob"}),
-        (Metadata.TITLE, {"metadata": FormMetadata()}, {"metadata": FormMetadata(titles={"fr": "Zut"})},
+        (FormField.LAST_MODIFIED_BY, {"modifier": None}, {"modifier": "ann"}, {"modifier": "Bob"}),
+        (FormField.TITLE, {"metadata": FormMetadata()}, {"metadata": FormMetadata(titles={"fr": "Zut"})},
          {"metadata": FormMetadata(titles={"de": "a", "en": "zzz"})}),
-        (Metadata.OPERATIONS, {"words": ()}, {"words": ("*",)}, {"words": ("create", "list")}),
+        (FormField.OPERATIONS, {"words": ()}, {"words": ("*",)}, {"words": ("create", "list")}),
     ],
 )  # fmt: skip
-def test_sorts(by: Metadata, first: dict[str, object], second: dict[str, object], third: dict[str, object]) -> None:
+def test_sorts(by: FormField, first: dict[str, object], second: dict[str, object], third: dict[str, object]) -> None:
     """Case does not matter, and what is absent is lowest, in both directions."""
     versions = [changed(version=number, **facts) for number, facts in enumerate((first, second, third), 1)]  # type: ignore[arg-type]
     for given in (versions, versions[::-1]):
@@ -170,16 +168,16 @@ def test_sorts(by: Metadata, first: dict[str, object], second: dict[str, object]
 
 
 def test_versions_sort_as_numbers_and_truth_after_falsehood() -> None:
-    assert order(*(changed(version=number) for number in (10, 9, 100)), by=Metadata.FORM_VERSION) == [9, 10, 100]
+    assert order(*(changed(version=number) for number in (10, 9, 100)), by=FormField.FORM_VERSION) == [9, 10, 100]
     versions = [changed(version=1), changed(version=2, metadata=HIDDEN)]
-    assert order(*versions, by=Metadata.AVAILABLE) == [2, 1]
+    assert order(*versions, by=FormField.AVAILABLE) == [2, 1]
 
 
 @pytest.mark.parametrize("is_descending", [True, False])
 def test_ties_are_by_application_form_and_version_descending(is_descending: bool) -> None:  # noqa: FBT001 - a column
     names = [("a", "y", 1), ("b", "x", 1), ("a", "x", 1), ("a", "x", 2)]
     versions = [changed(form=Form(app, form), version=number) for app, form, number in names]
-    _, found = select(versions, replace(ALL, sort=Sort(Metadata.LAST_MODIFIED, is_descending)))
+    _, found = select(versions, replace(ALL, sort=FormSort(FormField.LAST_MODIFIED, is_descending)))
     assert [(str(one.published.form), one.published.version) for one in found] == [
         ("a/x", 2), ("a/x", 1), ("a/y", 1), ("b/x", 1),
     ]  # fmt: skip
@@ -187,9 +185,15 @@ def test_ties_are_by_application_form_and_version_descending(is_descending: bool
 
 @pytest.mark.parametrize(
     ("page", "found"),
-    [(Page(1, 2), [5, 4]), (Page(3, 2), [1]), (Page(4, 2), []), (Page(1, 10), [5, 4, 3, 2, 1]), (Page(10**17, 10), [])],
+    [
+        (FormPage(1, 2), [5, 4]),
+        (FormPage(3, 2), [1]),
+        (FormPage(4, 2), []),
+        (FormPage(1, 10), [5, 4, 3, 2, 1]),
+        (FormPage(10**17, 10), []),
+    ],
 )
-def test_pages_are_windows_of_the_sorted_list(page: Page, found: list[int]) -> None:
+def test_pages_are_windows_of_the_sorted_list(page: FormPage, found: list[int]) -> None:
     versions = [changed(version=number) for number in range(1, 6)]
     total, shown = select(versions, FormQuery(page=page))
     assert (total, [one.published.version for one in shown]) == (5, found)
@@ -204,11 +208,11 @@ LEA = User("lea", "staff", (Role("clerk"),))
     [
         (None, ANONYMOUS, "*"),
         ((), LEA, ""),
-        ((Permission(CREATE), Permission(OWN, (Condition.OWNER,))), ANONYMOUS, "create list"),
-        ((Permission(CREATE), Permission(OWN, (Condition.OWNER,))), LEA, "create update list"),
-        ((Permission(CREATE), Permission(OWN, (Condition.GROUP_MEMBER,))), LEA, "create update list"),
-        ((Permission(CREATE), Permission(OWN, (Condition.GROUP_MEMBER,))), User("zoe"), "create list"),
-        ((Permission(OWN, (Condition.OWNER,)),), LEA, ""),
+        ((Permission(CREATE), Permission(OWN, (GrantCondition.OWNER,))), ANONYMOUS, "create list"),
+        ((Permission(CREATE), Permission(OWN, (GrantCondition.OWNER,))), LEA, "create update list"),
+        ((Permission(CREATE), Permission(OWN, (GrantCondition.GROUP_MEMBER,))), LEA, "create update list"),
+        ((Permission(CREATE), Permission(OWN, (GrantCondition.GROUP_MEMBER,))), User("zoe"), "create list"),
+        ((Permission(OWN, (GrantCondition.OWNER,)),), LEA, ""),
         ((Permission(READ, (UserRole(frozenset({"clerk"})),)),), LEA, "read list"),
         ((Permission(READ, (UserRole(frozenset({"boss"})),)),), LEA, ""),
     ],
@@ -235,7 +239,7 @@ def test_operations_are_those_on_data_of_ones_own_if_one_may_create_any(
 )
 def test_administrators_are_told_by_role_application_and_form(entry: Admin, user: User, is_one: bool) -> None:  # noqa: FBT001
     """Spec search 4.4; a form belongs to no organization, so that a role bound to one does not count."""
-    assert is_admin(entries_of([entry], user), Form("Acme", "order")) is is_one
+    assert is_admin(admin_entries([entry], user), Form("Acme", "order")) is is_one
     assert not is_admin((), Form("Acme", "order"))
 
 
@@ -251,7 +255,10 @@ def test_a_title_is_folded_once_for_all_filters() -> None:
             return super().casefold()
 
     forms = [changed(metadata=FormMetadata(titles={"en": Title(f"Order {number}")})) for number in range(5)]
-    every = (Filter(Metadata.TITLE, Match.SUBSTRING, "order"), Filter(Metadata.TITLE, Match.EXACT, "order 3")) * 50
+    every = (
+        FormFilter(FormField.TITLE, FormMatch.SUBSTRING, "order"),
+        FormFilter(FormField.TITLE, FormMatch.EXACT, "order 3"),
+    ) * 50
     assert select(forms, replace(ALL, filters=every))[0] == 1
     assert len(folded) == len(forms)
 

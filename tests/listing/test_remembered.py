@@ -12,12 +12,12 @@ import pytest
 
 from persistence.index.forms import FormsFile, Remembered, Version
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.model.metadata import FormMetadata
 from persistence.services import catalog
 from persistence.services.catalog import Catalog
-from persistence.storage.reading import StoredRevision
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.opened import opened
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import Service, running

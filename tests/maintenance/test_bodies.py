@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.maintenance.bodies import BodiesOf
+from persistence.maintenance.attachments import BodiesOf
 from persistence.maintenance.check import Check, Inspectors, Measures
-from persistence.maintenance.findings import Kind
+from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.tree import Tree
 from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in
-from persistence.storage.bodies import BodiesView
+from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from persistence.storage.store import Store
 from tests.opened import opened
@@ -30,11 +30,11 @@ def place(tmp_path: Path) -> Place:
     return made
 
 
-def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[Kind, str]]:
+def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[FindingKind, str]]:
     """The kinds of findings with the names in the tree that they are about."""
     tree = Tree(place.store.root, lock_timeout=1)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
-    view = BodiesView(str(place.base))
+    view = BodiesReader(str(place.base))
     inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
     check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: opened(Store(tree.root, lock_timeout=1))))
     reports = [report.finding for report in check.run() if report is not None]
@@ -57,24 +57,24 @@ def test_bodies_that_are_as_they_were_stored_are_not_mentioned(place: Place) -> 
 def test_a_body_that_is_missing_or_has_another_size_is_damage(place: Place) -> None:
     with body(place).open("ab") as file:
         file.write(b"!")
-    assert found(place) == [(Kind.BODY_DAMAGED, "cat.bin")]
+    assert found(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
     body(place).unlink()
-    assert (Kind.BODY_MISSING, "cat.bin") in found(place)
+    assert (FindingKind.BODY_MISSING, "cat.bin") in found(place)
 
 
 def test_the_body_of_an_older_revision_counts_too(place: Place) -> None:
     name = body(place, older=True).name
     body(place, older=True).unlink()
-    assert found(place) == [(Kind.BODY_DAMAGED, name)]
+    assert found(place) == [(FindingKind.BODY_DAMAGED, name)]
 
 
 def test_other_bytes_of_the_same_size_are_found_by_their_time_or_by_reading_them(place: Place) -> None:
     status = body(place).stat()
     body(place).write_bytes(b"wrong")
-    assert found(place) == [(Kind.BODY_DAMAGED, "cat.bin")]
+    assert found(place) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
     os.utime(body(place), ns=(status.st_mtime_ns, status.st_mtime_ns))
     assert found(place) == []
-    assert found(place, deep=True) == [(Kind.BODY_DAMAGED, "cat.bin")]
+    assert found(place, deep=True) == [(FindingKind.BODY_DAMAGED, "cat.bin")]
 
 
 def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: Place) -> None:
@@ -83,6 +83,6 @@ def test_where_nothing_says_that_bodies_are_elsewhere_only_records_count(place: 
 
 
 def test_a_directory_that_is_gone_is_said_of_every_body_and_not_made(place: Place) -> None:
-    gone = BodiesView(str(place.base / "gone"))
-    assert [kind for kind, _ in found(place, lambda _: gone)] == [Kind.BODY_MISSING, Kind.BODY_MISSING]
+    gone = BodiesReader(str(place.base / "gone"))
+    assert [kind for kind, _ in found(place, lambda _: gone)] == [FindingKind.BODY_MISSING, FindingKind.BODY_MISSING]
     assert not Path(gone.root).exists()

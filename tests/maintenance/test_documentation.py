@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from persistence.maintenance.findings import Kind, Remedy
+from persistence.maintenance.findings import FindingKind, Remedy
 
 _ROW = re.compile(r"^\| `([a-z-]+)` \| (\w+) \| .+ \| (.+) \|$", re.MULTILINE)
 
@@ -12,8 +12,8 @@ def test_every_kind_of_finding_is_documented_with_its_severity_and_remedy() -> N
     text = (Path(__file__).parents[2] / "docs/maintenance.md").read_text()
     rows = {label: (severity, remedy) for label, severity, remedy in _ROW.findall(text)}
     assert {label: severity for label, (severity, _) in rows.items()} == {
-        kind.label: kind.severity.value for kind in Kind
+        kind.label: kind.severity.value for kind in FindingKind
     }
-    for kind in Kind:
+    for kind in FindingKind:
         is_automatic = f"`{kind.remedy.value}`" in rows[kind.label][1]
-        assert is_automatic == (kind.remedy is not Remedy.NONE) or kind is Kind.DIGEST_WRONG
+        assert is_automatic == (kind.remedy is not Remedy.NONE) or kind is FindingKind.DIGEST_WRONG

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from persistence.crypto import frames
-from persistence.crypto.keyring import KeyRing
+from persistence.crypto.encryption_keys import KeyRing
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from tests.maintenance.workshop import ATTACHMENT, Workshop, furnished
 from tests.sidecars import resealed
@@ -24,7 +24,7 @@ def encrypted(path: str) -> bytes:
     """A file encrypted for a place in the tree."""
     app, form, collection, document, name = path.split("/")
     address = DocumentAddress(Form(app, form), Collection(collection), document, name)
-    return b"".join(frames.sealed([b"content"], address, RING))
+    return b"".join(frames.encrypted([b"content"], address, RING))
 
 
 def test_an_attachment_that_is_said_to_be_encrypted_and_is_not_is_damage(workshop: Workshop) -> None:

@@ -15,14 +15,14 @@ from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, Inspectors, Measures
-from persistence.maintenance.findings import Kind, Remedy
+from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in
+from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import PENDING
-from persistence.storage.observing import Observer
 from persistence.storage.store import Store
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
@@ -39,7 +39,7 @@ def workshop(tmp_path: Path) -> Workshop:
     return made
 
 
-def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
+def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
@@ -48,7 +48,7 @@ def check_of(root: Path, observer: Observer, *remedies: Remedy) -> Check:
     return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
 
 
-def looked_after(workshop: Workshop, *remedies: Remedy) -> list[Kind]:
+def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
     """Check, and leave what is noted: what was found."""
     noting = opened(OfflineJournal(str(workshop.root)))
     reports = list(check_of(workshop.root, noting, *remedies).run())
@@ -102,14 +102,14 @@ def test_a_draft_that_goes_to_the_quarantine_is_noted(workshop: Workshop) -> Non
     stale = workshop.file("app/form/draft/document")
     copied(workshop.file("app/form/draft/draft"), stale)
     resealed(stale / "data.xml.json", modified="2001-02-03T04:05:06.789Z")
-    assert Kind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
+    assert FindingKind.OUTDATED_DRAFT in looked_after(workshop, Remedy.REPAIR)
     assert not stale.exists()
     assert noted(workshop.root) == {"document"}
 
 
 def test_definitions_are_not_noted(workshop: Workshop) -> None:
     workshop.file(FORM).write_bytes(b"<h/>")
-    assert looked_after(workshop, Remedy.ADOPT) == [Kind.EDITED]
+    assert looked_after(workshop, Remedy.ADOPT) == [FindingKind.EDITED]
     assert noted(workshop.root) == set()
 
 
@@ -128,7 +128,7 @@ class Listener:
 
     def _is_free(self, form: Form, document: str) -> bool:
         try:
-            with self._tree.holding(Folder("", form, Collection.DATA, document)):
+            with self._tree.locked(Folder("", form, Collection.DATA, document)):
                 return True
         except BusyError:
             return False

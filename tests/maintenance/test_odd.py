@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.storage import locks, root
+from persistence.storage import root
+from persistence.storage.locks import LockFile
 from tests.maintenance import kills
 from tests.maintenance.workshop import ATTACHMENT, DATA, DOCUMENT, FORM, NEW, OLD, XHTML, Workshop, furnished
 from tests.sidecars import resealed, said
@@ -229,7 +230,7 @@ def test_a_list_of_digests_that_has_lost_its_end_is_said(workshop: Workshop, tmp
 
 def test_a_service_does_not_start_on_an_empty_directory_that_is_just_being_restored_to(tmp_path: Path) -> None:
     root.make_own(str(tmp_path))
-    with locks.alone(f"{tmp_path}/.locks/service", "in use"), pytest.raises(BusyError):
+    with LockFile(f"{tmp_path}/.locks/service").exclusive("in use"), pytest.raises(BusyError):
         Workshop(tmp_path).get(DATA)
     assert not (tmp_path / "layout.json").exists()
 

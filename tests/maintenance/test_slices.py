@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from persistence.maintenance import slices
-from persistence.maintenance.slices import ALL_SLICES, Slices, within
+from persistence.maintenance import check as checking
+from persistence.maintenance.check import ALL_SLICES, Slices, within
 from persistence.storage.layout import CHECKED
 from persistence.storage.locks import STRIPES
 from tests.cli.test_commands import persistence
@@ -66,7 +66,7 @@ def test_a_budget_that_is_over_leaves_the_rest_to_the_next_run_the_oldest_first(
 ) -> None:
     """At least one slice is looked at, whatever it takes, so that every one has its turn."""
     clock = iter(range(0, 10**9, 100))
-    monkeypatch.setattr(slices.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(checking.time, "monotonic", lambda: next(clock))
     seen: list[frozenset[int]] = []
 
     def check(batch: frozenset[int]):  # type: ignore[no-untyped-def]
@@ -85,7 +85,7 @@ def test_a_budget_that_is_over_leaves_the_rest_to_the_next_run_the_oldest_first(
 
 def test_a_batch_that_does_not_come_to_its_end_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(slices.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checking.time, "monotonic", lambda: now[0])
     sizes: list[int] = []
 
     def check(batch: frozenset[int]):  # type: ignore[no-untyped-def]

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError
-from persistence.maintenance import sealing
-from persistence.maintenance.sealing import seal_sidecars
-from persistence.maintenance.upgrade import STEPS, Step, pending, upgrade
+from persistence.maintenance import upgrade as upgrades
+from persistence.maintenance.upgrade import STEPS, UpgradeStep, pending, seal_sidecars, upgrade
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import DATA, NEW, Workshop, furnished
 from tests.sidecars import of_format_2, said
@@ -59,12 +58,14 @@ def test_an_old_tree_is_upgraded_and_served(old: Path) -> None:
 def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
     """What is recorded is not done again, and meanwhile nothing is served."""
     done: list[str] = []
-    steps = tuple(Step(name, 3, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third"))
+    steps = tuple(
+        UpgradeStep(name, 3, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third")
+    )
 
     def fail(_root: str) -> None:
         raise OSError(5, "Input/output error")
 
-    broken = (steps[0], Step("second", 3, "", fail), steps[2])
+    broken = (steps[0], UpgradeStep("second", 3, "", fail), steps[2])
     with pytest.raises(DiskError, match="Input/output error"):
         list(upgrade(str(old), broken))
     assert done == ["first"]
@@ -78,7 +79,7 @@ def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
 
 
 def test_steps_of_formats_that_the_tree_is_past_are_left_out(old: Path) -> None:
-    steps = (Step("ancient", 1, "", _never), *STEPS)
+    steps = (UpgradeStep("ancient", 1, "", _never), *STEPS)
     assert [step.name for step in upgrade(str(old), steps)] == ["quarantine", "sidecars"]
 
 
@@ -104,7 +105,7 @@ def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypat
         os.rename(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sealing.files, "rename", rename)
+        patch.setattr(upgrades.files, "rename", rename)
         with pytest.raises(KeyboardInterrupt):
             seal_sidecars(str(old))
     assert list(old.rglob(".*~sealed"))
@@ -145,7 +146,7 @@ def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | 
 def test_a_tree_in_use_is_not_upgraded(tmp_path: Path) -> None:
     root = tmp_path / "data"
     workshop = furnished(root)
-    steps = (*STEPS, Step("next", 4, "", _never))
+    steps = (*STEPS, UpgradeStep("next", 4, "", _never))
     with pytest.raises(BusyError, match="stop the service first"):
         list(upgrade(str(root), steps))
     assert workshop.get(DATA) == (200, NEW)

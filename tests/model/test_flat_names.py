@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persistence.model.flat_names import Names, identifier, joined
-from persistence.model.flat_views import METADATA_COLUMNS
+from persistence.model.flat_views import METADATA_COLUMNS, UniqueNames, identifier, joined
 
 IDENTIFIERS = {
     "due-date": "due_date",
@@ -58,7 +57,7 @@ COLUMNS = [
 
 @pytest.mark.parametrize(("longest", "columns"), COLUMNS)
 def test_columns_are_cut_and_counted(longest: int, columns: list[tuple[list[str], str]]) -> None:
-    names = Names(METADATA_COLUMNS, longest)
+    names = UniqueNames(METADATA_COLUMNS, longest)
     assert [names.take(joined(list(map(identifier, parts)), longest)) for parts, _ in columns] == [
         name for _, name in columns
     ]
@@ -70,7 +69,7 @@ def test_a_view_is_cut_after_its_prefix() -> None:
 
 
 def test_counters_go_on_to_two_digits() -> None:
-    names = Names((), 3)
+    names = UniqueNames((), 3)
     assert [names.take("abc") for _ in range(12)] == ["abc", *(f"ab{n}" for n in range(1, 10)), "a10", "a11"]
 
 

@@ -7,24 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persistence.errors import BadRequestError
-from persistence.forms.permissions import check, from_xml
-from persistence.model.operations import FINDING, OPERATIONS
+from persistence.forms.metadata import check_permissions, read_permissions
 from persistence.model.permissions import (
-    Condition,
+    FINDING,
+    OPERATIONS,
+    GrantCondition,
     Permission,
     Permissions,
     UserRole,
     from_json,
-    having,
     on_creation,
     on_data,
     on_data_of,
-    readable,
-    sight,
+    owners_with,
+    readable_owners,
+    searchable_owners,
     without_data,
 )
-from persistence.model.search import EVERYBODY, NOTHING, Holder, Sight
-from persistence.model.users import ANONYMOUS, Role, User
+from persistence.model.users import ANONYMOUS, EVERYBODY, NOBODY, OwnerPattern, OwnerSet, Role, User
 
 LEAVE = """<permissions>
     <permission operations="create -list"/>
@@ -50,11 +50,13 @@ def bound(name: str, organization: str, *own: str) -> User:
 
 def sees(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
     """Whether a search for data on which the user has one of the operations finds data of the owner."""
-    return sight(permissions, user, any_of).includes(owner)
+    return searchable_owners(permissions, user, any_of).includes(owner)
 
 
 def one(operations: str, conditions: str) -> Permissions:
-    return from_xml(f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>')
+    return read_permissions(
+        f'<permissions><permission operations="{operations}">{conditions}</permission></permissions>'
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def one(operations: str, conditions: str) -> Permissions:
 )
 def test_the_worked_example(user: User, granted: str) -> None:
     """6.5: a document owned by lea of group staff."""
-    assert str(on_data(from_xml(LEAVE), user, LEA)) == granted
+    assert str(on_data(read_permissions(LEAVE), user, LEA)) == granted
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_to_create_the_user_counts_as_the_owner(conditions: str, user: User, gra
 )
 def test_who_creates_will_own(user: User, granted: str) -> None:
     """6.4: with create, the operations for owners and group members come on top."""
-    assert str(on_creation(from_xml(LEAVE), user)) == granted
+    assert str(on_creation(read_permissions(LEAVE), user)) == granted
 
 
 def test_who_may_not_create_gets_nothing_on_top() -> None:
@@ -160,7 +162,7 @@ def test_who_may_not_create_gets_nothing_on_top() -> None:
 def test_undefined_is_everything_and_empty_is_nothing() -> None:
     """6.2: no element, against an empty one."""
     assert str(on_data(None, ANONYMOUS, LEA)) == str(on_creation(None, ANONYMOUS)) == "*"
-    assert str(on_data(from_xml("<permissions/>"), LEA, LEA)) == ""
+    assert str(on_data(read_permissions("<permissions/>"), LEA, LEA)) == ""
     assert not on_data((), LEA, LEA).allows("read")
 
 
@@ -202,11 +204,11 @@ def test_json_that_is_not_understood_is_refused(text: str) -> None:
 )
 def test_an_author_is_told_of_what_would_not_work(permission: str, cause: str) -> None:
     with pytest.raises(BadRequestError, match=cause):
-        check(f"<permissions>{permission}</permissions>")
+        check_permissions(f"<permissions>{permission}</permissions>")
 
 
 def test_an_author_is_not_told_otherwise() -> None:
-    check(LEAVE)
+    check_permissions(LEAVE)
 
 
 SEEN = [
@@ -236,39 +238,39 @@ def test_who_may_only_create_finds_nothing() -> None:
     assert sees(None, ANONYMOUS, LEA, ("read",))
 
 
-def seen(*holders: Holder) -> Sight:
-    return Sight(frozenset(holders))
+def seen(*holders: OwnerPattern) -> OwnerSet:
+    return OwnerSet(frozenset(holders))
 
 
 @pytest.mark.parametrize(
     ("permissions", "user", "any_of", "seen"),
     [
         (None, ANONYMOUS, (), EVERYBODY),
-        ((), LEA, FINDING, NOTHING),
+        ((), LEA, FINDING, NOBODY),
         (one("read", ""), ANONYMOUS, ("list",), EVERYBODY),
-        (one("read", ""), ANONYMOUS, ("update",), NOTHING),
-        (one("read", "<owner/>"), LEA, FINDING, seen(Holder("lea"))),
-        (one("read", "<owner/>"), LEA, ("delete",), NOTHING),
-        (one("read", "<owner/>"), ANONYMOUS, FINDING, NOTHING),
+        (one("read", ""), ANONYMOUS, ("update",), NOBODY),
+        (one("read", "<owner/>"), LEA, FINDING, seen(OwnerPattern("lea"))),
+        (one("read", "<owner/>"), LEA, ("delete",), NOBODY),
+        (one("read", "<owner/>"), ANONYMOUS, FINDING, NOBODY),
         (one("create", "<owner/>"), LEA, ("create",), EVERYBODY),
-        (one("read", "<group-member/>"), BOB, FINDING, seen(Holder(group="staff"))),
-        (one("read", "<group-member/>"), ZOE, FINDING, NOTHING),
-        (one("read", "<owner/><group-member/>"), BOB, FINDING, seen(Holder("bob"), Holder(group="staff"))),
+        (one("read", "<group-member/>"), BOB, FINDING, seen(OwnerPattern(group="staff"))),
+        (one("read", "<group-member/>"), ZOE, FINDING, NOBODY),
+        (one("read", "<owner/><group-member/>"), BOB, FINDING, seen(OwnerPattern("bob"), OwnerPattern(group="staff"))),
         (one("read", '<user-role any-of="clerk"/>'), plain("clerk"), FINDING, EVERYBODY),
         (
             one("read", '<user-role any-of="clerk"/>'),
             bound("clerk", "Paris"),
             ("create",),
-            seen(Holder(organizations=(frozenset({"Paris"}),))),
+            seen(OwnerPattern(organizations=(frozenset({"Paris"}),))),
         ),
-        (one("create", '<user-role any-of="clerk"/>'), bound("clerk", "Paris"), ("delete",), NOTHING),
+        (one("create", '<user-role any-of="clerk"/>'), bound("clerk", "Paris"), ("delete",), NOBODY),
     ],
 )
 def test_whose_documents_a_search_looks_at(
-    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: Sight
+    permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: OwnerSet
 ) -> None:
     """Search 1.8, steps 1 to 3."""
-    assert sight(permissions, user, any_of) == seen
+    assert searchable_owners(permissions, user, any_of) == seen
 
 
 _names = st.sampled_from(["ann", "bob", None])
@@ -279,7 +281,7 @@ _roles = st.lists(
 )
 _users = st.builds(User, _names, _groups, _roles.map(tuple))
 _owners = st.builds(User, _names, _groups, organization=_levels)
-_conditions = st.sampled_from([*Condition]) | st.builds(
+_conditions = st.sampled_from([*GrantCondition]) | st.builds(
     UserRole, st.sampled_from([frozenset({"clerk"}), frozenset({"boss", "x"})])
 )
 _permissions = st.none() | st.lists(
@@ -295,8 +297,8 @@ _permissions = st.none() | st.lists(
 def row_tests_hold(permission: Permission, user: User, owner: User, asked: set[str]) -> bool:
     """Search 1.8, step 2, for one row."""
     own = {
-        Condition.OWNER: user.name == owner.name is not None,
-        Condition.GROUP_MEMBER: user.group == owner.group is not None,
+        GrantCondition.OWNER: user.name == owner.name is not None,
+        GrantCondition.GROUP_MEMBER: user.group == owner.group is not None,
     }
     for condition in permission.conditions:
         if isinstance(condition, UserRole):
@@ -316,7 +318,7 @@ def test_what_is_seen_is_what_the_tests_of_each_row_say(
         row_tests_hold(each, user, owner, asked) for each in permissions or ()
     )
     assert sees(permissions, user, owner, asked) is expected
-    if sight(permissions, user, asked) == NOTHING:
+    if searchable_owners(permissions, user, asked) == NOBODY:
         assert not expected
 
 
@@ -334,13 +336,36 @@ def test_documents_are_seen_exactly_where_they_may_be_read(
     permissions: Permissions | None, user: User, owner: User, asked: set[str]
 ) -> None:
     allowed = on_data(permissions, user, owner)
-    assert having(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
-    seen = all(each.includes(owner) for each in readable(permissions, user, asked))
+    assert owners_with(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
+    seen = all(each.includes(owner) for each in readable_owners(permissions, user, asked))
     assert seen is (allowed.allows("read") and (permissions is None or allowed.allows(*asked)))
 
 
+def granted(permissions: Iterable[Permission], user: User, owner: User | None) -> set[str]:
+    """The rule of spec crud 6.4 word by word: the operations of all permissions whose conditions hold."""
+
+    def holds(condition: GrantCondition | UserRole) -> bool:
+        if isinstance(condition, UserRole):
+            places = {None} | set(owner.organization if owner is not None else ())
+            return any(role.name in condition.any_of and role.organization in places for role in user.roles)
+        return {
+            GrantCondition.AUTHENTICATED: user.name is not None,
+            GrantCondition.OWNER: owner is not None and user.name is not None and user.name == owner.name,
+            GrantCondition.GROUP_MEMBER: owner is not None and user.group is not None and user.group == owner.group,
+        }.get(condition, False)
+
+    return {name for each in permissions if all(map(holds, each.conditions)) for name in each.operations}
+
+
 @given(_permissions, _users, _owners)
-def test_for_many_owners_the_same_is_said_as_for_each(permissions: Permissions, user: User, owner: User) -> None:
+def test_operations_are_those_of_the_permissions_whose_conditions_hold(
+    permissions: Permissions | None, user: User, owner: User
+) -> None:
+    """To create, the user counts as the owner."""
+    creating = granted(permissions or (), user, user) & {"create"}
+    for operations, whose in ((on_data(permissions, user, owner), owner), (without_data(permissions, user), None)):
+        expected = None if permissions is None else granted(permissions, user, whose) | creating
+        assert (None if operations.allowed is None else set(operations.allowed)) == expected
     assert on_data_of(permissions, user)(owner) == on_data(permissions, user, owner)
 
 

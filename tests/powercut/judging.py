@@ -29,7 +29,7 @@ from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.providers.opening import open_store
 from persistence.settings import Settings
-from persistence.storage import reading
+from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout
 from tests.powercut.clients import FORM
@@ -265,7 +265,7 @@ class _Judge:
         app, form, _, name = resource.path.split("/")
         place = self._layout.place(DefinitionAddress(Form(app, form), resource.version or 0, name))
         try:
-            found = reading.read(place.revision(Instant(state.instant)), Integrity(), content=True)
+            found = stored_revision.read(place.revision(Instant(state.instant)), Integrity(), content=True)
         except DamagedError as error:
             yield f"the revision of {state.instant} is damaged: {error}"
             return

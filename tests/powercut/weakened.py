@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from persistence.cli import main
-from persistence.storage import files
+from persistence.storage import directories, files
 
 VARIABLE = "WITHOUT"
 _ByDescriptor = Callable[[int], None]
@@ -32,7 +32,7 @@ def without_sidecar_fsync() -> None:
 
 def without_directory_fsync() -> None:
     """Names are not synced."""
-    files.sync_directory = lambda _path: None
+    directories.sync = lambda _path: None
 
 
 DEFECTS: Mapping[str, Callable[[], None]] = {

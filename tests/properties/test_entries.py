@@ -7,9 +7,9 @@ import pytest
 from persistence.dialect import DIALECTS, ORBEON, SVC, Dialect
 from persistence.errors import StartupError
 from persistence.properties.entries import from_file
-from persistence.properties.known import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
+from persistence.properties.property_table import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known_property
 
 
 def entries(text: str, dialect: Dialect = SVC) -> dict[str, object]:
@@ -161,7 +161,7 @@ def test_every_known_property_is_accepted_in_both_dialects(dialect: Dialect, pat
     name = ".".join(ANY if place.startswith("<") else place for place in property_.places)
     value = {"BOOLEAN": "true", "INTEGER": "7"}.get(property_.kind.name, '""')
     assert list(entries(f'"{dialect.property_prefix}{name}" = {value}', dialect)) == [dialect.property_prefix + name]
-    assert known(tuple(name.split("."))) is property_
+    assert known_property(tuple(name.split("."))) is property_
 
 
 def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
@@ -173,6 +173,6 @@ def test_what_has_no_effect_is_named_and_defaults_are_not() -> None:
 
 def test_the_shipped_entries_are_known_and_stand_where_the_seed_overrides_them() -> None:
     names = (*SHIPPED, *(name for of_one in SHIPPED_BY_PREFIX.values() for name in of_one))
-    properties = {name: known(tuple(name.split("."))) for name in names}
+    properties = {name: known_property(tuple(name.split("."))) for name in names}
     assert None not in properties.values()
     assert all(each and each.effect is Effect.ACTS for each in properties.values())

@@ -4,16 +4,16 @@ from itertools import combinations, product
 
 import pytest
 
-from persistence.properties.lookup import ANY, Name, Names
+from persistence.properties.lookup import ANY, Name, NameTree
 
 
 def name(text: str) -> Name:
     return tuple(text.split("."))
 
 
-def names(text: str) -> Names:
+def names(text: str) -> NameTree:
     """Stored names, from words with blanks between."""
-    return Names(name(word) for word in text.split())
+    return NameTree(name(word) for word in text.split())
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def names(text: str) -> Names:
 def test_the_table_of_the_specification(stored: str, winner: str) -> None:
     words = stored.split()
     for order in (words, words[::-1]):
-        assert Names(map(name, order)).find(name("shop.order.data")) == name(winner)
+        assert NameTree(map(name, order)).find(name("shop.order.data")) == name(winner)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_search_is_the_comparison_of_all_that_match_from_the_left() -> None:
     """Every pair of patterns of three tokens, against the rule said in another way."""
     patterns = list(product(("a", "b", ANY), repeat=3))
     for pair in combinations(patterns, 2):
-        stored = Names(pair)
+        stored = NameTree(pair)
         for asked in product("ab", repeat=3):
             matching = [one for one in pair if all(have in (want, ANY) for have, want in zip(one, asked, strict=True))]
             best = min(matching, key=lambda one: [have == ANY for have in one], default=None)

@@ -10,8 +10,7 @@ from persistence.errors import BadRequestError, ConfigurationError, status_of
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permission
 from persistence.properties import properties as module
-from persistence.properties.properties import FormProperties, Properties
-from persistence.properties.providers import ProviderProperties, RouteProperties
+from persistence.properties.properties import FormProperties, Properties, ProviderProperties, RouteProperties
 
 LEAVE = Form("hr", "leave")
 SHIPPED = FormProperties(

@@ -7,12 +7,10 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.entries import Entry
-from persistence.properties.known import DATA, FORM, Kind, Known, Value
-from persistence.properties.lookup import ANY, Names
-from persistence.properties.properties import Properties
-from persistence.properties.providers import ProviderProperties, RouteProperties, mirrored
-from persistence.properties.uris import remote_address, without_user
+from persistence.properties.entries import PropertyEntry, remote_address, without_user
+from persistence.properties.lookup import ANY, NameTree
+from persistence.properties.properties import Properties, ProviderProperties, RouteProperties, mirrored
+from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
 
 ORDER = Form("shop", "order")
 
@@ -37,7 +35,7 @@ def properties(text: str = "", dialect: Dialect = SVC) -> Properties:
 )
 def test_every_provider_that_could_be_involved_is_found(asked: str, reached: str) -> None:
     """Spec forms 5.1, reverse search."""
-    names = Names(tuple(name.split(".")) for name in ("a.b.form", "d.*.form", "*.*.*"))
+    names = NameTree(tuple(name.split(".")) for name in ("a.b.form", "d.*.form", "*.*.*"))
     assert [".".join(name) for name in names.reachable(tuple(asked.split(".")))] == reached.split()
 
 
@@ -143,15 +141,16 @@ def test_the_headers_that_tell_a_provider_its_properties(
     name: str, value: Value, header: tuple[str, str] | None, prefix: tuple[str, ...]
 ) -> None:
     """Spec crud 10.3 and the table of spec forms 5.4."""
-    known = Known("persistence.<provider>.any", Kind.TEXT, "")
-    entry = Entry((*prefix, "persistence", *name.split(".")), value, known, "file.toml")
+    known = KnownProperty("persistence.<provider>.any", ValueType.TEXT, "")
+    entry = PropertyEntry((*prefix, "persistence", *name.split(".")), value, known, "file.toml")
     assert mirrored("fs1", [entry], prefix) == (() if header is None else (header,))
 
 
 def test_of_two_properties_with_one_header_the_first_wins() -> None:
-    known = Known("persistence.<provider>.any", Kind.TEXT, "")
+    known = KnownProperty("persistence.<provider>.any", ValueType.TEXT, "")
     entries = [
-        Entry(("svc", "persistence", "a", *rest), value, known) for rest, value in ((("x", "y"), "1"), (("x",), "2"))
+        PropertyEntry(("svc", "persistence", "a", *rest), value, known)
+        for rest, value in ((("x", "y"), "1"), (("x",), "2"))
     ]
     assert mirrored("a", entries, ("svc",)) == (("X", "1"),)
 
@@ -215,4 +214,4 @@ def test_an_address_is_shown_without_its_user(uri: str, shown: str) -> None:
 
 
 def test_no_stored_name_has_a_token_less() -> None:
-    assert list(Names([("a", ANY)]).reachable((ANY,))) == []
+    assert list(NameTree([("a", ANY)]).reachable((ANY,))) == []

@@ -20,7 +20,7 @@ from werkzeug.test import TestResponse
 
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
-from persistence.model.operations import OPERATIONS
+from persistence.model.permissions import OPERATIONS
 from persistence.properties.properties import Properties
 from persistence.settings import Settings
 from tests import orders

@@ -16,8 +16,8 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.wiring import index_of, pending_in, services_of
 from persistence.services.requests import Put
+from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
-from persistence.storage.view import View
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.published import Planter
@@ -49,14 +49,14 @@ def create(root: str, document: str, index: TreeIndex, *, version: int = 1) -> N
 
 
 def stored(root: str) -> set[str]:
-    return set(View(root).documents(LEAVE))
+    return set(StoreReader(root).documents(LEAVE))
 
 
 def test_the_index_is_asked_and_no_document_is_looked_at(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = index(root)
     create(root, "A", known)
     known.make_ready(LEAVE)
-    monkeypatch.setattr(View, "documents", lambda *_: pytest.fail("the documents were listed"))
+    monkeypatch.setattr(StoreReader, "documents", lambda *_: pytest.fail("the documents were listed"))
     with pytest.raises(ConflictError):
         create(root, "B", known)
     create(root, "C", known, version=2)

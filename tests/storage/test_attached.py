@@ -11,9 +11,9 @@ from persistence.errors import DamagedError, StartupError
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.storage.attached import Attached
-from persistence.storage.bodies import FileBodies
+from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.split_attachments import Attached
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened

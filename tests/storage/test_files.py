@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.storage import files, no_links
+from persistence.storage import files, nofollow
 
 
 def test_a_small_file_with_another_name_is_replaced(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
         before = signal.signal(signal.SIGIO, signal.SIG_IGN)
         fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         try:
-            said = "import sys; from persistence.storage import no_links; no_links.opened(sys.argv[1])"
+            said = "import sys; from persistence.storage import nofollow; nofollow.open_to_read(sys.argv[1])"
             done = subprocess.run(
                 [sys.executable, "-c", said, str(path)], capture_output=True, text=True, check=False, timeout=20
             )
@@ -60,4 +60,4 @@ def test_nobody_waits_for_the_holder_of_a_lease(tmp_path: Path) -> None:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_UNLCK)
             signal.signal(signal.SIGIO, before)
     assert f"[Errno {errno.EAGAIN}]" in done.stderr
-    os.close(no_links.opened(str(path)))
+    os.close(nofollow.open_to_read(str(path)))

@@ -12,7 +12,7 @@ import pytest
 
 from persistence.errors import DamagedError, DiskError
 from persistence.model.sidecar import Sidecar
-from persistence.storage import files, sidecars
+from persistence.storage import directories, files, sidecars
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY
 from persistence.storage.store import Store
@@ -258,7 +258,7 @@ def files_json(fields: dict[str, object]) -> bytes:
 def test_own_directories_are_made_again_when_they_are_missing(root: Path, name: str) -> None:
     store = store_at(root)
     write(store, DATA, b"<d>one</d>")
-    files.remove_tree(str(root / name))
+    directories.remove_tree(str(root / name))
     assert store.free_bytes() > 0
     write(store, DATA.moved(DATA.collection.DRAFT), b"<d>draft</d>")
     with store.writing(DATA) as writer:

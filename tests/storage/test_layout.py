@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from persistence.errors import BadAddressError
 from persistence.limits import LONGEST_NAME
-from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.storage import layout
 from persistence.storage.layout import INDEX, PENDING, Layout, Place, escape, is_escaped, is_file_name, unescape
 
@@ -112,9 +112,15 @@ def test_names_of_earlier_versions_with_control_characters_of_c1_are_those_of_re
     assert (escape(name), is_escaped(name), is_file_name(name)) == (name, True, True)
 
 
-def test_names_that_are_too_long_are_refused_before_they_are_kept() -> None:
-    before = layout._escaped.cache_info().currsize  # noqa: SLF001 - what it has kept
+def test_names_that_are_refused_are_not_kept() -> None:
+    kept = [layout._directory.cache_info().currsize, layout._file.cache_info().currsize]  # noqa: SLF001 - what it keeps
     for number in range(50):
         with pytest.raises(BadAddressError, match="too long"):
             escape(f"{number}{':' * LONGEST_NAME}")
-    assert layout._escaped.cache_info().currsize == before  # noqa: SLF001
+        with pytest.raises(BadAddressError, match="too long"):
+            LAYOUT.place(DocumentAddress(FORM, Collection.DATA, f"{number}{':' * LONGEST_NAME}", DATA_XML))
+        with pytest.raises(BadAddressError, match="too long"):
+            LAYOUT.place(DocumentAddress(FORM, Collection.DATA, "D", f"{number}{':' * LONGEST_NAME}"))
+    left = [layout._directory.cache_info().currsize, layout._file.cache_info().currsize]  # noqa: SLF001
+    assert left[1] == kept[1]
+    assert left[0] <= kept[0] + len({FORM.app, FORM.name, "D"})

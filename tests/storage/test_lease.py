@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from persistence.errors import BusyError, DiskError, StartupError
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
-from persistence.storage import files
+from persistence.storage import files, nofollow
 from persistence.storage.lease import Lease, Machine
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -164,9 +165,9 @@ def test_a_disk_that_refuses_keeps_nobody_from_starting_or_writing(root: str, mo
         own.require()
 
 
-@pytest.mark.parametrize("call", ["open_to_read", "read_small"])
+@pytest.mark.parametrize(("module", "call"), [(nofollow, "open_to_read"), (nofollow, "read_small")])
 def test_a_lease_that_cannot_be_read_is_not_taken_for_ones_own(
-    call: str, root: str, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, call: str, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written then, nor is the tree opened, nor the lease replaced: it may be another machine's."""
 
@@ -176,7 +177,7 @@ def test_a_lease_that_cannot_be_read_is_not_taken_for_ones_own(
     with taken(root, Machine.this()) as own, Store(root, lock_timeout=1) as store:
         files.overwrite(f"{root}/.locks/lease", _of(THERE))
         with monkeypatch.context() as patched:
-            patched.setattr(files, call, refuse)
+            patched.setattr(module, call, refuse)
             time.sleep(0.35)
             with pytest.raises(OSError, match="Input/output error"):
                 own.require()

@@ -16,48 +16,65 @@ OTHER = next(("x", str(n)) for n in range(100) if stripe(("x", str(n))) != strip
 HOLDER = """
 import sys, time
 from persistence.storage.locks import Locks
-with Locks(sys.argv[1], 1).holding(("app", "form", "data", "D")):
+with Locks(sys.argv[1], 1).document(("app", "form", "data", "D")):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
+def _locks(root: Path, timeout: float) -> Locks:
+    (root / ".locks").mkdir(exist_ok=True)
+    return Locks(str(root), timeout)
+
+
 def test_a_second_thread_waits_and_gives_up_at_the_deadline(tmp_path: Path) -> None:
-    locks = Locks(str(tmp_path), 0.1)
+    locks = _locks(tmp_path, 0.1)
     failures = []
 
     def contend() -> None:
         began = time.monotonic()
-        with pytest.raises(BusyError), locks.holding(SCOPE):
+        with pytest.raises(BusyError), locks.document(SCOPE):
             pass
         failures.append(time.monotonic() - began)
 
-    with locks.holding(SCOPE):
+    with locks.document(SCOPE):
         thread = threading.Thread(target=contend)
         thread.start()
         thread.join()
-        with locks.holding(OTHER):
+        with locks.document(OTHER):
             pass
     assert 0.09 < failures[0] < 5
-    with locks.holding(SCOPE):
+    with locks.document(SCOPE):
         pass
 
 
 def test_a_second_process_waits_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".locks").mkdir()
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(BusyError), Locks(str(tmp_path), 0.1).holding(SCOPE):
+    with pytest.raises(BusyError), _locks(tmp_path, 0.1).document(SCOPE):
         pass
     holder.kill()
     holder.wait()
     holder.stdin.close()
     holder.stdout.close()
-    with Locks(str(tmp_path), 1).holding(SCOPE):
+    with _locks(tmp_path, 1).document(SCOPE):
         pass
+
+
+def test_each_kind_of_stripe_is_held_by_itself(tmp_path: Path) -> None:
+    """A creation is held while a document is; a document elsewhere keeps none here from being written."""
+    for kind in (".locks", ".locks/creations", ".locks/elsewhere"):
+        (tmp_path / kind).mkdir()
+    locks, others = Locks(str(tmp_path), 0.1), Locks(str(tmp_path), 0.1)
+    with locks.document(SCOPE), locks.creation(SCOPE), locks.elsewhere(SCOPE):
+        for hold in (others.document, others.creation, others.elsewhere):
+            with pytest.raises(BusyError), hold(SCOPE):
+                pass
 
 
 def test_scopes_spread_over_the_stripes() -> None:

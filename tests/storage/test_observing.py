@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,9 +16,9 @@ from persistence.model.preconditions import Precondition, Tags
 from persistence.properties.properties import Properties
 from persistence.services.requests import Delete, Put
 from persistence.services.services import Services
-from persistence.storage import files
+from persistence.storage import directories, files
+from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
-from persistence.storage.view import View
 from tests.initialised import initialised
 from tests.opened import opened, services
 
@@ -45,7 +46,7 @@ class Listener:
     def __init__(self, root: Path) -> None:
         self.told: list[Told] = []
         self.store = opened(Store(initialised(root), lock_timeout=0.02, observer=self))
-        self._view = View(str(root))
+        self._view = StoreReader(str(root))
 
     def changing(self, form: Form, document: str) -> None:
         self._told("changing", form, document)
@@ -186,18 +187,23 @@ def _refuse(*_: object) -> None:
     raise OSError(5, "Input/output error")
 
 
-@pytest.mark.parametrize("call", ["written", "rename", "sync_directory"])
+@pytest.mark.parametrize(("module", "call"), [(files, "written"), (files, "rename"), (directories, "sync")])
 @pytest.mark.parametrize(
     ("change", "left"),
     [(lambda place: place.put(DATA, "<b/>"), "<a/>"), (lambda place: place.delete(DATA), "<a/>")],
 )
 def test_a_change_that_fails_before_its_commit_is_over_too(
-    place: Place, monkeypatch: pytest.MonkeyPatch, call: str, change: Callable[[Place], None], left: str
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    call: str,
+    change: Callable[[Place], None],
+    left: str,
 ) -> None:
     place.put(DATA, "<a/>")
     place.heard()
     with monkeypatch.context() as patch:
-        patch.setattr(files, call, _refuse)
+        patch.setattr(module, call, _refuse)
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))
@@ -213,7 +219,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
     """The directory's last fsync refuses: the answer is an error, and the new state is what readers see."""
     place.put(DATA, "<a/>")
     place.heard()
-    rename, sync = files.rename, files.sync_directory
+    rename, sync = files.rename, directories.sync
     committed = False
 
     def committing(source: str, target: str) -> None:
@@ -228,7 +234,7 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename", committing)
-        patch.setattr(files, "sync_directory", syncing)
+        patch.setattr(directories, "sync", syncing)
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))

@@ -12,7 +12,7 @@ from persistence.model.addresses import DATA_XML
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage import files
-from persistence.storage.rewritable import Rewritable
+from persistence.storage.rewriting import RevisionRewriter
 from tests.sidecars import resealed
 from tests.storage.test_attached import CAT, Place
 
@@ -26,8 +26,8 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def rewritable(place: Place) -> Rewritable:
-    return Rewritable(place.store, lambda _: place.bodies)
+def rewritable(place: Place) -> RevisionRewriter:
+    return RevisionRewriter(place.store, lambda _: place.bodies)
 
 
 def rewrite(place: Place, instant: Instant | None, record: Sidecar, body: bytes) -> bool:
@@ -139,7 +139,7 @@ def test_a_write_that_was_killed_is_finished_or_removed(place: Place) -> None:
 def test_a_body_that_is_lost_foreign_or_in_an_unknown_place_cannot_be_rewritten(place: Place) -> None:
     place.write(b"cat")
     with pytest.raises(ConfigurationError, match="no directory here"):
-        Rewritable(place.store, lambda _: None).read(CAT, None)
+        RevisionRewriter(place.store, lambda _: None).read(CAT, None)
     sidecar = Path(place.store.root, "pics/album/data/D/cat.bin.json")
     written = sidecar.read_bytes()
     resealed(sidecar, body=None)

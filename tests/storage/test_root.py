@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import DiskError, StartupError
-from persistence.storage import files, owner, root
+from persistence.storage import directories, files, owner, root
+from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
-from persistence.storage.view import View
 from tests.initialised import initialised
 from tests.opened import opened
 
@@ -55,7 +55,7 @@ def test_a_root_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
         (files, "sync", "writing and fsync"),
         (files, "keep_as", "hard links"),
         (files, "rename", "rename"),
-        (files, "sync_directory", "fsync of a directory"),
+        (directories, "sync", "fsync of a directory"),
         (os, "statvfs", "free space"),
         (fcntl, "flock", "locks between processes"),
     ],
@@ -118,7 +118,7 @@ def test_a_store_opens_trees_only_and_makes_nothing(tmp_path: Path) -> None:
         with pytest.raises(StartupError, match=r"is not a data directory .*'persistence init DIR'"):
             Store(str(path), lock_timeout=1)
         with pytest.raises(StartupError, match="is not a data directory"):
-            View(str(path))
+            StoreReader(str(path))
     assert list(tmp_path.rglob("*")) == [tmp_path / "mounted"]
 
 

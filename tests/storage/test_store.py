@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,9 +11,9 @@ from persistence.errors import DamagedError, DiskError, DiskFullError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.storage import files
-from persistence.storage.reading import StoredRevision
+from persistence.storage import directories, files
 from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from tests.initialised import initialised
 from tests.opened import opened
 
@@ -141,7 +142,7 @@ def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     trash = Path(store.root) / ".trash"
     write(store, DRAFT, b"one")
     with monkeypatch.context() as patch:
-        patch.setattr(files, "remove_tree", lambda _: None)
+        patch.setattr(directories, "remove_tree", lambda _: None)
         with store.writing(DATA) as writer:
             writer.discard_draft(FORM, "D")
     assert store.read(DRAFT, content=False) is None
@@ -186,13 +187,16 @@ def test_nothing_is_left_beside_the_files(store: Store) -> None:
     assert left == {"hr/leave/data/D/data.xml", "hr/leave/data/D/data.xml.json"}
 
 
-CALLS = ["open_unnamed", "written", "keep_as", "link_descriptor", "sync", "sync_directory", "rename"]
+CALLS = [
+    *((files, call) for call in ("open_unnamed", "written", "keep_as", "link_descriptor", "sync", "rename")),
+    (directories, "sync"),
+]
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("module", "call"), CALLS)
 @pytest.mark.parametrize(("code", "kind"), [(5, DiskError), (28, DiskFullError), (122, DiskFullError), (30, DiskError)])
 def test_a_disk_that_refuses_leaves_the_old_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: type[DiskError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str, code: int, kind: type[DiskError]
 ) -> None:
     """EIO, ENOSPC, EDQUOT, EROFS at the first use of each call: an error of its kind, the old content, no rest."""
     store = opened(Store(initialised(tmp_path / "root"), lock_timeout=0.2))
@@ -203,7 +207,7 @@ def test_a_disk_that_refuses_leaves_the_old_revision(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, call, refuse)
+        patch.setattr(module, call, refuse)
         with pytest.raises(kind, match=os.strerror(code)):
             write(store, DATA, b"two")
     assert content(store, DATA) == b"one"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from persistence.forms.migration import binds, data, templates
-from persistence.forms.migration.editing import Editor
-from persistence.forms.migration.plan import plan_grids, plan_repeats
-from persistence.forms.migration.source import source_format
-from persistence.forms.names import FR
-from persistence.forms.structure import Definition
-from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
-from persistence.model.data_formats import DATA_FORMATS, V4_8_0
+import re
+from collections.abc import Iterator
 
+from persistence.forms.migration import grids, templates
+from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.plan import plan_grids, plan_repeats
+from persistence.forms.structure import FR, METADATA_ID, DefinitionTree, instance_of
+from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0
+
+_RELEASES = frozenset({"created-with-version", "updated-with-version"})
+_MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
+_SINCE = {tuple(map(int, version.split(".")[:2])): version for version in DATA_FORMATS}
+_SEPARATOR = re.compile(r"[. -]")
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FORMAT = f"{FR}data-format-version"
 
 
@@ -27,7 +33,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     """
 
     def work(tree: Tree) -> bytes:
-        definition = Definition.read(tree)
+        definition = DefinitionTree.read(tree)
         if definition is None:
             return stored
         _migrate(definition, target, is_unpublished=is_unpublished)
@@ -36,7 +42,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
     return on_stored_tree(stored, work)
 
 
-def _migrate(definition: Definition, target: str, *, is_unpublished: bool) -> None:
+def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
     """All of the data first: binds and grids say where it is."""
     source = source_format(definition)
     editor = Editor()
@@ -55,29 +61,59 @@ def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
     return (DATA_FORMATS[at + 1 : to + 1], True) if at <= to else (DATA_FORMATS[at:to:-1], False)
 
 
-def _migrate_data(definition: Definition, root: Element, source: str, target: str, editor: Editor) -> None:
+def _migrate_data(definition: DefinitionTree, root: Element, source: str, target: str, editor: Editor) -> None:
     steps, is_up = _steps(source, target)
     for step in steps:
         if step == V4_8_0 and is_up:
-            data.wrap_repeated_grids(root, plan_repeats(definition), editor)
+            grids.wrap_repeated_grids(root, plan_repeats(definition), editor)
         elif step == V4_8_0:
-            data.dissolve_repeated_grids(root, plan_repeats(definition), editor)
+            grids.dissolve_repeated_grids(root, plan_repeats(definition), editor)
         elif is_up:
-            data.wrap_plain_grids(root, plan_grids(definition), editor)
+            grids.wrap_plain_grids(root, plan_grids(definition), editor)
         else:
-            data.dissolve_plain_grids(root, plan_grids(definition), editor)
+            grids.dissolve_plain_grids(root, plan_grids(definition), editor)
 
 
-def _migrate_binds(definition: Definition, source: str, target: str, editor: Editor) -> Definition:
+def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor: Editor) -> DefinitionTree:
     steps, is_up = _steps(source, target)
     for step in steps:
         if step == V4_8_0 and is_up:
-            binds.bind_iterations(definition.main, editor)
+            grids.bind_iterations(definition.main, editor)
         elif step == V4_8_0:
-            binds.unbind_iterations(definition.main, editor)
+            grids.unbind_iterations(definition.main, editor)
         elif is_up:
-            binds.bind_plain_grids(definition.main, editor)
+            grids.bind_plain_grids(definition.main, editor)
         else:
-            binds.unbind_plain_grids(definition.main, editor)
+            grids.unbind_plain_grids(definition.main, editor)
         definition = definition.reread()
     return definition
+
+
+def source_format(definition: DefinitionTree) -> str:
+    """The data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
+    instance = instance_of(definition.model, METADATA_ID)
+    metadata = None if instance is None else next(instance.iterchildren("*"), None)
+    named = () if metadata is None else _named(metadata)
+    newest = max((release for text in named if (release := _release(text))), default=None)
+    known = [since for since in _SINCE if newest is not None and since <= newest]
+    return _SINCE[max(known)] if known else V4_8_0
+
+
+def _named(metadata: Element) -> Iterator[str]:
+    for child in metadata.iterchildren("*"):
+        if child.tag in _RELEASES:
+            yield _text(child)
+        elif child.tag == "migration" and child.get("version") in _MIGRATED and _text(child):
+            yield child.get("version", "")
+
+
+def _text(element: Element) -> str:
+    return str(element.xpath("string()")).strip()
+
+
+def _release(text: str) -> tuple[int, int] | None:
+    """Major and minor number; ``None`` for what does not begin with two numbers."""
+    parts = _SEPARATOR.split(text, maxsplit=2)[:2]
+    if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
+        return None
+    return int(parts[0]), int(parts[1])

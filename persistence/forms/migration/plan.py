@@ -1,16 +1,92 @@
-"""The lists of a form's repeated and plain grids that migration works through (spec forms 1.5)."""
+"""The plan of a migration: which grids there are, and where in the data they lie (spec forms 1.5).
+
+The plan is a tree of element names beside the tree of the data. Looking each path up on its own would cost the product
+of paths and data; with all paths in one tree a single walk over the data finds every place. A section template is
+planned once and laid over each section that shows it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from persistence.forms.containers import NestedControls, containers, default_iteration, template_uses
-from persistence.forms.migration.places import Place
-from persistence.forms.names import GRID, is_element_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_plain_grid, is_repeated
+from persistence.errors import BadRequestError
+from persistence.forms.controls import containers, default_iteration, template_uses
+from persistence.forms.structure import (
+    GRID,
+    DefinitionTree,
+    FormPart,
+    control_name,
+    is_element_name,
+    is_legacy_repeat,
+    is_plain_grid,
+    is_repeated,
+)
 from persistence.forms.trees import Element
+from persistence.limits import MOST_NESTED_CELLS
+
+T = TypeVar("T")
+
+
+class PlanNode(Generic[T]):
+    """What there is to do at the elements of one path, by name, and the places below it."""
+
+    __slots__ = ("below", "overlay", "tasks")
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, T] = {}
+        self.below: dict[str, PlanNode[T]] = {}
+        self.overlay: PlanNode[T] | None = None
+
+    def at(self, path: tuple[str, ...]) -> PlanNode[T]:
+        """The place below this one at a path; made where it is new."""
+        place = self
+        for step in path:
+            place = place.below.setdefault(step, PlanNode())
+        return place
+
+
+def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str, T]]]:
+    """The elements at which something is to be done, each before those inside it.
+
+    An element's children are looked at after it has been handed out, so what is done to it is seen.
+    """
+    ahead = [(data, plan)]
+    while ahead:
+        element, place = ahead.pop()
+        if place.tasks:
+            yield element, place.tasks
+        if place.below:
+            below = ((child, place.below.get(child.tag)) for child in element.iterchildren("*", reversed=True))
+            ahead += [(child, found) for child, found in below if found is not None]
+        if place.overlay is not None:
+            ahead.append((element, place.overlay))
+
+
+class NestedControls:
+    """Lists the controls of grids, and refuses grids in grids in grids whose cells would be looked at without end."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def of(self, grid: Element) -> tuple[str, ...]:
+        """The names of the controls in a grid's cells, in the order of the cells; of a cell the first that has one.
+
+        Raises:
+            BadRequestError: the cells of all grids so far are too many.
+        """
+        found = []
+        for cell in grid.iterdescendants("{*}c", "{*}td"):
+            self._seen += 1
+            if self._seen > MOST_NESTED_CELLS:
+                raise BadRequestError(
+                    f"the grids of the form, as they are nested, hold more than {MOST_NESTED_CELLS} cells"
+                )
+            name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
+            if name:
+                found.append(name)
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +120,7 @@ class PlainGrid:
     content: Mapping[str, int]
 
 
-def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
+def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
     """List R of one part: the repeated grids that have a bind, in document order."""
     for container in containers(part):
         grid, name = container.element, container.name
@@ -64,7 +140,7 @@ def repeated_grids(part: Part) -> Iterator[RepeatedGrid]:
             yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_wrapped, is_flat)
 
 
-def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:
+def plain_grids(part: FormPart, controls: NestedControls) -> Iterator[PlainGrid]:
     """List G of one part: the grids that do not repeat and have a name, in document order.
 
     Raises:
@@ -79,25 +155,27 @@ def plain_grids(part: Part, controls: NestedControls) -> Iterator[PlainGrid]:
             yield PlainGrid(grid, container.around, container.name or "", after, content)
 
 
-Entry = TypeVar("Entry", RepeatedGrid, PlainGrid)
+_Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
 
 
-def plan_repeats(definition: Definition) -> Place[RepeatedGrid]:
+def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
     """Where in the data there are repeated grids, in the main document and its section templates."""
     return _plan(definition, repeated_grids, lambda entry: entry.parent)
 
 
-def plan_grids(definition: Definition) -> Place[PlainGrid]:
+def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
     """Where in the data there are plain grids, in the main document and its section templates."""
     controls = NestedControls()
     return _plan(definition, lambda part: plain_grids(part, controls), lambda entry: entry.container)
 
 
 def _plan(
-    definition: Definition, entries: Callable[[Part], Iterable[Entry]], where: Callable[[Entry], tuple[str, ...]]
-) -> Place[Entry]:
+    definition: DefinitionTree,
+    entries: Callable[[FormPart], Iterable[_Grid]],
+    where: Callable[[_Grid], tuple[str, ...]],
+) -> PlanNode[_Grid]:
     plan = _placed(entries(definition.main), where)
-    overlays: dict[int, Place[Entry]] = {}
+    overlays: dict[int, PlanNode[_Grid]] = {}
     for use in template_uses(definition):
         if id(use.part) not in overlays:
             overlays[id(use.part)] = _placed(entries(use.part), where)
@@ -106,8 +184,8 @@ def _plan(
     return plan
 
 
-def _placed(entries: Iterable[Entry], where: Callable[[Entry], tuple[str, ...]]) -> Place[Entry]:
-    plan: Place[Entry] = Place()
+def _placed(entries: Iterable[_Grid], where: Callable[[_Grid], tuple[str, ...]]) -> PlanNode[_Grid]:
+    plan: PlanNode[_Grid] = PlanNode()
     for entry in entries:
         plan.at(where(entry)).tasks.setdefault(entry.name, entry)
     return plan

@@ -6,13 +6,24 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from persistence.forms.containers import containers
-from persistence.forms.migration.editing import Editor
-from persistence.forms.migration.places import Place, visits
-from persistence.forms.names import BIND, FB, FR, GRID, INSTANCE, is_element_name
-from persistence.forms.structure import Definition, Part, is_legacy_repeat, is_repeated, reference
+from persistence.forms.controls import containers
+from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.plan import PlanNode, visits
+from persistence.forms.structure import (
+    BIND,
+    FB,
+    FR,
+    GRID,
+    INSTANCE,
+    DefinitionTree,
+    FormPart,
+    is_element_name,
+    is_legacy_repeat,
+    is_repeated,
+    reference,
+)
 from persistence.forms.trees import Element
-from persistence.model.data_formats import V4_0_0
+from persistence.model.form_versions import V4_0_0
 
 _INITIALLY = f"{FB}initial-iterations"
 _CHECKBOX = f"{FR}checkbox-input"
@@ -27,7 +38,7 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
 """Attributes of the empty holders of attachments and images."""
 
 
-def regenerate(definition: Definition, target: str, editor: Editor) -> None:
+def regenerate(definition: DefinitionTree, target: str, editor: Editor) -> None:
     """Make the content of each template of a repeat anew, in the format that binds and data have by now.
 
     An instance whose id only looks like a template's, with no repeat of its name, is left alone.
@@ -41,7 +52,7 @@ def regenerate(definition: Definition, target: str, editor: Editor) -> None:
             builder.fill(instance, bind)
 
 
-def _template_bind(main: Part, name: str, target: str) -> Element | None:
+def _template_bind(main: FormPart, name: str, target: str) -> Element | None:
     """The bind of the root of a repeat's template: that of its iterations; in 4.0.0 of the repeated grid itself."""
     repeat = main.control(name)
     if repeat is None or not is_repeated(repeat):
@@ -53,7 +64,7 @@ def _template_bind(main: Part, name: str, target: str) -> Element | None:
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
-    main: Part
+    main: FormPart
     counts: Mapping[Element, int]
     editor: Editor
     has_default: bool
@@ -119,7 +130,7 @@ class _Counted:
     name: str | None
 
 
-def _counts(definition: Definition, target: str) -> dict[Element, int]:
+def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
     """How often the binds of repeats occur that begin with the iterations that the data has first."""
     found: dict[Element, int] = {}
     seen: set[int] = set()
@@ -133,8 +144,8 @@ def _counts(definition: Definition, target: str) -> dict[Element, int]:
     return found
 
 
-def _to_count(main: Part, target: str) -> Place[_Counted]:
-    plan: Place[_Counted] = Place()
+def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
+    plan: PlanNode[_Counted] = PlanNode()
     for container in containers(main):
         repeat, name = container.element, container.name or ""
         bind = main.bind(name)

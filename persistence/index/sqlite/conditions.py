@@ -17,7 +17,7 @@ from persistence.index.sqlite.records import FACTS, SEPARATOR, column_of, first_
 from persistence.index.sqlite.schema import FIELDS
 from persistence.index.sqlite.trigrams import Rarity
 from persistence.model.instants import Instant
-from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Match, Query, Scope
+from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
 
 _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
@@ -147,9 +147,9 @@ def _saved(low: str, high: str) -> SqlCondition:
 
 def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity) -> SqlCondition:
     folded = control.text.casefold()
-    if control.match is Match.EXACT:
+    if control.match is TextMatch.EXACT:
         return _keyed(number, control.text)
-    if control.match is Match.SUBSTRING:
+    if control.match is TextMatch.SUBSTRING:
         scanned = Sql("instr(fold, ?)", (folded,))
         return _on_card(CardTest(number, folded, are_words=False), [folded], scanned, distinct, rarity)
     words = list(dict.fromkeys(folded.split()))

@@ -15,8 +15,9 @@ from persistence.index.sqlite.faults import UnusableError, code_of
 from persistence.index.sqlite.schema import COMPLETE, SCHEMA_FACT, read_fact, write_fact
 from persistence.model.addresses import Form
 from persistence.model.flat_views import DOCUMENT_COLUMN, METADATA_COLUMNS, FlatColumn, FlatView
-from persistence.storage import files, locks
+from persistence.storage import directories, files
 from persistence.storage.layout import FLAT, Layout
+from persistence.storage.locks import LockFile
 
 SCHEMA = 1
 """The version of the catalogue's tables."""
@@ -93,9 +94,9 @@ class FlatFile:
 
     def make(self) -> None:
         """Make it where there is none. Raises ``sqlite3.Error`` too."""
-        files.ensure_directory(self._directory)
+        directories.ensure(self._directory)
         files.ensure_file(self._lock)
-        with locks.alone(self._lock, _BEING_MADE, timeout=_LONGEST_WAIT):
+        with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if files.exists(self.path):
                 return
             fresh = f"{self.path}-new"
@@ -107,7 +108,7 @@ class FlatFile:
                 write_fact(connection, SCHEMA_FACT, SCHEMA)
             connections.sync(fresh)
             files.rename(fresh, self.path)
-            files.sync_directory(self._directory)
+            directories.sync(self._directory)
 
     def settle(self, identity: FileIdentity | None) -> None:
         """Note that it has the views of all forms that have some, if it is still that file.
@@ -121,7 +122,7 @@ class FlatFile:
 
     def discard(self, identity: FileIdentity | None) -> None:
         """Remove it if it is still the file that was found to be unusable."""
-        with locks.alone(self._lock, _BEING_MADE, timeout=_LONGEST_WAIT):
+        with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
             if identity is not None and self.identity == identity:
                 _remove(self.path)
 

@@ -15,7 +15,7 @@ from persistence.errors import BadRequestError
 from persistence.index.sqlite.partitions import Arms, Partition, Sql, parameters_of
 from persistence.index.sqlite.records import OF_DRAFTS, Fact, key_of
 from persistence.limits import SEARCHED_OWNERS
-from persistence.model.search import Holder, Sight, Sights
+from persistence.model.users import OwnerPattern, OwnerSet, OwnerSets
 
 _FEW = 8
 """Organizations for each of which an entry is looked for; of more, the card is read."""
@@ -42,7 +42,7 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> VisibleSql |
     """
     if not any(partition.sights for partition in searched):
         return None
-    groups: dict[tuple[Sights, _Facts], list[int]] = {}
+    groups: dict[tuple[OwnerSets, _Facts], list[int]] = {}
     for partition in searched:
         facts = OF_DRAFTS if is_by_saved and partition.is_draft else _OWN
         groups.setdefault((partition.sights, facts), []).append(partition.number)
@@ -71,7 +71,7 @@ class _One(NamedTuple):
     is_ordered: bool
 
 
-def _size(sights: Sights) -> int:
+def _size(sights: OwnerSets) -> int:
     """Return the number of conditions on owners in sights."""
     return sum(max(1, len(holder.organizations)) for sight in sights for holder in sight.holders)
 
@@ -115,7 +115,7 @@ def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
     )
 
 
-def _of_sights(sights: Sights, facts: _Facts) -> _One:
+def _of_sights(sights: OwnerSets, facts: _Facts) -> _One:
     """Return the SQL for the documents that are in all sights; the one with the fewest holders selects."""
     if not sights:
         everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_PARTITIONS}")
@@ -129,20 +129,20 @@ def _of_sights(sights: Sights, facts: _Facts) -> _One:
     return _One(selects, test, is_scan=False, is_ordered=is_by_one_value)
 
 
-def _selecting(holder: Holder, facts: _Facts, tests: Iterable[Sql]) -> Sql:
+def _selecting(holder: OwnerPattern, facts: _Facts, tests: Iterable[Sql]) -> Sql:
     """Return the SQL that selects the documents of a holder that pass further tests."""
     (selects, _), *others = _conditions(holder, facts)
     own = [test for _, test in others]
     return Sql(" AND ".join(one.text for one in (selects, *own, *tests)), parameters_of((selects, *own, *tests)))
 
 
-def _test(sight: Sight, facts: _Facts) -> Sql:
+def _test(sight: OwnerSet, facts: _Facts) -> Sql:
     """Return an expression that is true for a document in a sight."""
     each = [_all([test for _, test in _conditions(holder, facts)]) for holder in sight.holders]
     return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
 
 
-def _conditions(holder: Holder, facts: _Facts) -> list[tuple[Sql, Sql]]:
+def _conditions(holder: OwnerPattern, facts: _Facts) -> list[tuple[Sql, Sql]]:
     """Return the conditions of a holder, at least one, the rarest first."""
     by, group, organization = facts
     return [

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from persistence.model.search import NOTHING, Drafts, Scope, Sights
+from persistence.model.search import Drafts, Scope
+from persistence.model.users import NOBODY, OwnerSets
 
 Parameter = str | int
 
@@ -46,7 +47,7 @@ class Partition:
     documents: int
     controls: frozenset[int]
     is_draft: bool = False
-    sights: Sights = frozenset()
+    sights: OwnerSets = frozenset()
 
 
 def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partition]:
@@ -62,7 +63,7 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         for number, documents, controls, version, draft in found.fetchall()
         if draft in wanted
         and (scope.versions is None or version in scope.versions)
-        and NOTHING not in (sights := sights_of(version))
+        and NOBODY not in (sights := sights_of(version))
     ]
 
 

@@ -22,8 +22,7 @@ from persistence.index.sqlite.state import Connection
 from persistence.index.sync.generations import tree_identity
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.flat_names import Naming
-from persistence.model.flat_views import FlatView
+from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
 
 _LONGEST_WAIT = 600
@@ -88,7 +87,7 @@ class FlatMaker:
     view: Readable
     root: str
     form: Form
-    naming: Naming
+    naming: FlatNaming
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""

@@ -30,12 +30,11 @@ from persistence.index.sync.rebuild import SMALL
 from persistence.index.sync.reindexing import JobProcesses
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.flat_names import Naming
-from persistence.model.flat_views import FlatView
+from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.integrity import Integrity
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import apart
 from persistence.storage.storage import Readable
-from persistence.storage.view import View
 
 _PATIENCE = 1000
 """Milliseconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
@@ -51,7 +50,7 @@ class FlatViews(Closable):
     def __init__(
         self,
         root: str,
-        naming_of: Callable[[Form], Naming],
+        naming_of: Callable[[Form], FlatNaming],
         elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self._root = os.path.realpath(root)
@@ -77,7 +76,7 @@ class FlatViews(Closable):
 
     def create(self, form: Form, version: int) -> None:
         """Make the views of a version, as ``ReportTables`` says."""
-        view = View(self._root)
+        view = StoreReader(self._root)
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
         elif not self._processes.run(IndexJob(self._root, flat=(self._task(form, version, is_new=True),))):
@@ -103,7 +102,7 @@ class FlatViews(Closable):
                 return
             with transaction(kept.connection):
                 views = kept.views(form)
-                reader = FlatReader(View(self._root, self._integrity), form, views)
+                reader = FlatReader(StoreReader(self._root, self._integrity), form, views)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     remove_rows(kept.connection, every, document)
@@ -145,7 +144,7 @@ class FlatViews(Closable):
         return False
 
     def _forms(self) -> Iterable[Form]:
-        return {*View(self._root).forms(), *self._elsewhere.forms()}
+        return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
 
     def _view(self, form: Form) -> Readable:
         return apart(self._root, self._elsewhere.root(form), self._integrity)

@@ -18,9 +18,10 @@ from persistence.errors import BusyError
 from persistence.index.sqlite.state import IndexState
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files, locks
+from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import Layout
-from persistence.storage.no_links import NotOpenedError
+from persistence.storage.locks import LockFile
+from persistence.storage.nofollow import NotOpenedError
 
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
@@ -43,11 +44,11 @@ class Generations:
     def current(self) -> str | None:
         """Return the path of the file in use; ``None`` where none is named."""
         try:
-            descriptor = files.open_to_read(self._pointer)
+            descriptor = nofollow.open_to_read(self._pointer)
         except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
             return None
         try:
-            name = files.read_small(descriptor).decode(errors="replace")
+            name = nofollow.read_small(descriptor).decode(errors="replace")
         finally:
             os.close(descriptor)
         return f"{self._directory}/{name}" if _NAME.fullmatch(name) else None
@@ -77,7 +78,7 @@ class Generations:
         Where no file is in use, whoever makes the next one removes the others.
         """
         try:
-            with locks.alone(self._lock, _BUSY):
+            with LockFile(self._lock).exclusive(_BUSY):
                 return self._others() if self.current() else []
         except (FileNotFoundError, BusyError):
             return []
@@ -93,9 +94,9 @@ class Generations:
         Raises:
             BusyError: somebody else makes one.
         """
-        files.ensure_directory(self._directory)
+        directories.ensure(self._directory)
         files.ensure_file(self._lock)
-        with locks.alone(self._lock, _BUSY, timeout=timeout):
+        with LockFile(self._lock).exclusive(_BUSY, timeout=timeout):
             yield
 
 
@@ -148,11 +149,11 @@ def _boot() -> str:
 def changes_beside(path: str) -> int:
     """Return the number of changes in the file beside an index; 0 without a file, the largest where it is damaged."""
     try:
-        descriptor = files.open_to_read(path + CHANGES)
+        descriptor = nofollow.open_to_read(path + CHANGES)
     except FileNotFoundError:
         return 0
     try:
-        said = files.read_small(descriptor)
+        said = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     return int(said) if said.isdigit() else sys.maxsize

@@ -21,12 +21,13 @@ from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.generations import Generations
 from persistence.index.sync.rebuild import Progress, Rebuild, processors
 from persistence.model.addresses import Form
-from persistence.model.flat_names import Naming
-from persistence.storage import files, locks
+from persistence.model.flat_views import FlatNaming
+from persistence.storage import files, locks, nofollow
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import REINDEXING, Layout
+from persistence.storage.locks import LockFile
+from persistence.storage.reader import StoreReader
 from persistence.storage.routed import apart
-from persistence.storage.view import View
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which a rebuild waits for another one, which comes to an end."""
@@ -68,7 +69,7 @@ class FlatTask(msgspec.Struct, frozen=True):
 
     app: str
     form: str
-    naming: Naming
+    naming: FlatNaming
     version: int | None = None
     but: str = ""
     is_new: bool = False
@@ -128,7 +129,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = View(self.root), FlatFile(self.root)
+        view, file = StoreReader(self.root), FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
@@ -167,20 +168,20 @@ def reported(job: IndexJob) -> Iterator[Progress]:
     """Wait for other rebuilds to end, and report the progress of a job during the block. Raises ``OSError``."""
     path = f"{job.root}/{REINDEXING}"
     files.ensure_file(path)
-    with locks.alone(path, "another index is being made", timeout=_LONGEST_WAIT):
+    with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
         yield _Report(path, job.count()).add
 
 
 def progress_in(root: str) -> RebuildProgress | None:
     """Return the progress of the rebuild in the tree of a root; ``None`` where there is none."""
     try:
-        descriptor = files.open_to_read(f"{root}/{REINDEXING}")
+        descriptor = nofollow.open_to_read(f"{root}/{REINDEXING}")
     except FileNotFoundError:
         return None
     try:
         if locks.try_lock(descriptor):
             return None
-        data = files.read_small(descriptor)
+        data = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     with suppress(msgspec.DecodeError):

@@ -22,7 +22,7 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
-from persistence.storage import files
+from persistence.storage import directories, files, nofollow
 from persistence.storage.layout import PENDING, Layout
 from persistence.storage.locks import try_lock
 
@@ -104,7 +104,7 @@ class Journal(Closable):
         for each in self._others(own):
             try:
                 if each.stat(follow_symlinks=False).st_size:
-                    with open(files.open_to_read(each.path), "rb") as file:
+                    with open(nofollow.open_to_read(each.path), "rb") as file:
                         entries.update(dict.fromkeys(_decoded(file.read())))
             except FileNotFoundError:  # all of it has been struck off since it was listed
                 continue
@@ -116,7 +116,7 @@ class Journal(Closable):
             own = {log.name for log in self._logs}
         for entry in self._others(own):
             try:
-                descriptor = files.open_to_read(entry.path)
+                descriptor = nofollow.open_to_read(entry.path)
             except FileNotFoundError:
                 continue
             with open(descriptor, "rb") as file:
@@ -135,7 +135,7 @@ class Journal(Closable):
             own = {log.name for log in self._logs}
         for entry in self._others(own):
             with suppress(FileNotFoundError):
-                descriptor = files.open_to_read(entry.path)
+                descriptor = nofollow.open_to_read(entry.path)
                 try:
                     is_old = time.time() - os.fstat(descriptor).st_mtime > seconds
                     if is_old and try_lock(descriptor):
@@ -227,7 +227,7 @@ class _Log:
 
 def _begun(directory: str) -> tuple[str, int]:
     """Return the name of a new file in a directory, which is made if it is missing, and the file, open and locked."""
-    files.ensure_directory(directory)
+    directories.ensure(directory)
     while True:
         name = fresh_id()
         descriptor = files.open_log(f"{directory}/{name}")
@@ -277,9 +277,9 @@ _AT_ONCE = 100
 
 
 class OfflineJournal(Closable):
-    """Writes journal entries for a command that changes documents, and leaves them to the service. An ``Observer``.
+    """Writes journal entries for a command that changes documents, and leaves them to the service.
 
-    If an entry cannot be written, the index of the form is invalidated.
+    If an entry cannot be written, the index of the form is invalidated. A ``ChangeListener``.
     """
 
     def __init__(self, root: str) -> None:

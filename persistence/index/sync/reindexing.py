@@ -12,7 +12,7 @@ from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sync.jobs import IndexJob, progress_in
 from persistence.model.addresses import Form
-from persistence.storage.view import View
+from persistence.storage.reader import StoreReader
 
 if TYPE_CHECKING:
     from persistence.index.sync.tree_index import TreeIndex
@@ -79,7 +79,7 @@ class TreeReindexer:
     Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
     """
 
-    def __init__(self, view: View, index: TreeIndex) -> None:
+    def __init__(self, view: StoreReader, index: TreeIndex) -> None:
         self._view = view
         self._index = index
         self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)

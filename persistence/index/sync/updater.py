@@ -43,7 +43,7 @@ class _Changed(NamedTuple):
 
 
 class Updater(Closable):
-    """Hears of changes, and brings index and flat views up to date shortly after. An ``Observer`` of the storage.
+    """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
 
     It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look for
     journals of dead processes.

@@ -1,0 +1,185 @@
+"""The keys of encryption at rest: kept in a file of their own or given from outside; one encrypts, all decrypt."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from persistence.errors import ConfigurationError, ConflictError, StartupError
+from persistence.model.instants import Instant, next_after
+from persistence.storage.key_files import KeyFile
+
+_KEY_BYTES = 32
+_LEGACY_KEY_BYTES = 16
+_MOST = 100
+_OTHERS = 0o077
+_ID = r"[0-9a-z]{1,16}"
+_DIGITS = r"[0-9a-f]{64}"
+_GIVEN = re.compile(rf"({_ID}):({_DIGITS})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The keys in use: ``keys`` by their ids, of which the one with the id ``writing`` encrypts.
+
+    ``legacy`` are for reading the real system's format. No key is ever shown, neither in a log nor by ``repr``.
+    """
+
+    writing: str | None
+    keys: Mapping[str, bytes]
+    legacy: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"KeyRing(writing={self.writing!r}, keys={sorted(self.keys)!r})"
+
+    def to_write(self) -> str:
+        """Return the id of the key that encrypts.
+
+        Raises:
+            ConfigurationError: there is none: what must be encrypted must not be written.
+        """
+        if self.writing is None:
+            raise ConfigurationError(
+                "there is no encryption key, and this must be encrypted: make one with persistence key new"
+            )
+        return self.writing
+
+    def derived(self, key_id: str, salt: bytes | None, info: bytes) -> bytes:
+        """Derive a key for one purpose by HKDF-SHA-256 (RFC 5869).
+
+        Raises:
+            ConfigurationError: there is no key of that id here.
+        """
+        secret = self.keys.get(key_id)
+        if secret is None:
+            raise ConfigurationError(f"this was encrypted with the key {key_id}, which is not among those here")
+        return HKDF(SHA256(), _KEY_BYTES, salt, info).derive(secret)
+
+
+class EncryptionKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key as the file has it; ``secret`` are 64 hex digits, and ``repr`` does not show them."""
+
+    id: Annotated[str, msgspec.Meta(pattern=rf"^{_ID}\Z")]
+    secret: Annotated[str, msgspec.Meta(pattern=rf"^{_DIGITS}\Z")]
+    created: Instant
+
+    def __repr__(self) -> str:
+        return f"EncryptionKey({self.id!r})"
+
+
+class KeyList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys, oldest first; the last one encrypts, and the others only decrypt."""
+
+    format: Literal[1]
+    keys: tuple[EncryptionKey, ...]
+
+
+_decode = msgspec.json.Decoder(KeyList).decode
+
+
+class EncryptionKeys:
+    """The keys of a file, or instead of it those ``given``, of which the first encrypts.
+
+    ``given`` are ids with a colon and 64 hex digits; ``passwords`` are the real system's, the main one first. ``trees``
+    are the data directories, outside of which the file must be: a copy of a tree must not hold the keys to it. The user
+    of the first one must be able to read it.
+
+    Raises:
+        StartupError: the file is inside a tree, or what is given are no keys.
+    """
+
+    def __init__(
+        self, path: str, *, trees: Iterable[str], given: Iterable[str] = (), passwords: Iterable[str] = ()
+    ) -> None:
+        own, roots = os.path.realpath(path), [os.path.realpath(tree) for tree in trees]
+        if any(os.path.commonpath((own, root)) == root for root in roots):
+            raise StartupError(f"the encryption keys {path} must not lie in a data directory, which they protect")
+        self._legacy = legacy_keys(passwords)
+        self._given = self._ring_of(_parsed(given))
+        self._file: KeyFile[tuple[KeyList, KeyRing]] = KeyFile(
+            path, tree=roots[0], what="encryption keys", decode=self._read, nothing=(KeyList(1, ()), self._ring_of(()))
+        )
+
+    def ring(self) -> KeyRing:
+        """Return the keys in use. Costs one ``stat`` unless the file has changed.
+
+        Raises:
+            ConfigurationError: others than the file's user may read it.
+            DamagedError: it cannot be read.
+            DiskError: the operating system refuses it.
+        """
+        return self._given if self._given.keys else self._file.read()[1]
+
+    def list(self) -> tuple[EncryptionKey, ...]:
+        """Return the keys of the file, oldest first; raises as ``ring``."""
+        return self._file.read()[0].keys
+
+    @property
+    def are_given(self) -> bool:
+        """Whether the keys come from outside, and the file counts for nothing."""
+        return bool(self._given.keys)
+
+    def new(self) -> str:
+        """Make a key, which encrypts from now on, and return its id; the others stay for reading.
+
+        Raises:
+            ConflictError: the keys come from outside, or there are too many.
+            BusyError, StartupError: as ``KeyFile.changing``; ``ConfigurationError``, ``DamagedError`` as ``ring``.
+        """
+        if self.are_given:
+            raise ConflictError("the encryption keys are given in the environment: put a new one first there")
+        with self._file.changing() as (known, _):
+            if len(known.keys) >= _MOST:
+                raise ConflictError(f"there are {_MOST} encryption keys already")
+            taken = {key.id for key in known.keys}
+            free = next(each for each in iter(lambda: secrets.token_hex(4), "") if each not in taken)
+            key = EncryptionKey(free, secrets.token_hex(_KEY_BYTES), next_after(None))
+            self._file.write(KeyList(1, (*known.keys, key)))
+        return free
+
+    def _read(self, data: bytes, status: os.stat_result) -> tuple[KeyList, KeyRing]:
+        if stat.S_IMODE(status.st_mode) & _OTHERS:
+            raise ConfigurationError(
+                f"the encryption keys in {self._file.name} may be read by others than their user: chmod 600"
+            )
+        known = _decode(data)
+        if len({key.id for key in known.keys}) < len(known.keys):
+            raise ValueError("two keys have the same id")
+        return known, self._ring_of((key.id, key.secret) for key in reversed(known.keys))
+
+    def _ring_of(self, keys: Iterable[tuple[str, str]]) -> KeyRing:
+        by_id = {key_id: bytes.fromhex(secret) for key_id, secret in keys}
+        return KeyRing(next(iter(by_id), None), by_id, self._legacy)
+
+
+def purpose(name: str, *parts: str) -> bytes:
+    """Encode the purpose of a derived key; no two purposes are alike."""
+    return msgspec.json.encode([name, *parts])
+
+
+def legacy_keys(passwords: Iterable[str]) -> tuple[bytes, ...]:
+    """Derive the keys of the real system's passwords; blank ones count as none (spec forms 4.4)."""
+    return tuple(hashlib.sha256(each.encode()).digest()[:_LEGACY_KEY_BYTES] for each in passwords if each.strip())
+
+
+def _parsed(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Split texts into ids and secrets; a text that is wrong is not repeated, because it may be nearly a key."""
+    pairs: list[tuple[str, str]] = []
+    for number, text in enumerate(texts, 1):
+        match = _GIVEN.fullmatch(text.strip())
+        if match is None or match[1] in dict(pairs):
+            raise StartupError(
+                f"encryption_key: key {number} is not an id of its own (a to z, 0 to 9), a colon and 64 hex digits"
+            )
+        pairs.append((match[1], match[2]))
+    return pairs

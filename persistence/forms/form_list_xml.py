@@ -1,0 +1,253 @@
+"""The XML of the form metadata API: requests for a list of forms, and the list (spec search 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from xml.etree import ElementTree as ET
+
+from persistence.errors import BadRequestError
+from persistence.forms.messages import (
+    LANGUAGE,
+    RequestElement,
+    TextReader,
+    Vocabulary,
+    attribute,
+    element,
+    read_request,
+    text,
+)
+from persistence.limits import MOST_FILTERS, MOST_WRITTEN_LIST
+from persistence.model.form_query import (
+    DEFAULT_LANGUAGE,
+    FormField,
+    FormFilter,
+    FormMatch,
+    FormPage,
+    FormQuery,
+    FormSort,
+    ListedVersion,
+    Wanted,
+)
+from persistence.model.form_versions import PublishedVersion
+from persistence.model.instants import parse_time, shortest
+from persistence.model.texts import count, is_descending, word
+
+_LATEST = "latest"
+_FILTER, _SORT, _PAGINATION = "filter", "sort", "pagination"
+_ABOUT = frozenset({"metadata", "combinator", "url"})
+_FORMS = Vocabulary(
+    "query for forms",
+    frozenset({"all-forms", "ignore-admin-permissions"}),
+    {
+        _FILTER: _ABOUT | {"match"},
+        _SORT: _ABOUT | {"direction"},
+        _PAGINATION: frozenset({"page-number", "page-size"}),
+        "remote-server": frozenset({"url", "username", "password"}),  # accepted and ignored (spec search 4.2)
+    },
+)
+
+_STRING = (FormMatch.EXACT, FormMatch.SUBSTRING)
+_ORDERED = (FormMatch.EXACT, FormMatch.GTE, FormMatch.GT, FormMatch.LTE, FormMatch.LT)
+_MATCHES: Mapping[FormField, tuple[FormMatch, ...]] = {
+    FormField.APPLICATION_NAME: _STRING,
+    FormField.FORM_NAME: _STRING,
+    FormField.FORM_VERSION: _ORDERED,
+    FormField.CREATED: _ORDERED,
+    FormField.LAST_MODIFIED: _ORDERED,
+    FormField.LAST_MODIFIED_BY: _STRING,
+    FormField.TITLE: _STRING,
+    FormField.AVAILABLE: (FormMatch.EXACT,),
+    FormField.OPERATIONS: (FormMatch.EXACT, FormMatch.TOKEN),
+}
+_TIMES = (FormField.CREATED, FormField.LAST_MODIFIED)
+_COMBINATORS: Mapping[FormField, tuple[str, ...]] = {
+    **dict.fromkeys(_TIMES, ("min", "max")),
+    **dict.fromkeys((FormField.AVAILABLE, FormField.OPERATIONS), ("or", "and")),
+}
+_LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VERSION)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+
+_FORM, _PART = 2, 3
+"""Depths in a list."""
+_KEPT_PARTS = ("application-name", "form-name", "form-version", "last-modified-time")
+
+
+def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> FormQuery:
+    """Read a request; the root's name does not matter, nor, unless ``is_strict``, unknown markup.
+
+    The first exact filters of application, form and version are look-ups: exactly of that name, and of ``latest``.
+
+    Raises:
+        MalformedXmlError: the body is not well-formed, or has a document type.
+        BadRequestError: an attribute or a text is not what the interface has.
+        PersistenceError: whatever ``pieces`` raises about the client.
+    """
+    document = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
+    root, sort, page = document.root, document.first(_SORT), document.first(_PAGINATION)
+    language = root.attributes.get(LANGUAGE, DEFAULT_LANGUAGE)
+    looked_up: dict[FormField, str] = {}
+    filters: list[FormFilter] = []
+    for condition in document.all(_FILTER):
+        about, match, value = _about(condition), _match(condition), condition.text.strip()
+        if match is FormMatch.EXACT and about in _LOOKED_UP and about not in looked_up:
+            looked_up[about] = value
+            if about is not FormField.FORM_VERSION or value == _LATEST:
+                continue
+        filters.append(_filter(about, match, value, condition.attributes.get(LANGUAGE, language)))
+        if len(filters) > MOST_FILTERS:
+            raise BadRequestError(f"more than {MOST_FILTERS} filters in one request are not accepted")
+    return FormQuery(
+        app=looked_up.get(FormField.APPLICATION_NAME),
+        form=looked_up.get(FormField.FORM_NAME),
+        latest_only=looked_up.get(FormField.FORM_VERSION) == _LATEST,
+        all_forms=root.attributes.get("all-forms") == "true",
+        ignore_admin=root.attributes.get("ignore-admin-permissions") == "true",
+        filters=tuple(filters),
+        sort=FormSort(language=language) if sort is None else _sort(sort, language),
+        page=None if page is None else _page(page),
+    )
+
+
+def _filter(about: FormField, match: FormMatch, value: str, language: str) -> FormFilter:
+    if match not in _MATCHES[about]:
+        allowed = ", ".join(each.value for each in _MATCHES[about])
+        raise BadRequestError(f"a filter of {about.value} has no match {match.value!r}; it has {allowed}")
+    return FormFilter(about, match, _wanted(about, value), language)
+
+
+def _wanted(about: FormField, value: str) -> Wanted:
+    if about is FormField.FORM_VERSION:
+        if not _INTEGER.fullmatch(value):
+            raise BadRequestError(f"form-version must be an integer, or {_LATEST} in its first exact filter: {value!r}")
+        return int(value)
+    if about in _TIMES:
+        return parse_time(value, about.value)
+    if about is FormField.AVAILABLE:
+        if value not in ("true", "false"):
+            raise BadRequestError(f"available is 'true' or 'false', not {value!r}")
+        return value == "true"
+    return tuple(value.split()) if about is FormField.OPERATIONS else value.casefold()
+
+
+def _sort(sort: RequestElement, language: str) -> FormSort:
+    return FormSort(_about(sort), is_descending(sort.value("direction")), sort.attributes.get(LANGUAGE, language))
+
+
+def _page(page: RequestElement) -> FormPage:
+    return FormPage(count(page.value("page-number"), "page-number", 1), count(page.value("page-size"), "page-size", 10))
+
+
+def _about(condition: RequestElement) -> FormField:
+    """Return the field of a filter or sort, which is one of this server: there are no remote ones (spec search 4.2)."""
+    about = word(FormField, condition.value("metadata").lower(), "metadata")
+    combinator = condition.value("combinator")
+    if condition.value("url"):
+        raise BadRequestError("there are no remote servers here, so that a filter or sort cannot have a url")
+    if combinator and combinator not in _COMBINATORS.get(about, ()):
+        raise BadRequestError(f"{about.value} has no combinator {combinator!r}")
+    return about
+
+
+def _match(condition: RequestElement) -> FormMatch:
+    return word(FormMatch, condition.value("match").lower(), "match")
+
+
+class FormListWriter:
+    """Writes lists. What does not depend on the caller is written once for each version, and kept up to a bound."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[PublishedVersion, bytes]] = {}
+        self._kept = 0
+
+    def write(self, total: int, forms: Iterable[tuple[PublishedVersion, str]]) -> bytes:
+        """Write a page of the list; ``total`` counts all pages, and each form comes with the text of its operations."""
+        known = self._known
+        pieces = [b'<forms search-total="%d">' % total]
+        for published, operations in forms:
+            kept = known.get(id(published))
+            # A value that is kept is alive, so that no other can have its id.
+            written = kept[1] if kept is not None else self._written(published)
+            pieces += (b'<form operations="', operations.encode(), b'">', written)
+        pieces.append(b"</forms>")
+        return b"".join(pieces)
+
+    def _written(self, published: PublishedVersion) -> bytes:
+        written = "".join(_children(published)).encode() + b"</form>"
+        if self._kept + len(written) > MOST_WRITTEN_LIST:
+            self._known.clear()
+            self._kept = 0
+        self._known[id(published)] = published, written
+        self._kept += len(written)
+        return written
+
+
+def _children(published: PublishedVersion) -> Iterator[str]:
+    metadata = published.metadata
+    yield (
+        f"<application-name>{text(published.form.app)}</application-name>"
+        f"<form-name>{text(published.form.name)}</form-name>"
+        f"<form-version>{published.version}</form-version>"
+        f"<last-modified-time>{shortest(published.modified)}</last-modified-time>"
+    )
+    if published.modifier is not None:
+        yield element("last-modified-by", content=text(published.modifier))
+    yield f"<created>{shortest(published.created)}</created>"
+    for language, title in metadata.titles.items():
+        yield element("title", attribute(LANGUAGE, language) if language else "", text(title))
+    yield f"<available>{'true' if metadata.available else 'false'}</available>"
+    if metadata.permissions is not None:
+        yield _verbatim(metadata.permissions)
+
+
+def _verbatim(document: str) -> str:
+    """Return a well-formed document as an element, without what may only stand at a document's beginning."""
+    if "<?" in document or "<!" in document:
+        return ET.tostring(ET.fromstring(document), encoding="unicode")  # noqa: S314 - it was parsed when it was read
+    return document
+
+
+def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
+    """Read the versions in the list that another service answers, in its order.
+
+    Raises:
+        MalformedXmlError: it is no well-formed XML.
+        PersistenceError: whatever ``pieces`` raises.
+    """
+    with _ListReader() as reader:
+        return reader.read(pieces).versions
+
+
+class _ListReader(TextReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions: list[ListedVersion] = []
+        self._parts: dict[str, str] = {}
+        self._sum = 0
+        self._part = ""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        if self.depth == _FORM:
+            self._parts, self._sum = {}, 0
+            return
+        if self.depth == _PART:
+            self._part = name
+            self.taken()
+        self._add(f"<{name} {sorted(attributes.items())}")
+
+    def end(self, name: str) -> None:
+        if self.depth == _PART and self._part in _KEPT_PARTS:
+            self._parts.setdefault(self._part, self.taken().strip())
+        elif self.depth == _FORM:
+            app, form, version, modified = (self._parts.get(each, "") for each in _KEPT_PARTS)
+            self.versions.append(ListedVersion(app, form, version, modified, self._sum))
+        super().end(name)
+
+    def take(self, text: str) -> None:
+        super().take(text)
+        self._add(text)
+
+    def _add(self, text: str) -> None:
+        self._sum = zlib.crc32(text.encode(errors="replace"), self._sum)

@@ -1,0 +1,190 @@
+"""The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
+
+Grids within grids: what an element is dissolved or wrapped for the inner one must be done while the path still leads
+there, so all but the wrapping of plain grids in the data is done inside out. The binds and controls are those of the
+main document: section templates are left as they are, and only the data below their sections is migrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.plan import (
+    NestedControls,
+    PlainGrid,
+    PlanNode,
+    RepeatedGrid,
+    plain_grids,
+    repeated_grids,
+    visits,
+)
+from persistence.forms.structure import BIND, FormPart, is_content_repeat, is_legacy_repeat
+from persistence.forms.trees import Element
+
+
+def dissolve_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
+    """2019.1.0 to 4.8.0: the controls of each plain grid take the place of its element, in the order of its cells.
+
+    What else the element holds comes after them.
+    """
+    for container, grids in reversed(list(visits(data, plan))):
+        found = [(child, grids[child.tag]) for child in container.iterchildren("*") if child.tag in grids]
+        editor.dissolve(container, {child: _in_order(child, grid.content) for child, grid in found})
+
+
+def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[Element]:
+    return sorted(elements, key=lambda element: content.get(element.tag, len(content)))
+
+
+def wrap_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
+    """4.8.0 to 2019.1.0: the controls of each plain grid go into an element of its own.
+
+    Where that element is already there and nothing is left to go into it, nothing is done.
+    """
+    owners: dict[int, dict[str, str]] = {}
+    for container, grids in visits(data, plan):
+        if id(grids) not in owners:
+            owners[id(grids)] = {control: grid.name for grid in reversed(grids.values()) for control in grid.content}
+        _wrap_controls(container, grids, owners[id(grids)], editor)
+
+
+def _wrap_controls(
+    container: Element, grids: Mapping[str, PlainGrid], owners: Mapping[str, str], editor: Editor
+) -> None:
+    contents: dict[str, list[Element]] = {}
+    last: dict[str, Element] = {}
+    for child in container.iterchildren("*"):
+        if child.tag in owners:
+            contents.setdefault(owners[child.tag], []).append(child)
+        else:
+            last[child.tag] = child
+    for name, grid in grids.items():
+        content = contents.get(name, [])
+        if not content and name in last:
+            continue
+        wrapper = editor.make(container, name)
+        if grid.after in last:
+            last[grid.after].addnext(wrapper)
+        else:
+            container.insert(0, wrapper)
+        wrapper.extend(_in_order(content, grid.content))
+        last[name] = wrapper
+
+
+def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
+    """4.8.0 to 4.0.0: each iteration of a repeated grid becomes an element with the grid's name, the wrapper goes.
+
+    Of several wrappers of one name only the first is one.
+    """
+    for parent, grids in reversed(list(visits(data, plan))):
+        wrappers: dict[str, Element] = {}
+        for child in parent.iterchildren("*"):
+            if child.tag in grids and not grids[child.tag].is_flat:
+                wrappers.setdefault(child.tag, child)
+        for name, wrapper in wrappers.items():
+            for iteration in wrapper.iterchildren("*"):
+                editor.rename(iteration, name)
+        editor.dissolve(parent, {wrapper: wrapper for wrapper in wrappers.values()})
+
+
+def wrap_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
+    """4.0.0 to 4.8.0: the elements of a repeated grid become iterations in a wrapper, which is made even for none."""
+    for parent, grids in reversed(list(visits(data, plan))):
+        iterations: dict[str, list[Element]] = {}
+        for child in parent.iterchildren("*"):
+            iterations.setdefault(child.tag, []).append(child)
+        for name, grid in grids.items():
+            if not grid.is_wrapped:
+                _wrap_iterations(parent, iterations.get(name, []), grid, editor)
+
+
+def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedGrid, editor: Editor) -> None:
+    wrapper = editor.make(parent, grid.name)
+    if iterations:
+        iterations[0].addprevious(wrapper)
+    else:
+        parent.append(wrapper)
+    for iteration in iterations:
+        editor.rename(iteration, grid.iteration)
+        wrapper.append(iteration)
+
+
+def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
+    """2019.1.0 to 4.8.0: the bind of each plain grid gives way to the binds inside it."""
+    doomed = []
+    for grid in plain_grids(main, NestedControls()):
+        bind = main.bind(grid.name)
+        if bind is not None:
+            doomed.append(bind)
+        grid.element.attrib.pop("bind", "")
+    _dissolve_all(main, doomed, editor)
+
+
+def bind_plain_grids(main: FormPart, editor: Editor) -> None:
+    """4.8.0 to 2019.1.0: each plain grid gets a bind around those of its controls that are in its container's.
+
+    A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
+    """
+    binds = dict(main.binds)
+    for grid in plain_grids(main, NestedControls()):
+        identifier = f"{grid.name}-bind"
+        around = binds.get(f"{grid.container[-1]}-bind") if grid.container else main.top
+        if identifier not in binds and around is not None:
+            binds[identifier] = _bind_plain_grid(grid, around, binds, editor)
+        if identifier in binds:
+            grid.element.set("bind", identifier)
+
+
+def _bind_plain_grid(grid: PlainGrid, around: Element, binds: dict[str, Element], editor: Editor) -> Element:
+    bind = _make(around, grid.name, editor)
+    after = binds.get(f"{grid.after}-bind")
+    if after is not None and after.getparent() is around:
+        after.addnext(bind)
+    else:
+        around.insert(0, bind)
+    content = (binds.get(f"{name}-bind") for name in grid.content)
+    bind.extend([each for each in content if each is not None and each.getparent() is around])
+    return bind
+
+
+def unbind_iterations(main: FormPart, editor: Editor) -> None:
+    """4.8.0 to 4.0.0: the bind of the iterations of each repeated grid gives way to those inside it.
+
+    The real system refuses this step; it is the mirror of ``bind_iterations`` (spec forms 1.7).
+    """
+    grids = list(repeated_grids(main))
+    for grid in grids:
+        if is_content_repeat(grid.element):
+            grid.element.set("repeat", "true")
+    iterations = (main.iterations.get(grid.bind) for grid in grids)
+    _dissolve_all(main, [bind for bind in iterations if bind is not None], editor)
+
+
+def bind_iterations(main: FormPart, editor: Editor) -> None:
+    """4.0.0 to 4.8.0: in the bind of each legacy repeated grid a bind of its iterations goes around all others."""
+    for grid in {grid.bind: grid for grid in repeated_grids(main)}.values():
+        if is_legacy_repeat(grid.element) and not grid.is_wrapped:
+            iteration = _make(grid.bind, grid.iteration, editor)
+            iteration.extend(list(grid.bind))
+            grid.bind.append(iteration)
+
+
+def _make(around: Element, name: str, editor: Editor) -> Element:
+    return editor.make(around, BIND, {"id": f"{name}-bind", "ref": name, "name": name})
+
+
+def _dissolve_all(main: FormPart, binds: list[Element], editor: Editor) -> None:
+    """Dissolve inner binds before outer ones, those of one parent at a time.
+
+    A bind is met before those inside it, so the parents are met from the outside in.
+    """
+    if main.top is None or not binds:
+        return
+    doomed = set(binds)
+    parents: dict[Element, list[Element]] = {}
+    for bind in main.top.iter(BIND):
+        if bind in doomed and (parent := bind.getparent()) is not None:
+            parents.setdefault(parent, []).append(bind)
+    for parent in reversed(parents):
+        editor.dissolve(parent, {bind: list(bind) for bind in parents[parent]})

@@ -1,0 +1,398 @@
+"""The XML of the search API: requests to search and for distinct values, and their answers (spec search 1 and 3).
+
+What clients send and get is read and written here, and so is what another service is sent and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from persistence.errors import BadRequestError
+from persistence.forms.messages import (
+    RequestDocument,
+    RequestElement,
+    TextReader,
+    Vocabulary,
+    attribute,
+    element,
+    read_request,
+    text,
+)
+from persistence.limits import LONGEST_SOUGHT, MOST_SOUGHT, MOST_TOKENS
+from persistence.model.instants import Instant, first_from, parse_time
+from persistence.model.permissions import FINDING, OPERATIONS, Operations
+from persistence.model.search import (
+    Comparison,
+    ControlFilter,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    FoundDocument,
+    FoundDocuments,
+    Hit,
+    Hits,
+    Query,
+    Scope,
+    SearchRequest,
+    Sort,
+    TextMatch,
+)
+from persistence.model.texts import count, is_descending, word
+from persistence.model.users import User
+
+_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER = "query", "drafts", "operations", "page-size", "page-number"
+_SEARCHED = (_QUERY, _DRAFTS, _OPERATIONS, _PAGE_SIZE, _PAGE_NUMBER)
+_OF_QUERY = frozenset(
+    {
+        *("path", "metadata", "match", "control", "sort"),
+        *("name", "type", "summary-show", "statically-required", "html-label"),  # a runtime says them (spec search 0.2)
+    }
+)
+_SEARCH = Vocabulary(
+    "search",
+    frozenset({"return-all-indexed-fields"}),
+    {
+        _QUERY: _OF_QUERY,
+        _DRAFTS: frozenset({"for-document-id", "for-never-saved-document"}),
+        _OPERATIONS: frozenset({"any-of"}),
+        _PAGE_SIZE: frozenset(),
+        _PAGE_NUMBER: frozenset(),
+        "lang": frozenset(),  # without a meaning since long (spec search 1.1)
+    },
+)
+_DISTINCT = Vocabulary("request for distinct values", frozenset(), {_QUERY: _OF_QUERY})
+
+_MOST_ROWS = 1 << 53
+"""Larger than any number of documents: a place in the list further on is as good as this one."""
+
+_TIMES = (Field.CREATED, Field.LAST_MODIFIED)
+_TEXTS = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE)
+_COMPARISONS: Mapping[Field, tuple[Comparison, ...]] = {
+    **dict.fromkeys(_TIMES, (Comparison.GTE, Comparison.LT)),
+    **dict.fromkeys(_TEXTS, (Comparison.EXACT,)),
+}
+_MATCH_OF_CONTROL = {
+    **dict.fromkeys(("input", "textarea", "output"), TextMatch.SUBSTRING),
+    "select": TextMatch.TOKEN,
+}
+
+_ROOT, _ITEM, _VALUE, _DETAIL = 1, 2, 3, 4
+"""Depths in answers."""
+
+
+# Requests, read.
+
+
+def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool = False) -> SearchRequest:
+    """Read what a user asks for; the root's name does not matter, nor, unless ``is_strict``, unknown markup.
+
+    Drafts are never found for anonymous users, whatever they ask (spec search 1.5).
+
+    Raises:
+        MalformedXmlError: the body is not well-formed, or has a document type.
+        BadRequestError: an attribute or a text is not what the interface has (spec search 1.7).
+        PersistenceError: whatever ``pieces`` raises about the client.
+    """
+    document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
+    queries = document.all(_QUERY)
+    of_controls = [each for each in queries if "path" in each.attributes]
+    of_fields = [(_field(each), each) for each in queries if "metadata" in each.attributes]
+    size = _count(document, _PAGE_SIZE, 10)
+    return SearchRequest(
+        query=Query(
+            text=_bounded(_free_text(queries)),
+            controls=tuple(_control_filters(of_controls)),
+            fields=tuple(_field_filter(field, each) for field, each in of_fields if each.text.strip()),
+            sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
+            offset=min((_count(document, _PAGE_NUMBER, 1) - 1) * size, _MOST_ROWS),
+            size=min(size, _MOST_ROWS),
+        ),
+        paths=tuple(_path(each) for each in of_controls),
+        drafts=_drafts(document.first(_DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
+        any_of=_any_of(document.first(_OPERATIONS)),
+        all_indexed=document.root.attributes.get("return-all-indexed-fields") == "true",
+    )
+
+
+def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -> tuple[Field | str, ...]:
+    """Read the paths of controls and the fields whose values are asked for, in the order of the answer (spec search 3).
+
+    Raises:
+        MalformedXmlError: the body is not well-formed, or has a document type.
+        BadRequestError: there are no distinct values of a field, or markup is unknown and ``is_strict``.
+        PersistenceError: whatever ``pieces`` raises about the client.
+    """
+    queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).all(_QUERY)
+    fields = tuple(_field(each) for each in queries if "metadata" in each.attributes)
+    for each in fields:
+        if each not in _TEXTS:
+            raise BadRequestError(f"there are no distinct values of {each.value}, only of {_names(_TEXTS)}")
+    return (*(_path(each) for each in queries if "path" in each.attributes), *fields)
+
+
+def _count(document: RequestDocument, name: str, default: int) -> int:
+    found = document.first(name)
+    return count("" if found is None else found.text, name, default)
+
+
+def _free_text(queries: Iterable[RequestElement]) -> str:
+    """Return the text of the first query about no control or field: later ones do not count, even if it is blank."""
+    free = (each.text.strip() for each in queries if not {"path", "metadata"} & each.attributes.keys())
+    return next(free, "")
+
+
+def _path(query: RequestElement) -> str:
+    return query.attributes["path"].replace("[1]", "")
+
+
+def _control_filters(queries: Iterable[RequestElement]) -> Iterator[ControlFilter]:
+    tokens = characters = 0
+    for query in queries:
+        sought = query.text.strip()
+        if not sought:
+            continue
+        match = _match(query.attributes)
+        if match is not TextMatch.EXACT:
+            characters += len(_bounded(sought) if match is TextMatch.SUBSTRING else sought)
+            if characters > MOST_SOUGHT:
+                raise BadRequestError(f"queries of more than {MOST_SOUGHT} characters together are not accepted")
+        if match is TextMatch.TOKEN:
+            tokens += len(sought.split())
+            if tokens > MOST_TOKENS:
+                raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
+        yield ControlFilter(_path(query), match, sought)
+
+
+def _bounded(sought: str) -> str:
+    if len(sought) > LONGEST_SOUGHT:
+        raise BadRequestError(f"a text of more than {LONGEST_SOUGHT} characters is not looked for inside others")
+    return sought
+
+
+def _match(attributes: Mapping[str, str]) -> TextMatch:
+    """Return the match that is given, else the one that befits the control, else the exact one."""
+    given = attributes.get("match")
+    if given is not None:
+        return word(TextMatch, given, "match")
+    control = attributes.get("control", "")
+    return TextMatch.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, TextMatch.EXACT)
+
+
+def _field(query: RequestElement) -> Field:
+    return word(Field, query.attributes["metadata"], "metadata")
+
+
+def _field_filter(field: Field, query: RequestElement) -> FieldFilter:
+    given = query.attributes.get("match")
+    if given is None:
+        raise BadRequestError(f"{field.value} needs a match where it has text: {_names(_COMPARISONS[field])}")
+    comparison = word(Comparison, given, f"match of {field.value}")
+    if comparison not in _COMPARISONS[field]:
+        raise BadRequestError(f"{field.value} has no match {comparison.value!r}; it has {_names(_COMPARISONS[field])}")
+    value = query.text.strip()
+    return FieldFilter(field, comparison, _instant(field, value) if field in _TIMES else value)
+
+
+def _instant(field: Field, value: str) -> Instant:
+    """Round a bound up to what is stored: of whole milliseconds those from a time on are those from the next one on."""
+    try:
+        return first_from(parse_time(value, field.value))
+    except OverflowError as error:
+        raise BadRequestError(f"{field.value} is after the last day of the calendar: {value!r}") from error
+
+
+def _sort(queries: Iterable[tuple[Field | str, RequestElement]]) -> Sort:
+    sorts = [Sort(by, is_descending(query.attributes["sort"])) for by, query in queries if "sort" in query.attributes]
+    if len(sorts) > 1:
+        raise BadRequestError(f"one query may have a sort, not {len(sorts)}")
+    return sorts[0] if sorts else Sort()
+
+
+def _drafts(found: RequestElement | None) -> DraftFilter:
+    if found is None:
+        return DraftFilter()
+    kind = word(Drafts, found.text, "drafts")
+    if kind is not Drafts.ONLY:
+        return DraftFilter(kind)
+    document = found.attributes.get("for-document-id")
+    return DraftFilter(kind, document, document is None and "for-never-saved-document" in found.attributes)
+
+
+def _any_of(found: RequestElement | None) -> tuple[str, ...]:
+    if found is None:
+        return FINDING
+    words = found.value("any-of").split()
+    for each in words:
+        if each not in OPERATIONS:
+            raise BadRequestError(f"there is no operation {each!r}; there are {', '.join(OPERATIONS)}")
+    return tuple(name for name in OPERATIONS if name in words)
+
+
+def _names(words: Iterable[Field | Comparison]) -> str:
+    return ", ".join(each.value for each in words)
+
+
+# Requests, written for another service.
+
+
+def write_search_request(scope: Scope, query: Query) -> bytes:
+    """Write a search whose answer has a detail for each of the query's ``paths``, and may have more.
+
+    The free text is first, then paths in their order; elsewhere the order of queries does not matter.
+    """
+    queries = [element(_QUERY, content=text(query.text))] if query.text else []
+    for of_field in query.fields:
+        about = attribute("metadata", of_field.field.value) + attribute("match", of_field.comparison.value)
+        queries.append(element(_QUERY, about, text(of_field.value)))
+    sort = attribute("sort", "desc" if query.sort.is_descending else "asc")
+    if isinstance(query.sort.by, Field):
+        queries.append(element(_QUERY, _about(query.sort.by) + sort))
+    paths = dict.fromkeys(query.paths or ())
+    queries += [element(_QUERY, _about(path) + (sort if path == query.sort.by else "")) for path in paths]
+    for control in query.controls:
+        about = _about(control.path) + attribute("match", control.match.value)
+        queries.append(element(_QUERY, about, text(control.text)))
+    others = (
+        _written_drafts(scope.drafts),
+        element(_OPERATIONS, attribute("any-of", " ".join(scope.any_of))),
+        element(_PAGE_SIZE, content=str(query.size)),
+        element(_PAGE_NUMBER, content=str(query.offset // query.size + 1)),
+    )
+    return element("search", content="".join((*queries, *others))).encode()
+
+
+def write_distinct_request(by: Field | str) -> bytes:
+    """Write a request for the different values of one field or control."""
+    return element("distinct-values", content=element(_QUERY, _about(by))).encode()
+
+
+def _about(by: Field | str) -> str:
+    return attribute("metadata", by.value) if isinstance(by, Field) else attribute("path", by)
+
+
+def _written_drafts(drafts: DraftFilter) -> str:
+    attributes = ""
+    if drafts.kind is Drafts.ONLY and drafts.for_document is not None:
+        attributes = attribute("for-document-id", drafts.for_document)
+    elif drafts.kind is Drafts.ONLY and drafts.never_saved:
+        attributes = attribute("for-never-saved-document", "true")
+    return element(_DRAFTS, attributes, drafts.kind.value)
+
+
+# Answers, written.
+
+
+def write_search_answer(
+    hits: Hits, paths: Sequence[str], operations_of: Callable[[Hit], Operations]
+) -> Iterator[bytes]:
+    """Write the answer of a search, with the values at ``paths`` in that order, a piece for each of them.
+
+    The same path may be there often, so that the whole can be much more than what was found.
+    """
+    total = attribute("search-total", str(hits.total))
+    if not hits.page:
+        yield element("documents", total).encode()
+        return
+    yield f"<documents{total}>".encode()
+    for hit in hits.page:
+        attributes = _attributes(hit, operations_of(hit))
+        if not paths:
+            yield element("document", attributes, element("details")).encode()
+            continue
+        yield f"<document{attributes}><details>".encode()
+        for path in paths:
+            values = ", ".join(hit.values.get(path, ()))
+            yield element("detail", attribute("path", path), text(values)).encode()
+        yield b"</details></document>"
+    yield b"</documents>"
+
+
+def _attributes(hit: Hit, operations: Operations) -> str:
+    """Write the attributes in the order of the specification's example; what is not known is left out."""
+    known = {
+        "created": hit.created,
+        "last-modified": hit.modified,
+        "created-by": hit.creator,
+        "created-by-groupname": hit.group,
+        "last-modified-by": hit.modifier,
+        "workflow-stage": hit.stage,
+        "name": hit.document,
+        "draft": "true" if hit.is_draft else "false",
+        "operations": str(operations),
+    }
+    return "".join(attribute(name, value) for name, value in known.items() if value is not None)
+
+
+def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) -> Iterator[bytes]:
+    """Write the values that each control or field has, a piece for each of them."""
+    is_empty = True
+    for by, values in found:
+        if is_empty:
+            yield b"<distinct-values>"
+            is_empty = False
+        yield f"<query{_about(by)}>".encode()
+        for value in values:
+            yield element("value", content=text(value)).encode()
+        yield b"</query>"
+    yield b"<distinct-values/>" if is_empty else b"</distinct-values>"
+
+
+# Answers of another service, read.
+
+
+def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
+    """Read the answer of a search.
+
+    Raises:
+        MalformedXmlError: it is no well-formed XML.
+        PersistenceError: whatever ``pieces`` raises.
+    """
+    with _FoundReader() as reader:
+        reader.read(pieces)
+        return FoundDocuments(reader.root.get("search-total", ""), reader.documents)
+
+
+def read_distinct_answer(pieces: Iterable[bytes]) -> list[str]:
+    """Read all values in an answer; raises as ``read_search_answer`` does."""
+    with _ValueReader() as reader:
+        return reader.read(pieces).values
+
+
+class _FoundReader(TextReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.root: dict[str, str] = {}
+        self.documents: list[FoundDocument] = []
+        self._path = ""
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        if self.depth == _ROOT:
+            self.root = attributes
+        elif self.depth == _ITEM:
+            self.documents.append(FoundDocument(attributes))
+        elif self.depth == _DETAIL:
+            self._path = attributes.get("path", "")
+            self.taken()
+
+    def end(self, name: str) -> None:
+        if self.depth == _DETAIL:
+            self.documents[-1].details.setdefault(self._path, self.taken())
+        super().end(name)
+
+
+class _ValueReader(TextReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[str] = []
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        super().start(name, attributes)
+        if self.depth == _VALUE:
+            self.taken()
+
+    def end(self, name: str) -> None:
+        if self.depth == _VALUE:
+            self.values.append(self.taken())
+        super().end(name)

@@ -1,0 +1,74 @@
+"""The Flask application: exact routes, and one line of ``text/plain`` for every error, never a page or a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import Rule
+
+from persistence.dialect import Dialect
+from persistence.errors import DeletedError, PersistenceError, status_of
+from persistence.http import logs
+from persistence.http.logs import REQUEST_ID
+from persistence.http.responses import headers_of, refusal
+
+RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+"""The methods of resources."""
+
+_READS = ("GET", "HEAD")
+
+
+class _ExactRule(Rule):
+    """A route for the methods that it names: werkzeug would add HEAD wherever there is a GET (spec crud 2.1)."""
+
+    def __init__(self, string: str, *args: Any, **options: Any) -> None:
+        super().__init__(string, *args, **options)
+        self.methods = set(options["methods"])
+
+
+def prepare(app: Flask, dialect: Dialect) -> None:
+    """Make an application route exactly, and answer errors by the statuses of the dialect."""
+    app.url_rule_class = _ExactRule
+    app.url_map.merge_slashes = False  # CleanRequests has merged them; a redirect would lose a PUT's body
+
+    @app.errorhandler(PersistenceError)
+    def domain_error(error: PersistenceError) -> Response:
+        status = status_of(error)
+        if isinstance(error, DeletedError) and request.method in _READS:
+            status = dialect.deleted_read_status
+        return refusal(request.environ, status, str(error), headers_of(error))
+
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def add_route(app: Flask, path: str, view: Callable[..., Response], *methods: str, strict_slashes: bool = True) -> None:
+    """Answer requests of a path by a view, for these methods and no others."""
+    app.add_url_rule(
+        path,
+        endpoint=f"{' '.join(methods)} {path}",
+        view_func=view,
+        methods=methods,
+        strict_slashes=strict_slashes,
+        provide_automatic_options=False,
+    )
+
+
+def _http_error(error: HTTPException) -> Response:
+    if isinstance(error, MethodNotAllowed):
+        allowed = ", ".join(sorted(error.valid_methods or ()))
+        cause = f"{request.method} is not allowed here; allowed: {allowed}"
+        return refusal(request.environ, HTTPStatus.METHOD_NOT_ALLOWED, cause, [("Allow", allowed)])
+    status = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
+    if status == HTTPStatus.NOT_FOUND:
+        return refusal(request.environ, status, "there is nothing under this path")
+    return refusal(request.environ, status, error.description or error.name)
+
+
+def _unexpected(error: Exception) -> Response:
+    logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exc_info=error)
+    return refusal(request.environ, 500, "internal error; the log has the details under this request's id")

@@ -1,0 +1,131 @@
+"""Checks of a request before it is routed: its path (spec crud 2.1), its query, and headers of another dialect.
+
+The segments are taken from the path as it was sent: after decoding, ``%2F`` would look like a separator. Doubled
+slashes are collapsed (the runtime builds such paths); what could lead elsewhere is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from persistence.dialect import DIALECTS, Dialect
+from persistence.errors import BadRequestError
+from persistence.http import health
+from persistence.http.parsing import REQUEST_NAMES, environ_key
+from persistence.http.responses import refusal
+from persistence.limits import LONGEST_NAME
+from persistence.model.texts import require_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+_CLEAN = re.compile(rf"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~!$&'()*+,;=:@-]{{1,{LONGEST_NAME}}})+")
+"""Paths that ``clean`` leaves as they are, without a slash at their end: nearly all that are sent."""
+
+
+def clean(path: str) -> str:
+    """Return the decoded path with single slashes of one that is still percent-encoded.
+
+    A slash at the end stays, because ``data/`` has a meaning of its own; several are refused, because they are what a
+    client sends that has lost the document's id.
+
+    Raises:
+        ValueError, BadRequestError: says which segment is refused and why.
+    """
+    if _CLEAN.fullmatch(path.removesuffix("/")):
+        return path
+    segments = [_segment(part) for part in path.split("/") if part]
+    if segments and path.endswith("//"):
+        raise ValueError("the path ends with an empty name")
+    return "/" + "/".join(segments) + ("/" if segments and path.endswith("/") else "")
+
+
+def _segment(part: str) -> str:
+    try:
+        # Bytes above ASCII arrive as Latin-1 characters (PEP 3333).
+        text = part if part.isascii() and "%" not in part else unquote_to_bytes(part.encode("latin-1")).decode()
+    except UnicodeError:
+        raise ValueError(f"a name in the path is not UTF-8: {part!r}") from None
+    if text in (".", ".."):
+        raise ValueError(f"the path must not contain {text!r}")
+    if "/" in text or "\\" in text:
+        raise ValueError(f"a name in the path holds a character that is not allowed: {text!r}")
+    require_plain(text)
+    if len(text.encode()) > LONGEST_NAME:  # below, names are keys of caches
+        raise ValueError(f"a name in the path is too long: {LONGEST_NAME} bytes are allowed")
+    return text
+
+
+def sent_path(environ: WSGIEnvironment) -> str:
+    """Return the path as it was sent, percent-encoded, below where the application is mounted.
+
+    Raises:
+        ValueError: there is none, or it has a fragment.
+    """
+    sent: str = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+    if "#" in sent:  # no part of a request (RFC 9112 3.2); a proxy in front may read the path as ending there
+        raise ValueError("the path must not contain '#': it is %23 in a name, and a fragment is not sent")
+    if sent.startswith("/"):
+        path = sent.partition("?")[0]
+    elif sent:
+        path = urlsplit(sent).path
+    else:
+        raise ValueError("the server does not hand on the path as it was sent")
+    return path.removeprefix(environ.get("SCRIPT_NAME", ""))
+
+
+def _check_query(query: str) -> None:
+    """Refuse what would be decoded to U+FFFD: two different texts would become one.
+
+    Raises:
+        ValueError: the query is not UTF-8.
+    """
+    for part in query.split("&"):
+        try:
+            unquote_to_bytes(part.encode("latin-1")).decode()
+        except UnicodeError:
+            raise ValueError(f"the parameter {part.partition('=')[0]!r} is not UTF-8") from None
+
+
+class CleanRequests:
+    """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
+
+    Headers that this service would read under the prefix of its own dialect are refused under that of another one
+    unless ``accepts_foreign``: a user who is named in them would count as nobody.
+    """
+
+    def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:
+        self._app = app
+        self._dialect = dialect
+        others = [other for other in DIALECTS.values() if other != dialect and not accepts_foreign]
+        self._foreign = {
+            environ_key(other.header(name)): (other.header(name), dialect.header(name))
+            for other in others
+            for name in REQUEST_NAMES
+        }
+        self._foreign_keys = frozenset(self._foreign)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Clean ``PATH_INFO`` and pass the request on, or refuse it."""
+        try:
+            path = clean(sent_path(environ))
+            environ["PATH_INFO"] = path if path.isascii() else path.encode().decode("latin-1")
+            query = environ.get("QUERY_STRING", "")
+            if "%" in query or not query.isascii():
+                _check_query(query)
+            if not self._foreign_keys.isdisjoint(environ):
+                self._refuse_foreign(environ, path)
+        except (ValueError, BadRequestError) as error:
+            return refusal(environ, HTTPStatus.BAD_REQUEST, str(error))(environ, start_response)
+        return self._app(environ, start_response)
+
+    def _refuse_foreign(self, environ: WSGIEnvironment, path: str) -> None:
+        """Raise ``BadRequestError`` unless a supervisor asks: a proxy in front may add headers to every request."""
+        if path not in health.PATHS:
+            sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
+            raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")

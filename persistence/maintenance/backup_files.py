@@ -1,0 +1,186 @@
+"""The directory of a backup that is being made: files come in as copies, or as hard links to the previous backup."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from persistence.errors import DamagedError, StartupError
+from persistence.maintenance import manifest
+from persistence.maintenance.checksums import Checksums, ChecksumWriter
+from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Manifest
+from persistence.model.sidecar import Sidecar, shows_stamp
+from persistence.storage import digests, directories, files, nofollow
+from persistence.storage.owner import Identity, being
+
+_CHUNK = 1 << 20
+
+
+@dataclass(slots=True)
+class BackupCount:
+    """How many files were copied, how many bytes these have, and how many files were linked."""
+
+    copied: int = 0
+    copied_bytes: int = 0
+    linked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousBackup:
+    """The previous backup, to whose files the next one may link: its path, its manifest and its digests."""
+
+    path: str
+    manifest: Manifest
+    checksums: Checksums
+
+
+def linkable(path: str) -> Manifest | None:
+    """Return the manifest of a backup whose files may be linked; ``None`` if they may be wrong.
+
+    A backup of the first format may hold another content than its list says, and so may one in which ``--verify`` found
+    a fault. Raises ``OSError``.
+    """
+    if files.exists(f"{path}/{WRONG}"):
+        return None
+    try:
+        found = manifest.read(path)
+    except StartupError:  # damaged, or of a newer version
+        return None
+    return found if found.format == FORMAT else None
+
+
+class NewBackup:
+    """A new directory with the digest of every file in it; ``keeper`` writes it. Methods raise ``OSError``."""
+
+    def __init__(self, directory: str, previous: PreviousBackup | None, keeper: Identity) -> None:
+        self.count = BackupCount()
+        self.keeper = keeper
+        self.previous = previous
+        self.directory = directory
+        directories.ensure(directory)
+        self.checksums = ChecksumWriter(directory)
+
+    def write(self, path: str, data: bytes, mode: int = files.FILE_MODE) -> None:
+        """Write a small file that belongs to no part."""
+        directories.make_all(os.path.dirname(f"{self.directory}/{path}"))
+        with files.written(f"{self.directory}/{path}", data, mode):
+            self.checksums.add(hashlib.sha256(data).hexdigest(), path)
+
+
+class PartFiles:
+    """The files of one part of a new backup. Paths are relative to the part. Methods raise ``OSError``.
+
+    ``earlier`` are the paths that the file may have had in the previous backup, besides its own.
+    """
+
+    def __init__(self, backup: NewBackup, part: BackupPart) -> None:
+        self._backup = backup
+        self._part = part
+        self._before = None if backup.previous is None else backup.previous.manifest.part(part.name)
+
+    def has(self, path: str) -> bool:
+        """Return whether something has this path already."""
+        with being(self._backup.keeper):
+            return files.exists(f"{self._backup.directory}/{self._part.path(path)}")
+
+    def add_bytes(self, path: str, data: bytes, nanoseconds: int, *earlier: str) -> None:
+        """Add a small file with a modification time."""
+        with being(self._backup.keeper):
+            self._note(hashlib.sha256(data).hexdigest(), path)
+            if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
+                files.write_new(self._target(path), [data], nanoseconds)
+                self._count(len(data))
+
+    def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
+        """Add a content, which ``sidecar`` describes.
+
+        Raises:
+            DamagedError: it cannot be read, or only looks like the content of its sidecar. It is copied all the same,
+                as far as it can be read.
+        """
+        with being(self._backup.keeper):
+            self._add(path, source, sidecar, earlier)
+
+    def _add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, earlier: tuple[str, ...]) -> None:
+        status = os.fstat(source.fileno())
+        size, nanoseconds = status.st_size, status.st_mtime_ns
+        said = None
+        if sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar):
+            said = sidecar.digest
+
+        def is_same(last: PreviousBackup, at: str) -> bool:
+            return last.checksums.digest(at) == said  # the digest of what was copied, whatever its sidecar said
+
+        if said is not None and self._link(path, size, nanoseconds, earlier, is_same):
+            self._note(digests.hexadecimal(said), path)
+            return
+        hashing = hashlib.sha256()
+        target = self._target(path)
+        try:
+            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+        finally:
+            self._note(hashing.hexdigest(), path)
+            self._count(size)
+        if said not in {None, digests.text(hashing.hexdigest())}:
+            raise DamagedError(f"{path}: its digest is not {said}")
+
+    def _target(self, path: str) -> str:
+        target = f"{self._backup.directory}/{self._part.path(path)}"
+        directories.make_all(os.path.dirname(target))
+        return target
+
+    def _link(
+        self,
+        path: str,
+        size: int,
+        nanoseconds: int,
+        earlier: tuple[str, ...],
+        is_same: Callable[[PreviousBackup, str], bool],
+    ) -> bool:
+        """Link the file of the previous backup if it has the size and time, and ``is_same``.
+
+        Size and time alone are not enough: if a file system keeps whole seconds, two contents may share both.
+        """
+        last, before = self._backup.previous, self._before
+        if last is None or before is None:
+            return False
+        for candidate in map(before.path, (path, *earlier)):
+            source = f"{last.path}/{candidate}"
+            with suppress(OSError):  # a copy will do
+                status = os.lstat(source)
+                nofollow.require_file(status, source)
+                if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(last, candidate):
+                    files.link(source, self._target(path))
+                    self._backup.count.linked += 1
+                    return True
+        return False
+
+    def _count(self, size: int) -> None:
+        self._backup.count.copied += 1
+        self._backup.count.copied_bytes += size
+
+    def _note(self, hexadecimal: str, path: str) -> None:
+        self._backup.checksums.add(hexadecimal, self._part.path(path))
+
+
+def _read(last: PreviousBackup, path: str) -> bytes:
+    with open(nofollow.open_file(f"{last.path}/{path}"), "rb") as file:
+        return file.read()
+
+
+def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:
+    """Yield the content of an open file, and pass each chunk to ``seen``.
+
+    Raises:
+        DamagedError: the disk refuses to read it; an ``OSError`` would mean a full destination.
+    """
+    try:
+        while chunk := source.read(_CHUNK):
+            seen(chunk)
+            yield chunk
+    except OSError as error:
+        raise DamagedError(f"{path} cannot be read to its end: {error.strerror}") from error

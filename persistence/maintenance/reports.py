@@ -1,0 +1,199 @@
+"""Reports: all that is known of one published version, or of one document or draft, without its content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
+from persistence.forms.controls import Control
+from persistence.maintenance.folder_files import list_history
+from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, TreeReader, Unreadable
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.form_versions import PublishedVersion
+from persistence.model.permissions import Permissions
+from persistence.model.sidecar import Sidecar
+from persistence.services.attachments import holders_in
+from persistence.services.controls import Controls
+from persistence.services.definitions import latest_version
+from persistence.services.rights import Rights
+from persistence.storage import stored_revision
+from persistence.storage.stored_revision import StoredRevision
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReport:
+    """A published version.
+
+    ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
+    force, ``size`` is in bytes, ``path`` is that of its file, and ``data_format`` is the format of stored data, in
+    which the paths of controls are shown.
+    """
+
+    published: PublishedVersion
+    source: str | None
+    size: int
+    is_edited: bool
+    is_singleton: bool
+    permissions: Permissions | None
+    permissions_source: PermissionsSource
+    others: tuple[int | Unreadable, ...]
+    attachments: tuple[AttachmentFacts | Unreadable, ...]
+    controls: tuple[Control, ...] | Unreadable
+    data_format: str
+    path: str
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a part of it, or another version, cannot be read."""
+        return any(isinstance(each, Unreadable) for each in (self.controls, *self.others, *self.attachments))
+
+
+def report_version(reader: TreeReader, form: Form, version: int | None = None) -> VersionReport:
+    """Report a version of a form, by default the highest published one.
+
+    Raises:
+        NotFoundError: it was never published.
+        DeletedError: it was deleted.
+        BadAddressError: a name cannot be a file name.
+        DamagedError: it cannot be read.
+    """
+    number = latest_version(reader.store, form) if version is None else version
+    if number is None:
+        raise NotFoundError(f"{form} has no published version")
+    address = DefinitionAddress(form, number, FORM_XHTML)
+    found, published = reader.store.read(address, content=False), reader.catalog.version(form, number)
+    if found is not None and found.sidecar.deleted:
+        by = "" if found.sidecar.modifier is None else f" by {found.sidecar.modifier}"
+        raise DeletedError(f"{form}/{number} was deleted at {found.sidecar.modified}{by}")
+    if found is None or published is None:
+        raise NotFoundError(f"{form}/{number} does not exist")
+    return VersionReport(
+        published,
+        source=found.sidecar.source,
+        size=found.size,
+        is_edited=found.is_edited,
+        is_singleton=reader.is_singleton(published),
+        permissions=Rights(reader.catalog, reader.properties).of_version(published),
+        permissions_source=reader.permissions_source(published),
+        others=tuple(_other_versions(reader, form, number)),
+        attachments=tuple(reader.attachments(address)),
+        controls=_controls(reader, form, number),
+        data_format=reader.properties.of(form).data_format,
+        path=reader.layout.place(address).content,
+    )
+
+
+def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[int | Unreadable]:
+    for number in sorted({*reader.store.versions(form)} - {version}):
+        try:
+            if reader.catalog.version(form, number) is not None:
+                yield number
+        except (DamagedError, DiskError) as error:
+            yield Unreadable(str(number), str(error))
+
+
+def _controls(reader: TreeReader, form: Form, version: int) -> tuple[Control, ...] | Unreadable:
+    try:
+        return Controls(reader.store).of(form, version) or ()
+    except (DamagedError, DiskError) as error:
+        return Unreadable(FORM_XHTML, str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReport:
+    """A document or a draft.
+
+    ``sidecar`` is that of its current revision, which may be a tombstone, and ``None`` if only attachments were stored;
+    ``size`` is that of the content as it is, in bytes. ``other`` is the newest revision of the same document in the
+    other collection. ``named`` has the names of the attachments that the data mentions, and is ``None`` without data.
+    ``revisions`` are the older ones, newest first. ``path`` is that of the file.
+    """
+
+    address: DocumentAddress
+    sidecar: Sidecar | None
+    size: int
+    is_edited: bool
+    other: Sidecar | Unreadable | None
+    attachments: tuple[AttachmentFacts | Unreadable, ...]
+    named: frozenset[str] | Unreadable | None
+    revisions: tuple[Sidecar | Unreadable, ...]
+    path: str
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a part of it cannot be read."""
+        parts = (self.other, self.named, *self.attachments, *self.revisions)
+        return any(isinstance(each, Unreadable) for each in parts)
+
+
+def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentReport:
+    """Report the document or draft of an address, which is that of its ``data.xml``.
+
+    Raises:
+        NotFoundError: nothing of it was ever stored, or it is a draft that is gone.
+        BadAddressError: a name cannot be a file name.
+        DamagedError: it cannot be read.
+    """
+    found, named = _current(reader, address)
+    attachments = tuple(reader.attachments(address))
+    if found is None and not attachments:
+        raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")
+    return DocumentReport(
+        address,
+        sidecar=None if found is None else found.sidecar,
+        size=0 if found is None else found.size,
+        is_edited=found is not None and found.is_edited,
+        other=_other_collection(reader, address),
+        attachments=attachments,
+        named=named,
+        revisions=tuple(_revisions(reader, address, found)),
+        path=reader.layout.place(address).content,
+    )
+
+
+def _current(
+    reader: TreeReader, address: DocumentAddress
+) -> tuple[StoredRevision | None, frozenset[str] | Unreadable | None]:
+    """Return the current revision and the attachments that it names; of a damaged content only the sidecar."""
+    try:
+        found = reader.store.read(address, content=True)
+    except DamagedError as error:
+        sidecar = reader.store.sidecar(address)
+        damaged = None if sidecar is None else StoredRevision(sidecar, sidecar.etag, sidecar.size)
+        return damaged, Unreadable(DATA_XML, str(error))
+    return found, None if found is None or found.file is None else _named(address, found.file)
+
+
+def _named(address: DocumentAddress, file: BinaryIO) -> frozenset[str] | Unreadable:
+    try:
+        return frozenset(holder.held.name for holder in holders_in(address, file))
+    except (BadRequestError, DamagedError, DiskError) as error:
+        return Unreadable(DATA_XML, str(error))
+
+
+def _other_collection(reader: TreeReader, address: DocumentAddress) -> Sidecar | Unreadable | None:
+    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
+    try:
+        return reader.store.sidecar(other)
+    except (DamagedError, DiskError) as error:
+        return Unreadable(other.collection.value, str(error))
+
+
+def _revisions(
+    reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
+) -> Iterator[Sidecar | Unreadable]:
+    """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
+    place = reader.layout.place(address)
+    with disk_errors(f"listing the older revisions of {address}"):
+        revisions = list_history(place.directory).of(place.name)
+    for revision in revisions:
+        try:
+            with disk_errors(f"reading the revision {revision.instant} of {address}"):
+                sidecar = stored_revision.read_sidecar(revision.place)
+        except (DamagedError, DiskError) as error:
+            yield Unreadable(revision.instant, str(error))
+            continue
+        if sidecar is not None and (current is None or sidecar.id != current.sidecar.id):
+            yield sidecar

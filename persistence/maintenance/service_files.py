@@ -1,0 +1,148 @@
+"""The service's own files in the root: ``layout.json``, lock files, and temporary files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from persistence.errors import DamagedError, StartupError
+from persistence.maintenance.findings import Finding, FindingKind
+from persistence.maintenance.folder_files import list_folder
+from persistence.maintenance.tree import Folder, Tree
+from persistence.storage import formats, root, serving, stored_revision, uploads
+from persistence.storage.layout import (
+    CHECKED,
+    INDEX,
+    LAYOUT,
+    LEASE,
+    LOCKS,
+    QUARANTINE,
+    SERVE,
+    SPOOL,
+    TRASH,
+    Layout,
+    Place,
+    is_unfinished_layout,
+)
+
+
+def require_tree(tree: Tree) -> None:
+    """Check that this is a tree of the service at all, before anything in it is changed.
+
+    Raises:
+        StartupError: there is no such directory, or it has neither ``layout.json`` nor locks nor any sidecar.
+        OSError: it cannot be looked at.
+    """
+    if any(os.path.lexists(tree.layout.own(name)) for name in (LAYOUT, LOCKS)):
+        return
+    for item in tree.walk() if os.path.isdir(tree.root) else ():
+        if isinstance(item, Folder) and any(_is_sidecar(item, name) for name in list_folder(item.path).sidecars):
+            return
+    raise root.missing(tree.root)
+
+
+def _is_sidecar(folder: Folder, name: str) -> bool:
+    try:
+        return stored_revision.read_sidecar(Place(folder.path, name)) is not None
+    except (DamagedError, OSError):
+        return False
+
+
+def check_format(layout: Layout) -> Iterator[Finding]:
+    """Find fault with ``layout.json``.
+
+    Raises:
+        StartupError: the tree has another format, or is incomplete: then it cannot be checked.
+        OSError: it cannot be looked at.
+    """
+    path = layout.own(LAYOUT)
+    try:
+        said = formats.read(path)
+    except StartupError as error:
+        yield Finding(FindingKind.LAYOUT, path, str(error).partition("cannot be read: ")[2])
+        return
+    if said is None:
+        what = "it is missing: is this the right directory, and its disk mounted?"
+        yield Finding(FindingKind.LAYOUT, path, what)
+    else:
+        formats.check(path, said)
+
+
+def missing(layout: Layout) -> Iterator[Finding]:
+    """Find the service's own directories and lock files that are missing, for example after ``git clean``."""
+    for path in map(layout.own, root.NEEDED):
+        if not os.path.lexists(path):
+            what = "it was removed, or not copied; the service makes it when it needs it"
+            yield Finding(FindingKind.OWN_MISSING, path, what)
+
+
+def obstacles(layout: Layout) -> Iterator[Finding]:
+    """Find links, pipes and the like with the names of the service's own files or directories.
+
+    A directory that is none is not entered. Raises ``OSError``.
+    """
+    wrong = list[str]()
+    quarantine, index = layout.own(QUARANTINE), layout.own(INDEX)
+    # The quarantine comes first, because the others are moved there.
+    others = (each for each in root.own_directories(layout.root) if each != quarantine)
+    directories = ((each, stat.S_ISDIR) for each in (quarantine, *others))
+    own = (*root.own_files(layout.root), layout.own(LEASE), layout.own(CHECKED))
+    for each, is_right in (*directories, *((each, stat.S_ISREG) for each in own)):
+        if any(each.startswith(f"{above}/") for above in wrong):
+            continue
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if not is_right(os.lstat(each).st_mode):
+                wrong.append(each)
+    for each in (*wrong, *(() if index in wrong else _special_files(index))):
+        what = "a link, a pipe or a device, where the service has a file or a directory"
+        yield Finding(FindingKind.NOT_A_FILE, each, what)
+
+
+def _special_files(path: str) -> Iterator[str]:
+    """Find everything below a directory that is neither a file nor a directory."""
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _special_files(entry.path)
+            elif not entry.is_file(follow_symlinks=False):
+                yield entry.path
+
+
+def strays(layout: Layout) -> Iterator[Finding]:
+    """Find the temporary files of killed workers. Raises ``OSError``."""
+    for stray in _strays(layout):
+        yield Finding(FindingKind.STRAY_OWN, stray, "left by a worker that was killed")
+
+
+def _strays(layout: Layout) -> Iterator[str]:
+    with os.scandir(layout.root) as entries:
+        yield from (entry.path for entry in entries if _is_unfinished(entry) and _is_old(entry))
+    with suppress(FileNotFoundError):
+        yield from uploads.abandoned(_directory(layout, SPOOL))
+    with suppress(FileNotFoundError), os.scandir(_directory(layout, TRASH)) as entries:
+        yield from (entry.path for entry in entries if _is_old(entry))
+    with suppress(FileNotFoundError):
+        yield from serving.outdated(_directory(layout, SERVE))
+
+
+def _directory(layout: Layout, name: str) -> str:
+    """Return the path of one of the service's own directories; raise ``FileNotFoundError`` if it is a link, say."""
+    path = layout.own(name)
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise FileNotFoundError(path)
+    return path
+
+
+def _is_unfinished(entry: os.DirEntry[str]) -> bool:
+    return is_unfinished_layout(entry.name) and entry.is_file(follow_symlinks=False)
+
+
+def _is_old(entry: os.DirEntry[str]) -> bool:
+    """Judge by the time of the rename: the content may be much older."""
+    try:
+        return time.time() - entry.stat(follow_symlinks=False).st_ctime > uploads.ABANDONED_AFTER
+    except FileNotFoundError:
+        return False

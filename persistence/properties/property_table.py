@@ -1,0 +1,233 @@
+"""The table of the properties there are: name, type, meaning, and what this version does with them.
+
+Names stand here without the dialect's prefix, and with a word in ``<>`` where every installation has its own token.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import product
+
+from persistence.dialect import DIALECTS
+from persistence.model.form_versions import DATA_FORMATS
+from persistence.properties.lookup import ANY, Name
+
+Value = bool | int | str
+
+LARGEST = 2**31 - 1
+"""The largest integer of a property: sizes and lengths, which every database can take."""
+
+FORM, DATA = "form", "data"
+"""The two kinds of what a provider keeps: definitions, and data."""
+
+RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
+"""Words that other properties have in the place of a provider's name (spec forms 5.2)."""
+
+_PROVIDER_NAME = re.compile(r"[^\s.*]+")
+
+
+class ValueType(Enum):
+    """The type of a property's value, in the words of an error."""
+
+    BOOLEAN = "true or false"
+    INTEGER = f"an integer from 1 to {LARGEST}"
+    TEXT = "a string"
+    DIRECTORY = "the path of a directory"
+    PROVIDER = f"the name of a provider: a string without dots, and none of {', '.join(sorted(RESERVED))}"
+    FORMAT = f"one of the strings {', '.join(DATA_FORMATS)}"
+    PERMISSIONS = "a string of JSON"
+    DIALECT = f"one of the strings {', '.join(DIALECTS)}"
+    URI = "file:, or the address of a service that begins with http://"
+    SECRET = "a string, which is not shown"  # noqa: S105 - no password
+
+
+class Effect(Enum):
+    """The effect of a property in this version."""
+
+    ACTS = "in effect"
+    NONE = "without effect in this version"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProperty:
+    """A property, or the family of those that differ in the tokens in ``<>``.
+
+    ``default`` holds where nothing stored matches or a string is blank; ``None`` is "not configured".
+    """
+
+    pattern: str
+    kind: ValueType
+    meaning: str
+    default: Value | None = None
+    effect: Effect = Effect.ACTS
+
+    @property
+    def places(self) -> Name:
+        """The tokens of the pattern."""
+        return tuple(self.pattern.split("."))
+
+    @property
+    def general_name(self) -> Name:
+        """The name with ``*`` in every place that allows it."""
+        return tuple(map(_general, self.places))
+
+    @property
+    def is_of_provider(self) -> bool:
+        """Return whether it is about a provider, whose name is the second token."""
+        return self.places[1] == "<provider>"
+
+    def fits(self, name: Name) -> bool:
+        """Return whether a name, stored or asked for and without prefix, is of this family."""
+        places = self.places
+        return len(places) == len(name) and all(_fits(place, token) for place, token in zip(places, name, strict=True))
+
+
+def _fits(place: str, token: str) -> bool:
+    """Return whether a token of a name can stand in a place of a pattern."""
+    if place == "<provider>":
+        return token == ANY or is_provider(token)
+    if place == "<form|data>":
+        return token in (ANY, FORM, DATA)
+    if place.startswith("<"):
+        return token == ANY or (token.isprintable() and token != "" and ANY not in token)
+    return token == place
+
+
+def _general(place: str) -> str:
+    return ANY if place.startswith("<") else place
+
+
+def is_provider(name: str) -> bool:
+    """Return whether a provider can have this name."""
+    return _PROVIDER_NAME.fullmatch(name) is not None and name not in RESERVED
+
+
+def _provider(name: str, kind: ValueType, meaning: str, default: Value | None = None) -> KnownProperty:
+    return KnownProperty(f"persistence.<provider>.{name}", kind, meaning, default)
+
+
+def _unused(pattern: str, kind: ValueType, meaning: str, default: Value | None = None) -> KnownProperty:
+    return KnownProperty(f"persistence.{pattern}", kind, meaning, default, Effect.NONE)
+
+
+_BOOLEAN, _TEXT, _SECRET = ValueType.BOOLEAN, ValueType.TEXT, ValueType.SECRET
+_OF_FORM = "persistence.provider.<app>.<form>.<form|data>"
+
+KNOWN: tuple[KnownProperty, ...] = (
+    KnownProperty(_OF_FORM, ValueType.PROVIDER, "provider of a form's definitions or data"),
+    _provider("autosave", _BOOLEAN, "drafts can be stored", default=False),
+    _provider("permissions", _BOOLEAN, "user and group permissions hold", default=False),
+    _provider("versioning", _BOOLEAN, "definitions have versions", default=False),
+    _provider("published-only", _BOOLEAN, "data is stored of published forms and versions only", default=False),
+    _provider("data-format-version", ValueType.FORMAT, "format of form data at rest", "4.0.0"),
+    _provider("search.restrict-to-readable", _BOOLEAN, "searches find only what their user may read", default=False),
+    KnownProperty(
+        "permissions.<app>.<form>", ValueType.PERMISSIONS, "permissions where the definition has none of its own"
+    ),
+    KnownProperty("detail.singleton.enabled.<app>.<form>", _BOOLEAN, "the form has one document only", default=False),
+    _provider("create-flat-view", _BOOLEAN, "every form has flat views", default=False),
+    _provider(
+        "flat-view.prefixes-in-main-view-column-names",
+        _BOOLEAN,
+        "columns of the flat view of documents are called by their whole path",
+        default=False,
+    ),
+    _provider(
+        "flat-view.max-identifier-length", ValueType.INTEGER, "characters in the names of flat views and columns", 256
+    ),
+    KnownProperty(
+        "field-encryption.password", _SECRET, "password of what the real system has encrypted, for reading it"
+    ),
+    KnownProperty("field-encryption.password.read-fallback", _SECRET, "the password before that one, for reading"),
+    KnownProperty(f"{_OF_FORM}.attachments", ValueType.PROVIDER, "provider of the attachments of a form's data"),
+    _provider("uri", ValueType.URI, "file: for a tree here, or the address of another service"),
+    _provider("dialect", ValueType.DIALECT, "names on the wire of another service; by default those here"),
+    _provider("active", _BOOLEAN, "the provider is asked where all of them are", default=True),
+    _provider("datasource", _TEXT, "name of the root of a tree; of a database, elsewhere"),
+    _provider("base-path", ValueType.DIRECTORY, "directory of a provider of attachments"),
+    _provider("directory", ValueType.DIRECTORY, "the older name of base-path"),
+    _unused("<provider>.lease", _BOOLEAN, "documents can be locked with LOCK and UNLOCK", default=False),
+    _unused("<provider>.reindex", _BOOLEAN, "the provider takes part in reindexing", default=False),
+    _unused("<provider>.reencrypt", _BOOLEAN, "the provider takes part in encrypting anew", default=False),
+    _unused("<provider>.distinct", _BOOLEAN, "distinct values can be asked for", default=False),
+    _unused("<provider>.sort", _BOOLEAN, "search can sort", default=False),
+    _unused(
+        "<provider>.escape-non-ascii-characters",
+        _BOOLEAN,
+        "form data is stored with character references",
+        default=False,
+    ),
+    _unused("<provider>.max-batch-size", ValueType.INTEGER, "documents in a step of encrypting anew", 1000),
+    _unused("<provider>.s3-config", _TEXT, "configuration of a provider of attachments in S3"),
+    _unused("<provider>.xmldb-uri", _TEXT, "address of an XML database"),
+    _unused("<provider>.exist-uri", _TEXT, "the name of xmldb-uri in a real runtime"),
+    _unused("attachments.filename.<app>.<form>", _TEXT, "expression for the names of attachments"),
+    _unused("proxy.form-definition-cache.enable", _BOOLEAN, "what is known of definitions is cached", default=True),
+    _unused("proxy.disable-version-history.<app>.<form>", _BOOLEAN, "no older revisions are kept", default=False),
+)
+"""Every property of spec crud 10.1 and 10.2 and of spec forms 5.2 and 5.3; flat views have the values of search 7.2."""
+
+_BY_LENGTH = {
+    length: tuple(each for each in KNOWN if len(each.places) == length)
+    for length in {len(each.places) for each in KNOWN}
+}
+
+SHIPPED: Mapping[str, Value] = {
+    "persistence.provider.*.*.*": "files",
+    "persistence.*.active": True,
+    "persistence.*.autosave": True,
+    "persistence.*.permissions": True,
+    "persistence.*.versioning": True,
+    "persistence.*.data-format-version": "4.0.0",
+}
+"""The entries that are there before the file's; one of the file under the same name takes its place."""
+
+SHIPPED_BY_PREFIX: Mapping[str, Mapping[str, Value]] = {
+    dialect.property_prefix: {"persistence.*.search.restrict-to-readable": dialect.restricts_searches}
+    for dialect in DIALECTS.values()
+}
+"""More such entries, which differ in the dialects."""
+
+
+def known_property(name: Name) -> KnownProperty | None:
+    """Return the property of a name without prefix, stored or asked for; ``None`` if there is no such property."""
+    return next((each for each in _BY_LENGTH.get(len(name), ()) if each.fits(name)), None)
+
+
+def general_names(prefix: str) -> list[str]:
+    """Return the names of all properties with ``*`` in every place that allows it."""
+    return [prefix + ".".join(each.general_name) for each in KNOWN]
+
+
+def unknown(name: str, prefix: str) -> str:
+    """Return the error for a wrong name: it has the nearest valid one, or says that no provider can be called so.
+
+    Applications, forms and providers in the nearest name are those of the wrong one.
+    """
+    given = tuple(name.removeprefix(prefix).split("."))
+    if len(given) > 1 and given[1] in RESERVED and known_property((given[0], ANY, *given[2:])) is not None:
+        return f"unknown property {name!r}: no provider can be called {given[1]!r}"
+    candidates = [prefix + ".".join(tokens) for each in KNOWN for tokens in _candidates(each, given)]
+    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0)[0]
+    return f"unknown property {name!r}; the nearest valid name is {near!r}"
+
+
+def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
+    """Fill what was given into the places of a pattern, once from the left and once from the right.
+
+    The one finds what a token too few at the end meant, the other what was meant under another dialect's prefix.
+    """
+    places = property_.places
+    missing = (ANY,) * max(0, len(places) - len(given))
+    for tokens in ((*given, *missing)[: len(places)], (*missing, *given)[-len(places) :]):
+        yield from product(*(_choices(place, token) for place, token in zip(places, tokens, strict=True)))
+
+
+def _choices(place: str, token: str) -> Name:
+    if place.startswith("<") and _fits(place, token):
+        return (token,)
+    return (FORM, DATA, ANY) if place == "<form|data>" else (_general(place),)

@@ -1,0 +1,223 @@
+"""Bodies of attachments in a directory of their own, without sidecars (spec forms 5.5).
+
+::
+
+    <base>/<app>/<form>/(data|draft)/<document>/<version>/<attachment>     the body of the current revision
+                                                          .history/...     those of older ones
+    <base>/.spool/<id>, <base>/.trash/<id>                                 as in a tree
+
+What is known of an attachment is in a tree, and its sidecar there is what counts: a body bears the stamp of its
+revision, and is called ``.<attachment>.<id>`` until that is committed. So whoever reads a sidecar finds its body, and
+what a crash leaves is finished or removed by the next writer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from persistence.errors import DamagedError, StartupError, disk_errors
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from persistence.storage import directories, files, nofollow, root, stored_revision
+from persistence.storage.directories import DurableDirectories
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
+from persistence.storage.split_attachments import described
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Spool, Upload
+
+_ANYTHING = Integrity(HandEdits.ALL)
+
+RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
+"""Says what is stored of an attachment: its current revision, or with an instant an older one."""
+
+
+class BodiesReader:
+    """Bodies below a base directory, to be read; nothing is made there. Methods raise ``OSError``."""
+
+    def __init__(self, base: str, integrity: Integrity | None = None) -> None:
+        self.root = os.path.realpath(base)
+        self._layout = Layout(self.root)
+        self._integrity = (integrity or Integrity()).of_attachments()
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
+        """The body of a revision, open if asked for: at its place, or where older ones are kept.
+
+        Whatever lies there is that of a record that says nothing of its body: another service has stored it.
+
+        Raises:
+            DamagedError: what lies there is not what its record says, and no edit.
+        """
+        place, sidecar = self.place(address, record.version), described(record)
+        integrity = _ANYTHING if record.body is None else self._integrity
+        damage: DamagedError | None = None
+        found: StoredRevision | None = None
+        try:
+            found = stored_revision.beside(place, integrity, sidecar, content=content)
+        except DamagedError as error:
+            damage = error
+        if found is not None and not found.is_edited:
+            return stored_revision.verified(place, integrity, found)
+        older = stored_revision.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
+        if older is not None:
+            if found is not None and found.file is not None:
+                found.file.close()
+            return stored_revision.verified(place, integrity, older)
+        if damage is not None:
+            raise damage
+        return found
+
+    def place(self, address: DocumentAddress, version: int) -> Place:
+        """Where the body of the current revision of an attachment lies, and those of older ones beside it."""
+        place = self._layout.place(address)
+        return Place(f"{place.directory}/{version}", place.name)
+
+
+class FileBodies(BodiesReader):
+    """The ``Bodies`` of attachments below a base directory. Methods raise ``OSError``."""
+
+    def __init__(self, base: str, integrity: Integrity | None = None) -> None:
+        """Open the directory, which must be there; ``integrity`` judges bodies that are not what records say.
+
+        Raises:
+            StartupError: it is not.
+            DiskError: it cannot be prepared.
+        """
+        super().__init__(base, integrity)
+        if not os.path.isdir(self.root):
+            raise StartupError(f"there is no directory {self.root} for attachments")
+        with disk_errors(f"directory of attachments {self.root}"):
+            for name in (SPOOL, TRASH):
+                if not directories.make(f"{self.root}/{name}"):
+                    directories.require(f"{self.root}/{name}")
+            self._spool = Spool(self.root)
+            self._spool.sweep()
+            directories.empty(f"{self.root}/{TRASH}")
+        self._directories = DurableDirectories(self.root)
+
+    def free_bytes(self) -> int:
+        """Space that the service may still use there.
+
+        Raises:
+            DiskError: the directory is gone or not writable.
+        """
+        with disk_errors(f"directory of attachments {self.root}"):
+            return root.room_in(self.root)
+
+    def upload(self) -> Upload:
+        """Begin to receive a body."""
+        return self._spool.upload()
+
+    @contextmanager
+    def placing(
+        self, address: DocumentAddress, sidecar: Sidecar, upload: Upload, over: Sidecar | None
+    ) -> Iterator[None]:
+        """Have a body durable where only its sidecar leads; give it its name when that is committed.
+
+        After an error nothing is cleaned up: the sidecar may be committed all the same.
+        """
+        place = self.place(address, sidecar.version)
+        self._directories.make(place.directory)
+        self._recover(place, over)
+        if over is not None and address.keeps_history:
+            _keep(place, over)
+        pending = place.pending(sidecar.id)
+        self._place(upload, pending, stamp(sidecar))
+        self._directories.settle(place.directory)
+        yield
+        with suppress(OSError):  # whoever comes next finishes it
+            files.rename(pending, place.content)
+
+    @contextmanager
+    def replacing(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> Iterator[None]:
+        """Have another body of the same revision durable as ``placing`` does; the one before goes when it is committed.
+
+        It is the current revision, or with an ``instant`` an older one.
+        """
+        place = self.place(address, over.version)
+        if instant is not None:
+            place = place.revision(instant)
+            directories.make(place.directory)
+        self._recover(place, over)
+        pending = place.pending(rewritten.id)
+        self._place(upload, pending, stamp(rewritten))
+        yield
+        files.rename(pending, place.content)
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Whether writes of a document's attachments are under way, or a crash has left something of one."""
+        return any(True for _ in self._unfinished(main))
+
+    def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
+        """Finish or remove whatever crashes have left of a document's attachments."""
+        for version, place in list(self._unfinished(main)):
+            revision = revision_of(place.name) if place.directory.endswith(f"/{HISTORY}") else None
+            instant, name = (None, place.name) if revision is None else revision
+            record = record_of(main.moved(main.collection, unescape(name)), instant)
+            self._recover(place, record if record is not None and record.version == version else None)
+
+    def _unfinished(self, main: DocumentAddress) -> Iterator[tuple[int, Place]]:
+        document = self._layout.place(main).directory
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for version in os.listdir(document):
+                if version.isascii() and version.isdigit():
+                    for place in stored_revision.incomplete_writes(Place(f"{document}/{version}", main.name)):
+                        yield int(version), place
+
+    @contextmanager
+    def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
+        """Remove a body when its tombstone is committed; what has a history stays there."""
+        place = self.place(address, over.version)
+        if os.path.isdir(place.directory):
+            self._recover(place, over)
+            if address.keeps_history:
+                _keep(place, over)
+                directories.sync(place.directory)
+        yield
+        with suppress(OSError):
+            files.remove(place.content)
+            for directory in (place.directory, os.path.dirname(place.directory)):
+                directories.remove_if_empty(directory)
+
+    def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
+        """Remove the bodies of all attachments of a draft."""
+        draft = self._layout.document(form, Collection.DRAFT, document)
+        if files.exists(draft):
+            for directory in (os.path.dirname(draft), f"{self.root}/{TRASH}"):
+                directories.require(directory)  # and no link to one
+            files.rename(draft, f"{self.root}/{TRASH}/{fresh_id()}")
+            directories.empty(f"{self.root}/{TRASH}")
+
+    def _place(self, upload: Upload, path: str, nanoseconds: int) -> None:
+        """Put a body where it waits for its commit, durably, and not through a link."""
+        directory = nofollow.open_directory(os.path.dirname(path))
+        try:
+            upload.place_at(path, nanoseconds)
+            upload.sync()
+            files.sync(directory)
+        finally:
+            os.close(directory)
+
+    def _recover(self, place: Place, over: Sidecar | None) -> None:
+        """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
+        if over is not None and files.exists(place.pending(over.id)):
+            files.rename(place.pending(over.id), place.content)
+        for name in os.listdir(place.directory):
+            if unfinished_of(name) == place.name:
+                files.remove(f"{place.directory}/{name}")
+
+
+def _keep(place: Place, over: Sidecar) -> None:
+    if files.exists(place.content):
+        directories.make(place.history)
+        history = nofollow.open_directory(place.history)  # and no link to one
+        try:
+            files.keep_as(place.content, place.revision(over.modified).content)
+            files.sync(history)
+        finally:
+            os.close(history)

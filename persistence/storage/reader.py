@@ -1,0 +1,197 @@
+"""A look at a tree: addresses in, revisions out. It changes nothing, not even what is missing there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import BinaryIO
+
+from persistence.errors import disk_errors
+from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.storage import root, stored_revision
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import (
+    LAYOUT,
+    OTHERS,
+    SIDECAR_SUFFIX,
+    Layout,
+    is_escaped,
+    is_file_name,
+    revision_of,
+    unescape,
+)
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
+
+
+class StoreReader:
+    """The files below one root, to be read: no directory is made, no lock taken, and nobody waits for it.
+
+    Every method translates ``OSError`` to ``DiskError`` with the cause. Reading raises ``DamagedError`` for what is not
+    as the service wrote it, and every method ``BadAddressError`` for names that cannot be file names.
+    """
+
+    def __init__(self, path: str, integrity: Integrity | None = None) -> None:
+        """Open the root as it is; ``integrity`` judges contents that are not their sidecars', as the settings' default.
+
+        Raises:
+            StartupError: there is none, the tree has another format, or it is not whole.
+            DiskError: the root cannot be looked at.
+        """
+        self.root = os.path.realpath(path)
+        with disk_errors(f"data directory {self.root}"):
+            root.require(self.root)
+        self._layout = Layout(self.root)
+        self._integrity = integrity or Integrity()
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """The sidecar of a resource; ``None`` where nothing was ever stored."""
+        place = self._layout.place(address)
+        with disk_errors("reading", address):
+            sidecar = stored_revision.read_sidecar(place)
+            if sidecar is None:
+                self._require_tree()
+        return sidecar
+
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+        """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
+        place = self._layout.place(address)
+        with disk_errors("reading", address):
+            found = stored_revision.read(place, self._integrity, content=content)
+            if found is None:
+                self._require_tree()
+        return found
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
+        place = self._layout.place(address)
+        with disk_errors("reading", address):
+            return stored_revision.content(place)
+
+    def fingerprint(self, address: Address) -> Fingerprint:
+        """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
+        place = self._layout.place(address)
+        with disk_errors("looking at", address):
+            return stored_revision.fingerprint(place.content)
+
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
+        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+        directory = self._layout.versions(form)
+        with disk_errors("looking at the versions of", form):
+            for number in _numbers(directory):
+                yield number, stored_revision.fingerprint(f"{directory}/{number}/{FORM_XHTML}")
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+        place = self._layout.place(address)
+        with disk_errors("reading", address):
+            # The current one first: a writer keeps it in the history before it replaces it, so that looking there
+            # afterwards finds whatever has just stopped being current.
+            current = stored_revision.read(place, self._integrity, content=content)
+            if current is None or current.sidecar.modified == instant:
+                return current
+            if current.file is not None:
+                current.file.close()
+            return stored_revision.read(place.revision(instant), self._integrity, content=content)
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """All forms, or those of one application, that have a directory, in no order."""
+        with disk_errors("listing the forms"):
+            self._require_tree()
+            names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
+            for name in names:
+                yield from (Form(name, form) for form in _names(self._layout.application(name)))
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """The versions of a form that have a directory, highest first."""
+        with disk_errors("listing the versions of", form):
+            numbers = _numbers(self._layout.versions(form))
+            if not numbers:
+                self._require_tree()
+            yield from numbers
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
+        with disk_errors(f"listing the documents of {form}"):
+            self._require_tree()
+            yield from _names(self._layout.documents(form, collection))
+
+    def _require_tree(self) -> None:
+        """Make sure that nothing is found because there is nothing, and not because the tree is gone.
+
+        An unmounted disk leaves an empty directory, also under a service that runs.
+
+        Raises:
+            OSError: ``layout.json`` is not there any more (``ENODEV``), or cannot be looked at.
+        """
+        path = self._layout.own(LAYOUT)
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
+
+    def names(self, main: DocumentAddress) -> list[str]:
+        """The file names that were ever stored of a document in a collection, in order."""
+        directory = self._layout.place(main).directory
+        with disk_errors("listing", main):
+            found = _with_sidecar(directory)
+        return sorted(unescape(name) for name in found if is_file_name(name))
+
+    def has_unfinished(self, main: DocumentAddress) -> bool:
+        """Whether writes of a document are under way, or a crash has left something of one."""
+        place = self._layout.place(main)
+        with disk_errors("listing", main):
+            return next(stored_revision.incomplete_writes(place), None) is not None
+
+    def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
+        place = self._layout.place(address).revision(instant)
+        with disk_errors("reading", address):
+            return stored_revision.read(place, self._integrity, content=content)
+
+    def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
+        """Whether the older revision of an instant is a second name of the revision with an id.
+
+        A write that was killed leaves it, with or without the content.
+        """
+        place = self._layout.place(address).revision(instant)
+        with disk_errors("reading", address):
+            sidecar = stored_revision.read_sidecar(place)
+        return sidecar is not None and sidecar.id == content_id
+
+    def revisions(self, address: Address) -> list[Instant]:
+        """The instants of the older revisions of a resource, newest first."""
+        place = self._layout.place(address)
+        with disk_errors("listing the older revisions of", address):
+            found = _with_sidecar(place.history)
+        revisions = (revision_of(name) for name in found)
+        return sorted((each[0] for each in revisions if each is not None and each[1] == place.name), reverse=True)
+
+
+def _with_sidecar(directory: str) -> list[str]:
+    """The names of the files in a directory that have a sidecar; none where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name.removesuffix(SIDECAR_SUFFIX) for name in names if name.endswith(SIDECAR_SUFFIX)]
+
+
+def _numbers(directory: str) -> list[int]:
+    """The numbers in a directory, highest first; none where there is no directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted([int(name) for name in names if name.isascii() and name.isdigit()], reverse=True)
+
+
+def _names(directory: str) -> Iterator[str]:
+    """The names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        for entry in entries:
+            if is_escaped(entry.name):
+                yield unescape(entry.name)

@@ -1,0 +1,168 @@
+"""A storage whose attachments of data have their bodies elsewhere (spec crud 11, forms 5.5).
+
+The main storage keeps of each attachment a record without body, which is committed when its body is durable. A
+record with a body is served as it is: so attachments may have been stored before they were to be elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeGuard
+
+import msgspec
+
+from persistence.errors import BusyError, DamagedError, disk_errors
+from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Body, Sidecar
+from persistence.storage import digests
+from persistence.storage.routed import RoutedStorage, Where
+from persistence.storage.storage import Bodies, Storage, Writing
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+_ATTEMPTS = 20
+_NO_BYTES = digests.text(hashlib.sha256().hexdigest())
+
+
+def described(record: Sidecar) -> Sidecar:
+    """What a record says, with the size and digest of its body."""
+    body = record.body
+    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
+
+
+def recorded(sidecar: Sidecar) -> Sidecar:
+    """The record of a revision whose body is elsewhere; ``described`` undoes it."""
+    body = Body(sidecar.size, sidecar.digest)
+    return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
+
+
+class Attached(RoutedStorage):
+    """The main storage, and beside it the bodies."""
+
+    def __init__(self, main: Storage, bodies: Bodies) -> None:
+        super().__init__(Where(lambda _: main, lambda _: main, lambda _: (main,)))
+        self._main = main
+        self._bodies = bodies
+
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+        """As ``Readable`` says."""
+        return self._whole(address, lambda: self._main.read(address, content=content), content=content)
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """As ``Readable`` says."""
+
+        def read() -> StoredRevision | None:
+            return self._main.read_revision(address, instant, content=content)
+
+        return self._whole(address, read, content=content)
+
+    def upload(self, address: Address) -> Upload:
+        """As ``Storage`` says."""
+        if not _is_attachment(address):
+            return self._main.upload(address)
+        with disk_errors("receiving a body"):
+            return self._bodies.upload()
+
+    @contextmanager
+    def writing(self, address: Address) -> Iterator[Writing]:
+        """As ``Storage`` says."""
+        with self._main.writing(address) as writer:
+            yield _Writer(self._main, writer, self._bodies)
+
+    def _whole(
+        self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
+    ) -> StoredRevision | None:
+        """What the main storage finds, with its body from elsewhere where it has none."""
+        if not _is_attachment(address):
+            return read()
+        for _ in range(_ATTEMPTS):
+            record = read()
+            if record is None or record.sidecar.deleted or record.size:
+                return record
+            try:
+                with disk_errors("reading", address):
+                    found = self._bodies.find(address, record.sidecar, content=content)
+            except DamagedError:
+                _close(record)
+                again = read()
+                _close(again)
+                if again is not None and again.sidecar.id == record.sidecar.id:
+                    raise
+                continue  # that of another revision
+            if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
+                return record if found is None else _of_record(record, found)
+            _close(record)
+            if found is not None and not found.is_edited:
+                return found
+            again = read()
+            _close(again)
+            if again is not None and again.sidecar.id == record.sidecar.id:
+                current = self._main.sidecar(address)
+                if found is not None and current is not None and current.id == record.sidecar.id:
+                    return found  # replaced by hand
+                _close(found)  # that of another revision
+                raise DamagedError(f"the body of {address} is missing where its attachments are kept")
+            _close(found)
+        raise BusyError(f"{address} is being written too often to be read")
+
+
+class _Writer:
+    def __init__(self, main: Storage, writer: Writing, bodies: Bodies) -> None:
+        self._main = main
+        self._writer = writer
+        self._bodies = bodies
+
+    def current(self, address: Address) -> StoredRevision | None:
+        record = self._writer.current(address)
+        if not _is_attachment(address) or record is None or record.sidecar.deleted or record.size:
+            return record
+        return self._bodies.find(address, record.sidecar, content=False) or record
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
+        if not _is_attachment(address):
+            return self._writer.commit(address, sidecar, upload, over=over)
+        kept = None if over is None or over.sidecar.deleted else over.sidecar
+        with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
+            return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        if not _is_attachment(address) or over is None:
+            return self._writer.delete(address, tombstone, over=over)
+        with self._bodies.removing(address, over.sidecar):
+            return self._writer.delete(address, tombstone, over=over)
+
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
+        if not _is_attachment(address):
+            self._writer.purge(address, tombstone, over=over)
+            return
+        with self._bodies.removing(address, over.sidecar):
+            self._writer.purge(address, tombstone, over=over)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        version = self._version(form, document)
+        self._writer.discard_draft(form, document)
+        self._bodies.discard_draft(form, document, version)
+
+    def _version(self, form: Form, document: str) -> int | None:
+        """The version of a draft, which is that of its document (seed, rule 1)."""
+        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
+        return None if known is None else known.version
+
+
+def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
+    return isinstance(address, DocumentAddress) and not address.is_main
+
+
+def _of_record(record: StoredRevision, found: StoredRevision) -> StoredRevision:
+    _close(record)
+    return replace(found, etag=record.etag)
+
+
+def _close(found: StoredRevision | None) -> None:
+    if found is not None and found.file is not None:
+        found.file.close()

@@ -1,0 +1,106 @@
+"""Encrypted values: what decrypts, and what must not (spec forms 4.4)."""
+
+import base64
+
+import pytest
+
+from persistence.crypto.encryption_keys import KeyRing, legacy_keys
+from persistence.crypto.value_cipher import ValueCipher
+from persistence.errors import ConfigurationError, DamagedError
+from persistence.model.addresses import Form
+
+FORM = Form("hr", "leave")
+RING = KeyRing("b", {"a": bytes(32), "b": bytes(range(32))})
+PLACE = ("person", "ssn")
+PASSWORD = "Vault-Key-2024!blue"  # noqa: S105 - that of the vector
+VECTOR = "AAECAwQFBgcICQoLQjvWaENLAOs4UvOAykhr1KQMWA70bPksVtJjEmKq"
+
+
+def cipher(ring: KeyRing = RING, document: str = "1", form: Form = FORM) -> ValueCipher:
+    return ValueCipher(ring, form, document)
+
+
+@pytest.mark.parametrize("text", ["x", " 078-05-1120 é ", "\n", "\U0001d4b3" * 1000, "<&>\u00a0"])
+def test_a_value_comes_back(text: str) -> None:
+    sealed = cipher().encrypt(text, PLACE)
+    assert sealed.startswith("enc1:b:")
+    assert sealed.isascii()
+    assert cipher().decrypt(f" {sealed}\n", PLACE) == text
+
+
+def test_no_two_values_look_alike() -> None:
+    assert len({cipher().encrypt("same", PLACE) for _ in range(50)}) == 50
+
+
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        (cipher(document="2"), PLACE),
+        (cipher(form=Form("hr", "other")), PLACE),
+        (cipher(form=Form("h", "rleave")), PLACE),
+        (cipher(), ("person", "name")),
+        (cipher(), ("person",)),
+    ],
+    ids=["document", "form", "application", "place", "around"],
+)
+def test_a_value_of_elsewhere_does_not_decrypt(other: ValueCipher, place: tuple[str, ...]) -> None:
+    with pytest.raises(DamagedError, match="not as it was written"):
+        other.decrypt(cipher().encrypt("secret", PLACE), place)
+
+
+def test_no_byte_of_a_value_can_be_changed() -> None:
+    prefix, key_id, text = cipher().encrypt("secret", PLACE).split(":")
+    sealed = base64.b64decode(text)
+    for at in range(len(sealed)):
+        changed = bytes([*sealed[:at], sealed[at] ^ 1, *sealed[at + 1 :]])
+        with pytest.raises(DamagedError):
+            cipher().decrypt(f"{prefix}:{key_id}:{base64.b64encode(changed).decode()}", PLACE)
+    for size in range(len(sealed)):
+        with pytest.raises(DamagedError):
+            cipher().decrypt(f"{prefix}:{key_id}:{base64.b64encode(sealed[:size]).decode()}", PLACE)
+
+
+def test_a_value_under_another_known_key_does_not_decrypt() -> None:
+    sealed = cipher().encrypt("secret", PLACE).replace("enc1:b:", "enc1:a:")
+    with pytest.raises(DamagedError):
+        cipher().decrypt(sealed, PLACE)
+
+
+@pytest.mark.parametrize("value", ["", "enc1:", "enc1:b", "enc1:b:", "enc1:b:?", "enc1:b:AAAA", "plain text", "é"])
+def test_what_is_no_value_is_damage(value: str) -> None:
+    with pytest.raises((DamagedError, ConfigurationError)):
+        cipher().decrypt(value, PLACE)
+
+
+def test_keys_are_rotated() -> None:
+    old = cipher(KeyRing("a", {"a": bytes(32)})).encrypt("secret", PLACE)
+    assert cipher().decrypt(old, PLACE) == "secret"
+    assert not cipher().is_current(old)
+    assert cipher().is_current(cipher().encrypt("secret", PLACE))
+
+
+def test_without_its_key_a_value_is_not_read_and_without_any_none_is_written() -> None:
+    sealed = cipher().encrypt("secret", PLACE)
+    with pytest.raises(ConfigurationError, match="the key b"):
+        cipher(KeyRing("a", {"a": bytes(32)})).decrypt(sealed, PLACE)
+    with pytest.raises(ConfigurationError, match="no encryption key"):
+        cipher(KeyRing(None, {})).encrypt("secret", PLACE)
+
+
+def test_the_vector_of_the_real_system_is_read() -> None:
+    assert legacy_keys([PASSWORD])[0].hex() == "5faefc301ae0e0cf2c368c23a4f19245"
+    assert cipher(KeyRing(None, {}, legacy_keys([PASSWORD]))).decrypt(VECTOR, ()) == "078-05-1120 é"
+    assert cipher(KeyRing(None, {}, legacy_keys(["newer", PASSWORD]))).decrypt(VECTOR, PLACE) == "078-05-1120 é"
+
+
+def test_the_real_system_s_values_need_their_password() -> None:
+    with pytest.raises(ConfigurationError, match="no password"):
+        cipher(KeyRing(None, {}, legacy_keys(["", " "]))).decrypt(VECTOR, ())
+    with pytest.raises(DamagedError, match="another password"):
+        cipher(KeyRing(None, {}, legacy_keys(["other"]))).decrypt(VECTOR, ())
+
+
+def test_a_ring_does_not_show_its_keys() -> None:
+    ring = KeyRing("a", {"a": b"k" * 32}, legacy_keys([PASSWORD]))
+    assert "kkk" not in repr(ring)
+    assert "5f" not in repr(ring)

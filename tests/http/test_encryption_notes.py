@@ -1,0 +1,242 @@
+"""The sidecar says whether anything in form data is encrypted, so that a GET of plain data reads it once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lxml import etree
+
+from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
+from tests.http.test_reencryption import encrypted_anew
+from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data
+from tests.service import PROVIDER, PUBLIC, Service, alone
+from tests.sidecars import resealed, said
+
+PLAIN = b"<form><person><name>Ada</name></person></form>"
+MENTIONING = b"<form><person><name>is it encrypted?</name></person></form>"
+BEHIND = f'<form xmlns:f="{FR[1:-1]}"><person><ssn f:value-encrypted="true">{VECTOR}</ssn></person></form>'.encode()
+"""Data as the proxy of a real runtime has encrypted it."""
+
+LARGE = b"<form><person><name>" + b"a lovely long name " * 220_000 + b"</name></person></form>"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("notes")) as service:
+        yield service
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[Service]:
+    """A service with a key and the password of the vector, asked through its public face."""
+    keys_of(directory).new()
+    config = directory / "settings.toml"
+    config.write_text(f'encryption_keys = "var/encryption-keys.json"\n"svc.field-encryption.password" = "{PASSWORD}"\n')
+    with alone(directory, options=("--config", str(config))) as service:
+        service.face = PUBLIC
+        yield service
+
+
+@pytest.fixture
+def form(service: Service, form: str) -> str:
+    """A published form with marked controls."""
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    return form
+
+
+def save_behind(service: Service, form: str, body: bytes) -> None:
+    """Save as a proxy does, which encrypts by itself."""
+    service.face = PROVIDER
+    try:
+        save(service, form, body=body)
+    finally:
+        service.face = PUBLIC
+
+
+def sidecar(service: Service, form: str, collection: str = "data") -> Path:
+    return service.data / form / collection / "1/data.xml.json"
+
+
+def note(service: Service, form: str, collection: str = "data") -> object:
+    return said(sidecar(service, form, collection)).get("encrypted", "silent")
+
+
+def notes(service: Service, form: str) -> list[object]:
+    """The notes of all revisions of the data."""
+    return [said(path).get("encrypted", "silent") for path in (service.data / form / "data").rglob("*data.xml.json")]
+
+
+def shown(service: Service, form: str, query: str = "") -> str:
+    """What a client gets as the first value of a document."""
+    got = service.get(f"{form}/data/1/data.xml{query}")
+    assert got.status == 200, got.cause
+    return texts(got.body)[0]
+
+
+@pytest.mark.parametrize("collection", ["data", "draft"])
+@pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (data(), True)])
+def test_saving_notes_whether_something_is_encrypted(
+    service: Service, form: str, collection: str, body: bytes, expected: object
+) -> None:
+    save(service, form, body=body, collection=collection)
+    assert note(service, form, collection) == expected
+    got = service.get(f"{form}/{collection}/1/data.xml")
+    assert texts(got.body) == texts(body)
+    assert (got.body == body) is (expected is not True)
+
+
+@pytest.mark.parametrize(("body", "expected"), [(PLAIN, False), (MENTIONING, "silent"), (BEHIND, "silent")])
+def test_what_a_proxy_saves_is_noted_as_plain_only_where_it_is(
+    service: Service, form: str, body: bytes, expected: object
+) -> None:
+    save_behind(service, form, body)
+    assert note(service, form) == expected
+    for _ in range(2):
+        assert raw(service, f"{form}/data/1/data.xml").body == body
+        assert shown(service, form) == ("078-05-1120 \u00e9" if body == BEHIND else texts(body)[0])
+
+
+def test_each_save_has_a_note_of_its_own(service: Service, form: str) -> None:
+    bodies = {"silent": BEHIND, False: PLAIN, True: data()}
+    for expected in (False, True, False, "silent", True, "silent", False):
+        (save_behind if expected == "silent" else save)(service, form, body=bodies[expected])
+        assert note(service, form) == expected
+        assert shown(service, form) in ("Ada", SECRETS[0], "078-05-1120 \u00e9")
+    kept = sorted((service.data / form / "data/1/.history").glob("2*data.xml.json"))
+    instants = [str(said(path)["modified"]) for path in kept]
+    assert len(instants) == 6
+    for instant in instants:
+        assert shown(service, form, f"?last-modified-time={instant}") in ("Ada", SECRETS[0], "078-05-1120 \u00e9")
+
+
+def test_attachments_and_definitions_have_no_such_note(service: Service, form: str) -> None:
+    save(service, form)
+    service.put(f"{form}/data/1/a.bin", b"plain", {"Content-Type": "text/plain"}, Form_Definition_Version=1)
+    for path in (service.data / form).rglob("*.json"):
+        assert said(path).get("encrypted", "silent") == (True if path.name == "data.xml.json" else "silent"), path
+
+
+def test_encrypting_anew_notes_what_it_leaves(service: Service, form: str) -> None:
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    save(service, form)
+    save(service, form)
+    assert notes(service, form) == [False, False]
+    for definition, expected in ((DEFINITION, [True, True]), (UNMARKED, [False, False])):
+        assert service.put(f"{form}/form/form.xhtml", definition).status == 204
+        encrypted_anew(service, form)
+        assert notes(service, form) == expected
+        assert shown(service, form) == SECRETS[0]
+
+
+def test_a_content_that_was_put_in_by_hand_is_looked_at(service: Service, form: str) -> None:
+    save(service, form)
+    file = service.data / form / "data/1/data.xml"
+    sealed = file.read_bytes()
+    save(service, form, body=PLAIN)
+    assert note(service, form) is False
+    for _ in range(3):
+        file.write_bytes(sealed)
+        assert shown(service, form) == SECRETS[0]
+        file.write_bytes(PLAIN)
+        assert shown(service, form) == "Ada"
+    file.write_bytes(sealed)
+    etag = service.get(f"{form}/data/1/data.xml")["ETag"]
+    assert service.put(f"{form}/data/1/data.xml", PLAIN, {"If-Match": etag or ""}).status == 204
+    assert shown(service, form) == "Ada"
+    kept = [said(path) for path in (service.data / form / "data/1/.history").glob("2*data.xml.json")]
+    (edit,) = [each for each in kept if each.get("adopted")]
+    assert edit.get("encrypted", "silent") == "silent"
+    assert shown(service, form, f"?last-modified-time={edit['modified']}") == SECRETS[0]
+
+
+def test_plain_data_in_the_place_of_encrypted_is_shown_as_it_is(service: Service, form: str) -> None:
+    save(service, form)
+    file = service.data / form / "data/1/data.xml"
+    file.write_bytes(PLAIN)
+    assert note(service, form) is True
+    assert service.get(f"{form}/data/1/data.xml").body == PLAIN
+
+
+def persistence(service: Service, *arguments: str, status: int = 0) -> None:
+    command = [sys.executable, "-m", "persistence.cli", *arguments]
+    done = subprocess.run(command, cwd=service.data.parent, check=False, capture_output=True, text=True)
+    assert done.returncode == status, (done.stdout, done.stderr)
+
+
+def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        save(service, "a/b")
+        file = service.data / "a/b/data/1/data.xml"
+        sealed = file.read_bytes()
+        save(service, "a/b", body=PLAIN)
+        file.write_bytes(sealed)
+        persistence(service, "backup", "backups", "--data", "data")
+    persistence(service, "restore", str(next((tmp_path / "backups").glob("2*"))), "--data", "restored")
+    persistence(service, "check", "--data", "data", "--adopt", "a/b/data/1/data.xml", status=3)
+    assert note(service, "a/b") == "silent"
+    config = str(tmp_path / "settings.toml")
+    for tree in ("data", "restored"):
+        with alone(tmp_path, data=tmp_path / tree, options=("--config", config)) as service:
+            service.face = PUBLIC
+            assert shown(service, "a/b") == SECRETS[0], tree
+
+
+def test_a_sidecar_that_does_not_say_it_is_made_up_for(service: Service, form: str) -> None:
+    for body, expected in ((data(), SECRETS[0]), (PLAIN, "Ada"), (MENTIONING, "is it encrypted?")):
+        save(service, form, body=body)
+        resealed(sidecar(service, form), encrypted=None)
+        assert note(service, form) == "silent"
+        for _ in range(2):
+            assert shown(service, form) == expected
+
+
+def read_by(service: Service, path: str) -> int:
+    """The bytes that a worker reads from files to answer a GET, by ``sendfile`` too; the least of some tries."""
+    io = Path(f"/proc/{service.workers()[0]}/io")
+
+    def once() -> int:
+        before = io.read_text()
+        assert service.get(path).status == 200
+        return int(io.read_text().split()[1]) - int(before.split()[1])
+
+    return min(once() for _ in range(3))
+
+
+def test_plain_data_is_read_once(service: Service, form: str) -> None:
+    save(service, form, body=LARGE)
+    assert note(service, form) is False
+    name, size = f"{form}/data/1/data.xml", len(LARGE)
+    assert size < read_by(service, name) < 1.2 * size
+    resealed(sidecar(service, form), encrypted=None)  # as a service before this note has left it
+    assert size < read_by(service, name) < 1.2 * size, "it was looked at once, and that is remembered"
+    save_behind(service, form, LARGE)
+    assert size < read_by(service, name) < 1.2 * size
+    save(service, form, body=LARGE.replace(b"lovely", b"encrypted"))
+    assert size < read_by(service, name), "it reads what says that something may be encrypted"
+    assert etree.fromstring(service.get(name).body).findtext("person/name") != OPEN
+
+
+def test_a_service_that_does_not_know_the_note_accepts_it(service: Service, form: str) -> None:
+    """It reads an ``encrypted`` that is false as one that is not there: the checksum of both is the same."""
+    save(service, form, body=PLAIN)
+    path = sidecar(service, form)
+    path.write_text(path.read_text().replace('  "encrypted": false,\n', ""))
+    assert note(service, form) == "silent"
+    assert shown(service, form) == "Ada"
+
+
+def test_a_note_that_was_changed_is_damage(service: Service, form: str) -> None:
+    save(service, form)
+    path = sidecar(service, form)
+    for change in ('"encrypted": false', '"encrypted": null'):
+        text = path.read_text()
+        path.write_text(text.replace('"encrypted": true', change))
+        assert service.get(f"{form}/data/1/data.xml").status == 500
+        path.write_text(text)
+    assert shown(service, form) == SECRETS[0]
