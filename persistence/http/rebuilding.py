@@ -16,7 +16,7 @@ from persistence.http.application import add_route
 from persistence.http.parsing import Face
 from persistence.http.responses import empty, xml
 from persistence.model.addresses import Form
-from persistence.services.reencryption_jobs import Reencrypts
+from persistence.services.reencryption_jobs import ReencryptionJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ReencryptApi:
     """The handlers. A POST is answered when the work has begun."""
 
     face: Face
-    reencrypts: Reencrypts
+    reencrypts: ReencryptionJobs
 
     def add_to(self, app: Flask) -> None:
         """Add the routes."""

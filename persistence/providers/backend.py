@@ -31,9 +31,10 @@ from persistence.providers.places import (
 )
 from persistence.providers.wiring import Wiring, index_of, memory_of, pending_in, place_of_tree
 from persistence.services.controls import Controls
-from persistence.services.encrypting import Encrypting
-from persistence.services.reencrypting import Reencryption
-from persistence.services.reencryption_jobs import Job, Reencrypts
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.encryption_codec import EncryptionCodec
+from persistence.services.reencryption import Reencryption
+from persistence.services.reencryption_jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.services import Services
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
@@ -69,7 +70,7 @@ class Backend(Closable):
     public: Services
     default: Services
     named: Mapping[str, Services]
-    reencrypts: Reencrypts
+    reencrypts: ReencryptionJobs
     store: Store
     written: tuple[Store | FileBodies, ...]
     calls_others: bool
@@ -125,10 +126,10 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
     }
     keys = open_encryption_keys(settings, properties)
     stored = RoutedStorage(everywhere(properties, lambda provider: place_of(provider).storage, data_of))
-    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
-    public = wiring.of_all(place_of, stored, vault, memory)
+    at_rest = EncryptionAtRest(stored, dialect, properties, Controls(stored), keys)
+    public = wiring.of_all(place_of, stored, EncryptionCodec(at_rest), memory)
 
-    def job_of(form: Form, version: int | None) -> Job:
+    def job_of(form: Form, version: int | None) -> ReencryptionJob:
         provider = properties.of(form).route.data
         if provider.is_remote:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
@@ -138,10 +139,10 @@ def _wired(settings: Settings, properties: Properties, reports: Reports, opened:
             for number in stored.versions(form):
                 trees[root].place.reindexing.version(form, number)
 
-        reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), vault)
-        return Job(reencryption, root, form, version, reindex)
+        reencryption = Reencryption(trees[root].store, bodies_by_form(properties, bodies.__getitem__), at_rest)
+        return ReencryptionJob(reencryption, root, form, version, reindex)
 
-    reencrypts = Reencrypts(tuple(roots), job_of, reports.not_reencrypted)
+    reencrypts = ReencryptionJobs(tuple(roots), job_of, reports.not_reencrypted)
     return Backend(
         public=public,
         default=own[roots.default],

@@ -15,8 +15,8 @@ from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
 from persistence.providers.wiring import index_of, pending_in
 from persistence.services.controls import Controls
-from persistence.services.encrypting import Encrypting
-from persistence.services.reencrypting import Reencryption
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.reencryption import Reencryption
 from persistence.settings import Settings
 from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import FileBodies
@@ -127,6 +127,6 @@ def _reencryption(
 
     stored = RoutedStorage(everywhere(properties, store_of, lambda form: store_of(properties.of(form).route.data)))
     keys = open_encryption_keys(settings, properties)
-    vault = Encrypting(stored, dialect, properties, Controls(stored), keys)
+    at_rest = EncryptionAtRest(stored, dialect, properties, Controls(stored), keys)
     bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
-    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), vault)
+    return Reencryption(opened(os.path.realpath(root)), bodies_by_form(properties, bodies), at_rest)

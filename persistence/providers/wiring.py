@@ -24,6 +24,7 @@ from persistence.providers.places import Place, PlaceOf, beside, reindexed
 from persistence.services.access import Access
 from persistence.services.attachments import Attachments
 from persistence.services.catalog import Catalog
+from persistence.services.codec import Codec
 from persistence.services.controls import Controls
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
@@ -38,7 +39,6 @@ from persistence.services.searched import searched
 from persistence.services.searching import Searching
 from persistence.services.services import Services
 from persistence.services.singleton import Singletons
-from persistence.services.vault import Vault
 from persistence.services.visibility import Visibility
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FORMS, PENDING, Layout
@@ -102,17 +102,17 @@ class Wiring:
     properties: Properties
     admins: Iterable[Admin] = ()
 
-    def of_all(self, place_of: PlaceOf, stored: Storage, vault: Vault, memory: Memory = FORGETFUL) -> Services:
+    def of_all(self, place_of: PlaceOf, stored: Storage, codec: Codec, memory: Memory = FORGETFUL) -> Services:
         """The services of all places, each form being where the properties say; ``stored`` is all that is in them.
 
-        The ``vault`` is before the documents that requests read and write.
+        The ``codec`` is before the documents that requests read and write.
         """
 
         def of_data(form: Form) -> Place:
             return place_of(self.properties.of(form).route.data)
 
         def behind(definitions: Definitions, documents: Documents) -> tuple[DefinitionResources, DocumentResources]:
-            return definitions, replace(documents, vault=vault)
+            return definitions, replace(documents, codec=codec)
 
         place = Place(
             stored,

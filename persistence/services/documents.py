@@ -29,6 +29,7 @@ from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import Access
+from persistence.services.codec import PLAIN, Codec, ContentToStore
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
@@ -42,7 +43,6 @@ from persistence.services.rules import (
     tombstone_of,
 )
 from persistence.services.singleton import Singletons
-from persistence.services.vault import AS_STORED, Intake, Vault
 from persistence.storage.storage import Readable, Storage, Writing
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
@@ -68,12 +68,12 @@ class Documents:
     access: Access
     singletons: Singletons
     checks: SearchIndex
-    vault: Vault = AS_STORED
+    codec: Codec = PLAIN
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
-        """A revision with its headers, and its content open if asked for, as the vault shows it."""
+        """A revision with its headers, and its content open if asked for, as the codec shows it."""
         number = self.admitted(address, get.version, get.data_format if get.content else None)
-        found = self.revision(address, get, content=get.content or self.vault.looks_inside(address, get))
+        found = self.revision(address, get, content=get.content or self.codec.needs_content(address, get))
         try:
             versions.must_equal(number, found.sidecar.version, address)
             main = found
@@ -85,7 +85,7 @@ class Documents:
             if found.file is not None:
                 found.file.close()
             raise
-        return _asked(get, self.vault.show(Read(address, found, operations), address, get))
+        return _asked(get, self.codec.decode(Read(address, found, operations), address, get))
 
     def revision(self, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
         """The living revision that a GET selects, its content open if that is wanted."""
@@ -101,16 +101,15 @@ class Documents:
         number = self.admitted_to_write(address, put)
         seen = self._see(address, self.store.read(address, content=False))
         version, _ = self._check(address, put, number, seen)
-        incoming = self.vault.receive(
-            Intake(address, version, seen.own, put.holder, partial(self._may_read, put.user)), chunks
-        )
+        content = ContentToStore(address, version, seen.own, put.holder, partial(self._may_read, put.user))
+        encoded = self.codec.encode(content, chunks)
         checking = self.checks.checking(address.form, version) if address.is_main else None
-        receipt = receiving(self.store, address, put.content_type, incoming.chunks, checking)
+        receipt = receiving(self.store, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), self.store.writing(address) as writer:
             seen = self._see(address, writer.current(address))
             version, operations = self._check(address, put, number, seen)
             sidecar = next_revision(put, received, version, over=seen.own, owner=put.user)
-            sidecar = incoming.noted(sidecar, seen.own)
+            sidecar = encoded.described(sidecar, seen.own)
             creates = living(seen.own) is None
             with self.singletons.only_one(address, version, put.user, creates=creates):
                 stored = writer.commit(address, sidecar, upload, over=seen.own)
@@ -278,7 +277,7 @@ class Documents:
 
 
 def _asked(get: Get, read: Read) -> Read:
-    """What a vault shows, without the content where only the headers were asked for."""
+    """What a codec shows, without the content where only the headers were asked for."""
     if get.content or read.found.file is None:
         return read
     read.found.file.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.cli.texts import safe
+from persistence.cli.terminal import safe
 from persistence.errors import StartupError
 from persistence.storage.locks import LockFile
 from tests.cli.looking import Place, ended

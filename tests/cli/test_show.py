@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.cli.texts import safe
+from persistence.cli.terminal import safe
 from persistence.errors import DamagedError
 from tests.cli.looking import PREFIX, Place, ended
 from tests.http.test_attachment_lists import DEFINITION
