@@ -53,12 +53,13 @@ def receiving(
     """
     kind = _type_to_keep(address, content_type)
     doing = f"receiving {address}"
-    watch = WordWatch(MARKER_WORD)
+    watch = WordWatch(MARKER_WORD) if isinstance(address, DocumentAddress) and address.is_main else None
     with store.upload(address) as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
-            watch.feed(chunk)
+            if watch is not None:
+                watch.feed(chunk)
             if check is not None:
                 check.feed(chunk)
         if check is not None:
@@ -68,7 +69,7 @@ def receiving(
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
-        is_plain = isinstance(address, DocumentAddress) and address.is_main and not watch.may_be_there
+        is_plain = watch is not None and not watch.may_be_there
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain)
 
 
