@@ -21,6 +21,6 @@ class Deaf:
         """It has changed."""
 
 
-trees.Indexer = Deaf  # type: ignore[assignment,misc]
+trees.Updater = Deaf  # type: ignore[assignment,misc]
 
 app = app.create_app()

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from persistence.closable import Closable
 from persistence.dialect import Dialect
-from persistence.index.index import Index
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import index_of, pending_in, provider_of_tree
 from persistence.services.services import Services
 from persistence.storage.store import Store
 
-_OWN_THREADS = ("indexer", "reencryption", "tree-lease")
+_OWN_THREADS = ("updater", "reencryption", "tree-lease")
 
 C = TypeVar("C", bound=Closable)
 
@@ -50,6 +50,6 @@ def services(store: Store, dialect: Dialect, properties: Properties) -> Services
     return services_of(store, dialect, properties, index)
 
 
-def services_of(store: Store, dialect: Dialect, properties: Properties, index: Index) -> Services:
+def services_of(store: Store, dialect: Dialect, properties: Properties, index: TreeIndex) -> Services:
     """The services over a tree that has everything; store and index stay the caller's."""
     return Services.public(only(provider_of_tree(store, index, dialect, properties), properties), dialect)

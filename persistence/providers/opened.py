@@ -12,7 +12,7 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import NO_FILE, SummaryFile
 from persistence.dialect import DIALECTS
-from persistence.index.indexer import Failed
+from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.provider import Provider

@@ -13,13 +13,13 @@ from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile, SummaryFile
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import StartupError
-from persistence.index.flat.views import FlatViews
-from persistence.index.handing import Handed
-from persistence.index.index import Index
-from persistence.index.indexer import Failed, Indexer
-from persistence.index.pending import Pending
+from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
+from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.journal import Journal
 from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import Failed, Updater
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
@@ -127,16 +127,16 @@ def elsewhere(path: str, properties: Properties, roots: Roots, hand_edits: HandE
 
 
 def index_of(
-    path: str, dialect: Dialect, properties: Properties, pending: Pending, there: Elsewhere = NOTHING_ELSEWHERE
-) -> Index:
+    path: str, dialect: Dialect, properties: Properties, pending: Journal, there: Elsewhere = NOTHING_ELSEWHERE
+) -> TreeIndex:
     """Return the index of the tree of a root, with its flat views; ``pending`` is what it has still to take in."""
-    handed, integrity = Handed(), Integrity(there.hand_edits)
+    cache, integrity = ExtractionCache(), Integrity(there.hand_edits)
 
     def source_of(form: Form) -> Source:
         seen, data_format = apart(path, there.root(form), integrity), properties.of(form).data_format
-        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), handed=handed)
+        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), cache=cache)
 
-    return Index(path, pending, source_of, flat_views_of(path, dialect, properties, there), there)
+    return TreeIndex(path, pending, source_of, flat_views_of(path, dialect, properties, there), there)
 
 
 def flat_views_of(
@@ -151,9 +151,9 @@ def flat_views_of(
     return FlatViews(path, naming_of, there)
 
 
-def pending_in(path: str) -> Pending:
+def pending_in(path: str) -> Journal:
     """Return what the index of the tree of a root has still to take in."""
-    return Pending(Layout(os.path.realpath(path)).own(PENDING))
+    return Journal(Layout(os.path.realpath(path)).own(PENDING))
 
 
 def summary_file(path: str) -> SummaryFile:
@@ -162,12 +162,12 @@ def summary_file(path: str) -> SummaryFile:
 
 
 def provider_of_tree(
-    store: Store, index: Index, dialect: Dialect, properties: Properties, summaries: SummaryFile | None = None
+    store: Store, index: TreeIndex, dialect: Dialect, properties: Properties, summaries: SummaryFile | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
     flat = index.flat or flat_views_of(store.root, dialect, properties)
     catalog = Catalog(store, summaries or summary_file(store.root))
-    return Provider(store.root, store, catalog, index, flat, TreeReindexer(store, index, flat))
+    return Provider(store.root, store, catalog, index, flat, TreeReindexer(store, index))
 
 
 @contextmanager
@@ -178,9 +178,9 @@ def serving(
     dialect, pending = DIALECTS[settings.dialect], pending_in(path)
     there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits))
     index = index_of(path, dialect, properties, pending, there)
-    indexer = Indexer(index, pending, failed)
-    with open_store(settings, path, indexer) as store, index, indexer:
-        indexer.start()
+    updater = Updater(index, pending, failed)
+    with open_store(settings, path, updater) as store, index, updater:
+        updater.start()
         yield Tree(store, provider_of_tree(store, index, dialect, properties, summaries))
 
 
@@ -195,7 +195,7 @@ def integrity_of(settings: Settings) -> Integrity:
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
-def open_index(settings: Settings, properties: Properties, path: str) -> Index:
+def open_index(settings: Settings, properties: Properties, path: str) -> TreeIndex:
     """Open the index of the tree of a root, for commands that change no documents."""
     there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits))
     return index_of(path, DIALECTS[settings.dialect], properties, pending_in(path), there)
