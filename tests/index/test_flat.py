@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.forms.flat_views import read_flat_views
+from persistence.forms.flat_tables import read_flat_views
 from persistence.index.flat import views as module
 from persistence.index.flat.catalogue import TABLES, Catalogue, Entry
 from persistence.index.flat.file import FlatFile

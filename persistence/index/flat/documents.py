@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, disk_errors
-from persistence.forms.flat_views import Cell, RowReader
+from persistence.forms.flat_tables import Cell, RowReader
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatView
 from persistence.storage.storage import Readable

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
-from persistence.forms.flat_views import read_flat_views
+from persistence.forms.flat_tables import read_flat_views
 from persistence.index import connections, identity
 from persistence.index.damage import UnusableError
 from persistence.index.flat import tables
