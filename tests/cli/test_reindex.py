@@ -1,4 +1,4 @@
-"""``persistence reindex``: the index made anew, with the service running or not."""
+"""``persistence reindex``: the index is rebuilt, with the service running or not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from persistence.index.reindexing import reported
 from persistence.index.work import Work
 from persistence.storage.layout import Layout
 from tests import orders
-from tests.cli.looking import Place, ended
+from tests.cli.command_runner import Place, ended
 from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter
