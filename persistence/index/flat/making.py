@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+from persistence.index.damage import UnusableError
+from persistence.index.flat.catalogue import Catalogue, Entry
+from persistence.index.flat.file import FlatFile, is_lost
+
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index import connections, identity
-from persistence.index.damage import UnusableError
 from persistence.index.flat import tables
-from persistence.index.flat.catalogue import Catalogue, Entry
 from persistence.index.flat.documents import Documents
-from persistence.index.flat.file import FlatFile, is_lost
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming
