@@ -31,7 +31,7 @@ from persistence.cli.trees import (
 )
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
-from persistence.index.noting import Noting
+from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.attachments import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Inspectors, Measures, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
@@ -143,7 +143,7 @@ class _Run:
         """Check a tree; return the exit status."""
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
-            noting = stack.enter_context(Noting(root))
+            noting = stack.enter_context(OfflineJournal(root))
             tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
             if not os.path.isdir(tree.root):
                 raise missing(tree.root)
@@ -168,7 +168,7 @@ class _Run:
             if wanted.remedies:
                 noting.leave()
                 with suppress(OSError, PersistenceError):  # the next search takes in what was noted
-                    index.take_in_abandoned()
+                    index.recover()
             return status
 
     def _reports(self, tree: Tree, run: Check, parts: Parts) -> Iterator[Report | None]:

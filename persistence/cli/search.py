@@ -78,7 +78,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         missing = run.missing_index()
         if missing is not None:
             with progress("making the index", missing.count) as bar:
-                indexes.rebuild(missing, bar.step)
+                missing.run(bar.step)
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:

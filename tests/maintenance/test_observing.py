@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
-from persistence.index.noting import Noting
-from persistence.index.pending import Pending
+from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, Inspectors, Measures
 from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
@@ -51,7 +50,7 @@ def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
     """Check, and leave what is noted: what was found."""
-    noting = opened(Noting(str(workshop.root)))
+    noting = opened(OfflineJournal(str(workshop.root)))
     reports = list(check_of(workshop.root, noting, *remedies).run())
     noting.leave()
     return [report.finding.kind for report in reports if report is not None]
@@ -59,7 +58,7 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
 
 def noted(root: Path) -> set[str]:
     """The documents that the next search has to look at."""
-    found = opened(Pending(str(root / PENDING))).outstanding()
+    found = opened(Journal(str(root / PENDING))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
 
