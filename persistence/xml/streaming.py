@@ -209,7 +209,7 @@ class Streaming:
 
 
 def past_limits(name: str, attributes: dict[str, str], depth: int, most_elements: int) -> MalformedXmlError:
-    """Return the error for an element that is too deep, is one too many, or has too long a name or too many attributes."""
+    """Return the error for an element that is past a limit: its depth, number, name or attributes."""
     if len(attributes) > MOST_ATTRIBUTES:
         return _many_attributes()
     if len(name) > LONGEST_XML_NAME:
