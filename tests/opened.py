@@ -12,7 +12,7 @@ from persistence.providers.wiring import index_of, pending_in, services_of
 from persistence.services.services import Services
 from persistence.storage.store import Store
 
-_OWN_THREADS = ("indexer", "reencryption", "tree-lease")
+_OWN_THREADS = ("updater", "reencryption", "tree-lease")
 
 C = TypeVar("C", bound=Closable)
 

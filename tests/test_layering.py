@@ -109,10 +109,10 @@ ONLY_IN = {
     "click": {"cli"},
     "httpx": {"remote"},
     "structlog": {"http"},
-    "sqlite3": {"index"},
+    "sqlite3": {"index/sqlite"},
     "cryptography": {"crypto"},
 }
-"""Which layers may import a library."""
+"""Which layers, or packages in them, may import a library."""
 
 ONE_PLACE = {
     ("os", "rename"): {"storage/files.py"},
@@ -158,6 +158,25 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def _is_in(path: Path, packages: set[str]) -> bool:
+    inside = path.relative_to(PACKAGE).as_posix()
+    return any(inside == f"{each}.py" or inside.startswith(f"{each}/") for each in packages)
+
+
+KNOWN_IN = {
+    "persistence.index.sqlite": {"index/sqlite", "index/sync"},
+    "persistence.index.sync": {"index/sync", "index/__main__", "providers", "cli"},
+}
+"""Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_index_is_known_by_its_protocol(path: Path) -> None:
+    for name in imports(path):
+        for package, homes in KNOWN_IN.items():
+            assert not f"{name}.".startswith(f"{package}.") or _is_in(path, homes), f"{path} imports {name}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_downwards(path: Path) -> None:
     own = layer(path)
@@ -166,7 +185,7 @@ def test_imports_point_downwards(path: Path) -> None:
         if parts[0] == "persistence" and own != "__init__":
             assert parts[1] in {own} | EVERYWHERE | ALLOWED[own], f"{own} imports {name}"
         elif parts[0] in ONLY_IN:
-            assert own in ONLY_IN[parts[0]], f"{own} imports {name}"
+            assert _is_in(path, ONLY_IN[parts[0]]), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

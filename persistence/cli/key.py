@@ -102,5 +102,5 @@ def ring(*, file: str | None, **flags: str | None) -> None:
 
 
 def _identity(effective: Settings) -> Identity:
-    """As whom to work on the encryption keys; those of the environment are in no file."""
+    """Return the identity that works on the encryption keys; those of the environment are in no file."""
     return owner.identity_for(effective.encryption_keys, effective.data)

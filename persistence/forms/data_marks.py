@@ -1,7 +1,7 @@
-"""The attributes of the form runner in form data: what is not relevant, and what is encrypted.
+"""The attributes by which form data marks elements as not relevant or encrypted (spec forms 3.1, 4.3).
 
 Non-relevant elements are cut out of the bytes as they are stored, so that everything else stays as it is: declarations
-of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``; spec forms 3.1).
+of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ ATTACHMENT_ENCRYPTED = "attachment-encrypted"
 OLD_MARKER = "encrypted"
 
 MARKER_WORD = b"encrypted"
-"""A word in the names of all of them."""
+"""A word in the names of all marks of encryption."""
 
 VALUE_MARKER = f"{FR}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
 
 
 def is_value_marked(attributes: Mapping[str, str]) -> bool:
-    """Whether the element says that its value is encrypted, in the new or in the old way (spec forms 4.3)."""
+    """Return whether an element is marked as encrypted, in the new or in the old way (spec forms 4.3)."""
     return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
 
 
 def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
-    """The bytes at which each non-relevant stretch begins and ends, in turn, ascending.
+    """Return the bytes at which each non-relevant stretch begins and ends, in turn, ascending.
 
     A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
     a document needs a root.
@@ -48,9 +48,9 @@ def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
 
 
 class _Finder(Streaming):
-    """Notes edges while a document is parsed.
+    """A parser that records the edges of non-relevant elements.
 
-    An event tells where its markup begins; where it ends is where the next event begins. The default handler gets
+    An event has the byte at which its markup begins; it ends where the next event begins. The default handler gets
     every event that no other handler takes, so none is missed.
     """
 
@@ -63,7 +63,7 @@ class _Finder(Streaming):
         self._is_root_emptied = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element may begin a stretch."""
+        """Begin a stretch, if the element is not relevant."""
         super().start(name, attributes)
         at = self._next_event()
         if self._inside:
@@ -77,7 +77,7 @@ class _Finder(Streaming):
                 self.edges.append(at)
 
     def end(self, name: str) -> None:
-        """An element may end a stretch."""
+        """End a stretch, if the element has begun it."""
         super().end(name)
         at = self._next_event()
         if not self._inside:

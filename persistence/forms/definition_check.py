@@ -1,6 +1,6 @@
-"""What a definition must not say when it is published: marks that would not mean here what their author meant.
+"""The check of a definition when it is published: marks that this service does not understand are refused.
 
-A misspelt permission or mark of encryption would be ignored, and let people in, or keep in plain what was to be secret.
+A misspelt permission or mark of encryption would be ignored, and let people in, or leave secrets in plain text.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from persistence.xml.streaming import SEPARATOR
 _INSTANCE = f"{XFORMS}{SEPARATOR}instance"
 _XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
 _PART = "ncrypt"
-"""A part of all names that say something of encryption, in small and capital letters."""
+"""A part of all names about encryption, with a small or capital first letter."""
 _MEANT = "encrypt"
 _LONGEST_MISSPELT = 12
 _OF_CONTROLS = frozenset({FR, XFORMS, XHTML, ""})
-"""The namespaces of controls and of what is in them; components of others have words of their own."""
+"""The namespaces of controls and of what is in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
-"""Marks that stored data has, and data in a definition may have."""
+"""Marks of stored data, which data in a definition may have too."""
 
 
 class DefinitionCheck(MetadataReader):
-    """Reads the metadata of a definition that is received, and refuses unknown marks.
+    """A reader of the metadata of a definition that is received, which refuses unknown marks.
 
-    What is in instances is data, where every name may stand; permissions are the exception.
+    Instances hold data, in which all names are allowed; permissions are the exception.
 
     Raises, besides what ``MetadataReader`` does:
         BadRequestError: the permissions, or a mark of encryption, have something that is not known.
@@ -49,7 +49,7 @@ class DefinitionCheck(MetadataReader):
         self._instance = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
+        """Check an element that begins."""
         super().start(name, attributes)
         if self.is_in_permissions:
             _check_namespaces(attributes)
@@ -63,13 +63,13 @@ class DefinitionCheck(MetadataReader):
                 self._instance = self.depth
 
     def end(self, name: str) -> None:
-        """An element ends."""
+        """Leave an instance, if it ends."""
         if self.depth == self._instance:
             self._instance = 0
         super().end(name)
 
     def finish(self) -> None:
-        """The document ends: its permissions are known."""
+        """Check the permissions at the end of the document."""
         super().finish()
         said = self.metadata.permissions
         if said is not None:
@@ -77,7 +77,7 @@ class DefinitionCheck(MetadataReader):
 
 
 def _check_namespaces(attributes: Mapping[str, str]) -> None:
-    """Refuse attributes in a namespace, which are not kept; those of XML itself say nothing of permissions."""
+    """Refuse attributes in a namespace, which are not kept; those of XML itself do not matter for permissions."""
     for key in attributes:
         if SEPARATOR in key and not key.startswith(_XML):
             shown = repr(local_name(key))
@@ -110,7 +110,7 @@ def _check_classes(attributes: Mapping[str, str]) -> None:
 
 
 def _is_like(name: str) -> bool:
-    """Whether a name says something of encryption, or is such a word misspelt in the form runner's namespace."""
+    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
     local = local_name(name)
     if _PART in local:
         return True

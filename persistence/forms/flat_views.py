@@ -11,7 +11,7 @@ from lxml import etree
 from persistence.errors import BadRequestError
 from persistence.forms.controls import default_iteration
 from persistence.forms.data_marks import is_value_marked
-from persistence.forms.matching import PathState, nowhere, outside
+from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.forms.structure import (
     BIND,
     GRID,
@@ -43,9 +43,9 @@ from persistence.xml.streaming import Streaming
 def read_flat_views(
     stored: bytes, form: Form, version: int, naming: FlatNaming, taken: Iterable[str] = ()
 ) -> tuple[FlatView, ...]:
-    """The views of a stored definition, that of documents first; none of a library, or where there is no form model.
+    """Read the views of a stored definition, the one of documents first; none of a library, or without a form model.
 
-    ``taken`` are names that other views have.
+    ``taken`` are names of other views.
 
     Raises:
         BadRequestError: the definition is too large, or has too many repeats or controls for views.
@@ -59,7 +59,7 @@ def read_flat_views(
 
 @dataclass(slots=True)
 class _Growing:
-    """A view to which columns are added."""
+    """A view while columns are added."""
 
     view: FlatView
     names: UniqueNames
@@ -68,14 +68,14 @@ class _Growing:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the walk is: in what a row of a view is about, at a path from there."""
+    """A position of the walk: a view, and the path from the element of its rows."""
 
     view: _Growing
     path: tuple[str, ...] = ()
 
 
 class _Walk:
-    """Goes through the body of a definition, and through the section templates it shows (spec search 7.4)."""
+    """A walk through the body of a definition and the section templates in it, which makes the views (search 7.4)."""
 
     def __init__(
         self, definition: DefinitionTree, parts: tuple[str, ...], naming: FlatNaming, taken: Iterable[str]
@@ -88,7 +88,7 @@ class _Walk:
         self._left = MOST_VIEW_CHARACTERS
 
     def views(self) -> tuple[FlatView, ...]:
-        """The views, in the order of what they are about."""
+        """Return the views, in the order of their elements in the definition."""
         main = self._definition.main
         self._walk(main, _Place(self._add(FlatView(self._name(())))), None)
         return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
@@ -116,7 +116,7 @@ class _Walk:
                 walk.skip_subtree()
 
     def _inside(self, part: FormPart, container: Element, name: str | None, place: _Place) -> _Place:
-        """The place in a section or grid."""
+        """Return the place in a section or grid."""
         if not name:
             return place
         path = (*place.path, name)
@@ -127,7 +127,7 @@ class _Walk:
         return self._repeat(name, place.view, (*path, part.iteration_name(container) or default_iteration(name)))
 
     def _repeat(self, name: str, around: _Growing, path: tuple[str, ...]) -> _Place:
-        """The place in the iterations of a repeat; the column of its number is called by it, however long that is."""
+        """Return the place in the iterations of a repeat, whose name the column of numbers has, of any length."""
         outer = around.view.repetitions
         number = f"{identifier(name)}_repetition"
         repetitions = (*outer, UniqueNames(outer, sys.maxsize).take(number))
@@ -169,7 +169,7 @@ Cell = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class _Opens:
-    """An element that a row of a view is about, in a row of the view ``around``."""
+    """The element of a row of a view, in a row of the view ``around``."""
 
     view: int
     around: int | None
@@ -177,14 +177,14 @@ class _Opens:
 
 @dataclass(frozen=True, slots=True)
 class _Fills:
-    """An element whose text is in a column of the row."""
+    """An element whose text fills a column of the row."""
 
     view: int
     column: int
 
 
 class RowReader:
-    """Reads the rows of views out of documents; made once for the views of a form version."""
+    """A reader of the rows of views in documents; made once for the views of a form version."""
 
     def __init__(self, views: tuple[FlatView, ...]) -> None:
         numbers = {view.name: number for number, view in enumerate(views)}
@@ -201,24 +201,24 @@ class RowReader:
             paths.append((start, _Opens(number, around)))
             for column, each in enumerate(view.columns, len(view.repetitions)):
                 paths.append((start + each.path, _Fills(number, column)))
-        self._outside = outside((tuple(map(PathStep, path)), found) for path, found in paths)
+        self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
 
     def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
-        """The rows of a document by the name of the view: the numbers of repetitions, and the values of controls.
+        """Read the rows of a document by the name of the view: the numbers of repetitions, and the values of controls.
 
         Raises:
             BadRequestError: there are too many (``MOST_CELLS``).
             MalformedXmlError: the document is not well-formed, has a document type or passes a limit of ``Streaming``.
         """
-        with _Rows([len(view.columns) for view in self._views], self._inside, self._outside) as document:
+        with _Rows([len(view.columns) for view in self._views], self._inside, self._start) as document:
             rows = document.read(pieces).rows
         return {view.name: list(map(tuple, each)) for view, each in zip(self._views, rows, strict=True)}
 
 
 class _Rows(Streaming):
-    """Fills rows while a document is parsed: a cell has the first text node where its path leads, if not encrypted.
+    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted.
 
-    ``columns`` are how many controls each view has, ``inside`` the views of the repeats directly in it.
+    ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
     """
 
     def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_Opens | _Fills]) -> None:
@@ -232,14 +232,14 @@ class _Rows(Streaming):
         self._parts: list[str] = []
         self._places: list[PathState[_Opens | _Fills]] = []
         self._place = outer
-        self._nowhere: PathState[_Opens | _Fills] = nowhere()
+        self._off_path: PathState[_Opens | _Fills] = off_path()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._parts.append
         self.parser.CommentHandler = self._settle
         self.parser.ProcessingInstructionHandler = self._settle
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element may be what a row is about."""
+        """Follow the paths to an element, and open a row if it is the element of one."""
         super().start(name, attributes)
         self._settle()
         self._places.append(self._place)
@@ -247,7 +247,7 @@ class _Rows(Streaming):
         if following is None:
             self._place = self._place.chosen(name, attributes)
         else:
-            self._place = following.get(name, self._nowhere)
+            self._place = following.get(name, self._off_path)
         if attributes and not self._sealed_from and is_value_marked(attributes):
             self._sealed_from = self.depth
         for found in self._place.found:
@@ -255,7 +255,7 @@ class _Rows(Streaming):
                 self._open(found)
 
     def end(self, name: str) -> None:
-        """The text so far belongs to the element that ends."""
+        """Fill the cells of the element that ends."""
         super().end(name)
         self._settle()
         if self.depth < self._sealed_from:
@@ -263,7 +263,7 @@ class _Rows(Streaming):
         self._place = self._places.pop()
 
     def _open(self, found: _Opens) -> None:
-        """Begin a row; the repeats inside begin to count anew."""
+        """Begin a row; the repeats inside count from one again."""
         numbers: list[Cell] = []
         if found.around is not None:
             self._opened[found.view] += 1
@@ -280,7 +280,7 @@ class _Rows(Streaming):
             self._opened[view] = 0
 
     def _settle(self, *_event: str) -> None:
-        """A text node ends."""
+        """Fill cells with the text node that ends."""
         if not self._parts:
             return
         text = "".join(self._parts)

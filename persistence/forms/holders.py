@@ -1,4 +1,4 @@
-"""The attachments that form data names, found while it streams by (spec forms 6.7)."""
+"""Holders: the elements of form data that name attachments, found while it streams by (spec forms 6.7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming
 
 ITEM = "_"
-"""The element around each file of a control that takes several."""
+"""The name of the element around each file of a control that takes several."""
 
 _FR = f"{FR}{SEPARATOR}"
 
@@ -25,8 +25,8 @@ class AttachmentHolder:
     """An element that names an attachment.
 
     ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
-    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where it or an element around it is
-    marked as not relevant.
+    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where the element or one around it
+    is marked as not relevant.
     """
 
     path: tuple[str, ...]
@@ -37,10 +37,10 @@ class AttachmentHolder:
 
 
 class HolderReader(Streaming):
-    """Collects holders of attachments that ``is_wanted``.
+    """A parser that collects the holders of attachments that ``is_wanted``.
 
     Raises, besides what ``Streaming`` does:
-        BadRequestError: there are more than anyone has.
+        BadRequestError: there are too many.
     """
 
     def __init__(self, is_wanted: Callable[[AttachmentRef], bool]) -> None:
@@ -55,7 +55,7 @@ class HolderReader(Streaming):
         self._left = LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element that may be a holder; the one around it is none."""
+        """Begin an element that may be a holder; the one around it is none."""
         super().start(name, attributes)
         self._path.append(name.rpartition(SEPARATOR)[2])
         self._attributes, self._text = attributes, ""
@@ -95,7 +95,7 @@ def _is_copied(name: str) -> bool:
 
 
 def as_xml(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
-    """The list of attachments, each with the name of its control (spec crud 8.2)."""
+    """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
     lines = "".join(_as_xml(name, holder) for name, holder in attachments)
     return f'<attachments xmlns:fr="{FR}">{lines}</attachments>'.encode()
 

@@ -30,7 +30,7 @@ PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", PERMISSIONS)
 
 _A_TITLE = 16
-"""Characters that an item takes there, however short it is."""
+"""Characters that an item counts at least."""
 
 _BLANKS = " \t\r\n"
 _NOT_LISTED = f"-{LIST}"
@@ -41,7 +41,7 @@ _CONDITIONS = {condition.value: condition for condition in GrantCondition if con
 
 
 class MetadataReader(Streaming):
-    """Checks a definition, and collects what ``metadata`` then tells.
+    """A parser that checks a definition, and collects its ``metadata``.
 
     Raises, besides what ``Streaming`` does:
         BadRequestError: titles and permissions are longer than anyone's.
@@ -61,7 +61,7 @@ class MetadataReader(Streaming):
 
     @property
     def metadata(self) -> FormMetadata:
-        """What was found; of several elements of one name the first counts, of titles the last of each language."""
+        """The metadata; of several elements of one name the first counts, of titles the last of each language."""
         singleton = self._said.get("singleton")
         return FormMetadata(
             titles=self._titles,
@@ -73,11 +73,11 @@ class MetadataReader(Streaming):
 
     @property
     def is_in_permissions(self) -> bool:
-        """Whether the element that has begun last is that of the permissions, or in it."""
+        """Return whether the last element that began is that of the permissions, or inside."""
         return self._item == PERMISSIONS
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Follow the path to the metadata, and take down what is wanted below."""
+        """Follow the path to the metadata, and collect the wanted elements in it."""
         super().start(name, attributes)
         if name == ENCRYPT or ENCRYPT_CLASS in attributes.get("class", "").split():
             self._encrypts = True
@@ -96,7 +96,7 @@ class MetadataReader(Streaming):
                 self._matched = self.depth
 
     def end(self, name: str) -> None:
-        """Step back on that path, or close what is being taken down."""
+        """Step back on that path, or finish an element that is collected."""
         if self._item == PERMISSIONS:
             self._keep(f"</{local_name(name)}>")
         if self._item is not None and self.depth == len(_PATH) + 1:
@@ -128,20 +128,20 @@ class MetadataReader(Streaming):
 
 
 def local_name(name: str) -> str:
-    """Return a name that a parser gives without its namespace."""
+    """Return the name that a parser gives, without its namespace."""
     return name.rpartition(SEPARATOR)[2]
 
 
 def _start_tag(name: str, attributes: dict[str, str]) -> str:
-    """A start tag without namespaces: attributes that are in one are left out."""
+    """Write a start tag without namespaces: attributes in one are left out."""
     own = (f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key)
     return f"<{local_name(name)}{''.join(own)}>"
 
 
 def read_permissions(text: str) -> Permissions:
-    """Read the element as it is kept with a published version: without namespaces.
+    """Read the permissions element as it is kept with a published version: without namespaces.
 
-    What is not known grants nothing: an unknown condition never holds, an unknown operation is no operation.
+    Unknown words grant nothing: an unknown condition never holds, an unknown operation is no operation.
 
     Raises:
         MalformedXmlError: it is not well-formed.
@@ -162,7 +162,7 @@ def _parsed(text: str) -> ET.Element:
 
 
 def check_permissions(text: str) -> None:
-    """Refuse permissions that would not mean to this service what their author meant.
+    """Refuse permissions that this service would not understand as their author meant them.
 
     Raises:
         BadRequestError: an operation, a condition, an element or an attribute is not known, or there is text.
@@ -180,7 +180,7 @@ def check_permissions(text: str) -> None:
 
 
 def _check_elements(root: ET.Element) -> None:
-    """Refuse what the designer does not write: misspelt, it would mean something else, or nothing."""
+    """Refuse elements and attributes that the designer does not write: they may be misspelt ones."""
     for child in root:
         if child.tag != _PERMISSION:
             raise BadRequestError(_unknown(f"the element <{child.tag}>", (_PERMISSION,)))

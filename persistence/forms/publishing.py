@@ -1,4 +1,4 @@
-"""An unpublished definition on its way to being published: whose it is, what it names, and what is said in it then."""
+"""The preparation of an unpublished definition: its form, its attachments, and the metadata of the publication."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from persistence.model.addresses import AttachmentRef, Form, definition_holder_p
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a publication says in the metadata: whether the form is available for new data, and a comment or none."""
+    """The metadata of a publication: whether the form is available for new data, and a comment or none."""
 
     is_available: bool = True
     comment: str | None = None
@@ -28,8 +28,8 @@ class Announcement:
 class PreparedDefinition:
     """A definition ready to be stored.
 
-    ``held`` are the attachments that are to be copied beside it, ``libraries`` the versions of the section template
-    libraries it was made with, by their names in the metadata.
+    ``held`` are the attachments to copy beside it, ``libraries`` the versions of the section template libraries that it
+    was made with, by their names in the metadata.
     """
 
     form: Form
@@ -41,11 +41,11 @@ class PreparedDefinition:
 def prepare(
     data: bytes, announcement: Announcement, is_copied: Callable[[Form, AttachmentRef], bool]
 ) -> PreparedDefinition:
-    """Make a definition ready; ``is_copied`` tells which attachments go with the form it is told.
+    """Make a definition ready; ``is_copied`` decides which attachments go with its form.
 
     Raises:
         BadRequestError: it does not say which form it is, names two attachments by one name, or is too large; or the
-            comment is no text that XML can hold.
+            comment cannot be written as XML.
         MalformedXmlError: it is not well-formed.
     """
     return on_tree(data, partial(_prepare, announcement=announcement, is_copied=is_copied))
@@ -68,7 +68,7 @@ def _prepare(
 
 
 def _metadata(tree: Tree) -> Element:
-    """The element of the one path at which it counts (spec forms 6.2)."""
+    """Return the metadata element, which has only one place (spec forms 6.2)."""
     path = f"{XH}head/{MODEL}[@id='fr-form-model']/{INSTANCE}[@id='fr-form-metadata']/metadata"
     root = tree.getroot()
     found = root.find(path) if root.tag == f"{XH}html" else None
@@ -93,10 +93,10 @@ def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
 
 
 def _say(metadata: Element, name: str, text: str | None) -> None:
-    """Let the metadata have one element of this name with this text, or none.
+    """Set the one element of a name in the metadata to a text, or remove it.
 
     Raises:
-        BadRequestError: XML cannot say the text.
+        BadRequestError: XML cannot hold the text.
     """
     found = metadata.findall(name)
     if text is not None:
@@ -120,7 +120,7 @@ def _libraries(metadata: Element) -> dict[str, int]:
 
 
 def answer(form: Form, *, version: int, attachments: int) -> bytes:
-    """What a publication is answered with: the form, its version, and how many attachments were published with it."""
+    """Write the answer to a publication: the form, its version, and the number of attachments published with it."""
     app, name = escape(form.app), escape(form.name)
     return (
         f"<response><app>{app}</app><form>{name}</form><published-attachments>{attachments}</published-attachments>"

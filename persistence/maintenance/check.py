@@ -18,7 +18,7 @@ import msgspec
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, PersistenceError, disk_errors
-from persistence.index.index import Index
+from persistence.index.protocol import MaintainedIndex
 from persistence.maintenance import service_files
 from persistence.maintenance.adoption import Adoption, preview
 from persistence.maintenance.attachments import BodiesOf, BodyCheck
@@ -45,7 +45,7 @@ from persistence.storage.locks import STRIPES, LockFile, stripe
 from persistence.storage.storage import Readable
 
 ADOPTED_AS_IS = "took it in as it is"
-"""What the adoption of damage has done."""
+"""The outcome of adopting damage."""
 _ROUNDS = 5
 """How often a folder is inspected again: one repair may bring another fault to light."""
 _CAUTION = 0.5
@@ -63,7 +63,7 @@ class Inspectors:
     indexes: IndexInspector
 
     @classmethod
-    def of(cls, tree: Tree, index: Index, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
+    def of(cls, tree: Tree, index: MaintainedIndex, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
         """Return those of a tree; ``deep`` reads every content, and all of the index."""
         bodies = BodyCheck(bodies_of, deep=deep)
         return cls(Inspector(tree, bodies, integrity, deep=deep), IndexInspector(tree, index, deep=deep))

@@ -13,7 +13,7 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import NotSupportedError
 from persistence.index.forms import FORGETFUL
-from persistence.index.indexer import Failed, Indexer
+from persistence.index.sync.updater import Failed, Updater
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.opening import integrity_of, open_encryption_keys, open_store
@@ -182,7 +182,7 @@ def _tree(settings: Settings, properties: Properties, root: str, given_up: Faile
     dialect, pending = DIALECTS[settings.dialect], pending_in(root)
     there = elsewhere(root, properties, settings.roots, HandEdits(settings.hand_edits))
     index = index_of(root, dialect, properties, pending, there)
-    indexer = Indexer(index, pending, given_up)
+    indexer = Updater(index, pending, given_up)
     with open_store(settings, root, indexer) as store, index, indexer:
         indexer.start()
         yield _Tree(store, place_of_tree(store, index, dialect, properties))

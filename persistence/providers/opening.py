@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.dialect import DIALECTS
-from persistence.index.index import Index
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.keys import Keys
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.providers.places import bases_of, bodies_by_form, check, elsewhere, everywhere, root_of
@@ -37,7 +37,7 @@ def integrity_of(settings: Settings) -> Integrity:
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
-def open_index(settings: Settings, properties: Properties, root: str) -> Index:
+def open_index(settings: Settings, properties: Properties, root: str) -> TreeIndex:
     """The index of the tree of a root, for whoever changes no documents."""
     there = elsewhere(root, properties, settings.roots, HandEdits(settings.hand_edits))
     return index_of(root, DIALECTS[settings.dialect], properties, pending_in(root), there)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS, Dialect
-from persistence.index.handing import Handed
+from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import Source
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties, ProviderProperties
@@ -35,7 +35,7 @@ class Remotes(Closable):
     locks: Locks
     seen: Readable
     clients: list[Client] = field(default_factory=list)
-    definitions: Handed = field(default_factory=Handed)
+    definitions: ExtractionCache = field(default_factory=ExtractionCache)
 
     def close(self) -> None:
         """Close the connections to all providers."""
@@ -66,4 +66,4 @@ class Remotes(Closable):
     def _source_of(self, form: Form) -> Source:
         data_format = self.properties.of(form).data_format
         is_designer = self.dialect.is_designer(form)
-        return Source(self.seen, form, data_format, is_designer=is_designer, handed=self.definitions)
+        return Source(self.seen, form, data_format, is_designer=is_designer, cache=self.definitions)

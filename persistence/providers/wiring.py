@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from persistence.dialect import Dialect
-from persistence.index.flat.views import FlatViews
+from persistence.index.extraction import ExtractionCache
 from persistence.index.forms import FORGETFUL, FormsFile, Memory
-from persistence.index.handing import Handed
-from persistence.index.index import Index
-from persistence.index.pending import Pending
 from persistence.index.protocol import SearchIndex
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
+from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.journal import Journal
 from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.users import Admin
@@ -51,17 +51,17 @@ def index_of(
     root: str,
     dialect: Dialect,
     properties: Properties,
-    pending: Pending,
+    pending: Journal,
     elsewhere: Elsewhere = NOTHING_ELSEWHERE,
-) -> Index:
+) -> TreeIndex:
     """The index of the tree of a root, in one dialect, with its flat views; ``pending`` is what it has to take in."""
-    handed, integrity = Handed(), Integrity(elsewhere.hand_edits)
+    cache, integrity = ExtractionCache(), Integrity(elsewhere.hand_edits)
 
     def source_of(form: Form) -> Source:
         seen, data_format = apart(root, elsewhere.root(form), integrity), properties.of(form).data_format
-        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), handed=handed)
+        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), cache=cache)
 
-    return Index(root, pending, source_of, flat_views_of(root, dialect, properties, elsewhere), elsewhere)
+    return TreeIndex(root, pending, source_of, flat_views_of(root, dialect, properties, elsewhere), elsewhere)
 
 
 def flat_views_of(
@@ -79,15 +79,15 @@ def flat_views_of(
     return FlatViews(root, naming_of, elsewhere)
 
 
-def pending_in(root: str) -> Pending:
+def pending_in(root: str) -> Journal:
     """What the index of the tree of a root has still to take in."""
-    return Pending(Layout(os.path.realpath(root)).own(PENDING))
+    return Journal(Layout(os.path.realpath(root)).own(PENDING))
 
 
-def place_of_tree(store: Store, index: Index, dialect: Dialect, properties: Properties) -> Place:
+def place_of_tree(store: Store, index: TreeIndex, dialect: Dialect, properties: Properties) -> Place:
     """The place that a tree is; ``index`` is what hears of its changes."""
     flat = index.flat or flat_views_of(store.root, dialect, properties)
-    return Place(store, index, flat, TreeReindexer(store, index, flat))
+    return Place(store, index, flat, TreeReindexer(store, index))
 
 
 _Face = Callable[[Definitions, Documents], tuple[DefinitionResources, DocumentResources]]
@@ -184,7 +184,7 @@ def services_of(
     properties: Properties,
     admins: Iterable[Admin] = (),
     *,
-    index: Index,
+    index: TreeIndex,
 ) -> Services:
     """The services over one tree that has everything, in one dialect; ``admins`` administer forms.
 

@@ -21,7 +21,7 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.budget import Budget
 from persistence.index.protocol import ReindexingState, ReindexingStatus
-from persistence.index.sources import Source, State
+from persistence.index.sources import DefinitionState, Source
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -124,7 +124,7 @@ class RemoteIndex:
     def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
         """See ``SearchIndex``."""
         definition = self._source_of(form).definition(version)
-        return definition.paths if definition.state is State.PUBLISHED else None
+        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
 
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:
         """Return the owners whose documents may be seen, where the provider cannot be left to judge that.

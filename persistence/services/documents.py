@@ -29,7 +29,7 @@ from persistence.model.users import User
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties, Properties
 from persistence.services.access import Access
-from persistence.services.codec import PLAIN, Codec, ContentToStore
+from persistence.services.codec import AS_STORED, Codec, ReceivedContent
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
@@ -68,7 +68,7 @@ class Documents:
     access: Access
     singletons: Singletons
     checks: SearchIndex
-    codec: Codec = PLAIN
+    codec: Codec = AS_STORED
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """A revision with its headers, and its content open if asked for, as the codec shows it."""
@@ -101,8 +101,8 @@ class Documents:
         number = self.admitted_to_write(address, put)
         seen = self._see(address, self.store.read(address, content=False))
         version, _ = self._check(address, put, number, seen)
-        content = ContentToStore(address, version, seen.own, put.holder, partial(self._may_read, put.user))
-        encoded = self.codec.encode(content, chunks)
+        may_read = partial(self._may_read, put.user)
+        encoded = self.codec.encode(ReceivedContent(address, version, seen.own, put.holder, may_read, chunks))
         checking = self.checks.checking(address.form, version) if address.is_main else None
         receipt = receiving(self.store, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), self.store.writing(address) as writer:

@@ -1,4 +1,4 @@
-"""Making and dissolving elements: never more of it than a bounded amount, and in linear time."""
+"""The editor of a migration: it makes and dissolves elements, up to a bound and in linear time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from persistence.forms.trees import Element
 from persistence.limits import MOST_MIGRATED
 
 _ELEMENT = 100
-"""What an element counts beside its name and content, in characters: its tags, and its weight in memory."""
+"""Characters that an element counts beside its name and content: its tags, and its weight in memory."""
 
 _MOVE = 16
-"""What it counts to move a node: grids inside grids move what they hold once for each level."""
+"""Characters that a move of a node counts: grids inside grids move their content once for each level."""
 
 
 class Editor:
-    """Makes, renames and dissolves elements until it is too much; its methods raise ``BadRequestError`` then."""
+    """An editor of elements with a bound; its methods raise ``BadRequestError`` when it is passed."""
 
     def __init__(self) -> None:
         self._left = MOST_MIGRATED
@@ -24,9 +24,9 @@ class Editor:
     def make(
         self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False
     ) -> Element:
-        """An element that is to stand in the document of ``parent``; it is not put anywhere yet.
+        """Make an element for the document of ``parent``; it is not inserted yet.
 
-        With ``is_undeclared`` there is no default namespace in it, whatever there is around it.
+        With ``is_undeclared`` there is no default namespace in it, even if there is one around it.
         """
         made = dict(attributes or {})
         self._count(_ELEMENT + len(name) + sum(len(key) + len(value) for key, value in made.items()))
@@ -41,12 +41,12 @@ class Editor:
         element.text = text
 
     def rename(self, element: Element, name: str) -> None:
-        """Give an element another name, keeping what it has and holds."""
+        """Give an element another name, and keep its attributes and content."""
         self._count(len(name))
         element.tag = name
 
     def dissolve(self, parent: Element, parts: Mapping[Element, Iterable[Element]]) -> None:
-        """Put in the place of each of some children of ``parent`` nodes from inside it.
+        """Replace some children of ``parent`` by nodes from inside each.
 
         Text beside the nodes goes with the child; text behind the child stays. All children at a time, because text
         that is joined one piece after the other takes quadratic time.

@@ -1,8 +1,8 @@
 """The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
 
-Grids within grids: what an element is dissolved or wrapped for the inner one must be done while the path still leads
-there, so all but the wrapping of plain grids in the data is done inside out. The binds and controls are those of the
-main document: section templates are left as they are, and only the data below their sections is migrated.
+Grids may be within grids: an inner one must be changed while the path still leads to it, so all steps but the wrapping
+of plain grids in the data work inside out. The binds and controls are those of the main document: section templates
+are left as they are, and only the data below their sections is migrated.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from persistence.forms.trees import Element
 
 
 def dissolve_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
-    """2019.1.0 to 4.8.0: the controls of each plain grid take the place of its element, in the order of its cells.
+    """Replace the element of each plain grid by its controls, in the order of its cells (2019.1.0 to 4.8.0).
 
-    What else the element holds comes after them.
+    Other content of the element comes after them.
     """
     for container, grids in reversed(list(visits(data, plan))):
         found = [(child, grids[child.tag]) for child in container.iterchildren("*") if child.tag in grids]
@@ -38,7 +38,7 @@ def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[E
 
 
 def wrap_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
-    """4.8.0 to 2019.1.0: the controls of each plain grid go into an element of its own.
+    """Put the controls of each plain grid into an element of its own (4.8.0 to 2019.1.0).
 
     Where that element is already there and nothing is left to go into it, nothing is done.
     """
@@ -73,9 +73,9 @@ def _wrap_controls(
 
 
 def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
-    """4.8.0 to 4.0.0: each iteration of a repeated grid becomes an element with the grid's name, the wrapper goes.
+    """Replace the wrapper of each repeated grid by its iterations, under the grid's name (4.8.0 to 4.0.0).
 
-    Of several wrappers of one name only the first is one.
+    Of several wrappers of one name only the first counts.
     """
     for parent, grids in reversed(list(visits(data, plan))):
         wrappers: dict[str, Element] = {}
@@ -89,7 +89,7 @@ def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor:
 
 
 def wrap_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
-    """4.0.0 to 4.8.0: the elements of a repeated grid become iterations in a wrapper, which is made even for none."""
+    """Put the elements of each repeated grid as iterations into a wrapper, even if there are none (4.0.0 to 4.8.0)."""
     for parent, grids in reversed(list(visits(data, plan))):
         iterations: dict[str, list[Element]] = {}
         for child in parent.iterchildren("*"):
@@ -111,7 +111,7 @@ def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedG
 
 
 def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """2019.1.0 to 4.8.0: the bind of each plain grid gives way to the binds inside it."""
+    """Replace the bind of each plain grid by the binds inside it (2019.1.0 to 4.8.0)."""
     doomed = []
     for grid in plain_grids(main, NestedControls()):
         bind = main.bind(grid.name)
@@ -122,7 +122,7 @@ def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
 
 
 def bind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """4.8.0 to 2019.1.0: each plain grid gets a bind around those of its controls that are in its container's.
+    """Put a bind of each plain grid around those of its controls in its container's bind (4.8.0 to 2019.1.0).
 
     A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
     """
@@ -149,7 +149,7 @@ def _bind_plain_grid(grid: PlainGrid, around: Element, binds: dict[str, Element]
 
 
 def unbind_iterations(main: FormPart, editor: Editor) -> None:
-    """4.8.0 to 4.0.0: the bind of the iterations of each repeated grid gives way to those inside it.
+    """Replace the bind of the iterations of each repeated grid by those inside it (4.8.0 to 4.0.0).
 
     The real system refuses this step; it is the mirror of ``bind_iterations`` (spec forms 1.7).
     """
@@ -162,7 +162,7 @@ def unbind_iterations(main: FormPart, editor: Editor) -> None:
 
 
 def bind_iterations(main: FormPart, editor: Editor) -> None:
-    """4.0.0 to 4.8.0: in the bind of each legacy repeated grid a bind of its iterations goes around all others."""
+    """Put a bind of the iterations of each legacy repeated grid around all others in its bind (4.0.0 to 4.8.0)."""
     for grid in {grid.bind: grid for grid in repeated_grids(main)}.values():
         if is_legacy_repeat(grid.element) and not grid.is_wrapped:
             iteration = _make(grid.bind, grid.iteration, editor)
