@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
+from persistence.limits import CHUNK
 from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
 from persistence.maintenance.tree import Folder
@@ -34,7 +35,6 @@ from persistence.storage import commit, digests, files, nofollow, stored_revisio
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
 
-_CHUNK = 1 << 16
 _OWNERS, _OTHERS = 0o600, 0o007
 _LARGEST_COMPARED = 1 << 18
 """Bytes of a content that a preview compares line by line."""
@@ -60,7 +60,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
     """
     hashing, size = hashlib.sha256(), 0
     with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             size += len(chunk)
             hashing.update(chunk)
             if check is not None:

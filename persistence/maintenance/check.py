@@ -45,7 +45,7 @@ from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_S
 from persistence.storage.locks import STRIPES, LockFile, stripe
 
 ADOPTED_AS_IS = "took it in as it is"
-"""What the adoption of damage has done."""
+"""The outcome of adopting damage."""
 _ROUNDS = 5
 """How often a folder is inspected again: one repair may bring another fault to light."""
 _CAUTION = 0.5
