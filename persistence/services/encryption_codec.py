@@ -14,6 +14,8 @@ from typing import BinaryIO, cast
 from persistence.crypto import frames
 from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
+from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
 from persistence.errors import (
     BadRequestError,
     BodyTooLargeError,
@@ -22,15 +24,13 @@ from persistence.errors import (
     ForbiddenError,
     disk_errors,
 )
-from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing
-from persistence.forms.holders import ITEM
+from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.services.codec import ContentToStore, EncodedContent, UnchangedContent
-from persistence.services.controls import Marked
+from persistence.services.codec import Codec, EncodedContent, ReceivedContent
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
 from persistence.services.requests import Get
 from persistence.services.results import Read
@@ -41,13 +41,13 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class EncryptionCodec:
-    """A ``Codec`` that encrypts."""
+class EncryptionCodec(Codec):
+    """Encrypts what is stored, and decrypts what is shown."""
 
     at_rest: EncryptionAtRest
     _mentions: Kept[bool] = field(default_factory=lambda: Kept(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
-    def encode(self, content: ContentToStore, chunks: Iterable[bytes]) -> EncodedContent:
+    def encode(self, content: ReceivedContent) -> EncodedContent:
         """Return a body in which everything is encrypted that the definition of the version marks.
 
         An attachment that arrives encrypted, as somebody read it from another address who may read it there decrypted
@@ -59,14 +59,14 @@ class EncryptionCodec:
         """
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
-            return UnchangedContent(chunks)
-        marked = self.at_rest.to_encrypt(address, content.version, content.over)
+            return content
+        marked = self.at_rest.to_encrypt(address, content.definition, content.over)
         if address.is_main:
-            return _EncodedData(self.at_rest, address, marked, chunks)
+            return _EncryptedData(self.at_rest, content, marked)
         is_marked = _is_marked(content.holder, marked)
         if is_marked:
             self.at_rest.keys.ring().to_write()
-        return _EncodedAttachment(self.at_rest, content, chunks, is_marked)
+        return _EncryptedAttachment(self.at_rest, content, is_marked)
 
     def needs_content(self, address: DocumentAddress, get: Get) -> bool:
         """Return whether only the content may tell how long it is decrypted."""
@@ -118,70 +118,58 @@ class EncryptionCodec:
         return replace(read, found=found, is_decrypted=True)
 
 
-@dataclass(slots=True)
-class _EncodedData:
-    """Form data on its way in; ``count`` are the values that were encrypted, when it has been read."""
+class _EncryptedData:
+    """Form data with what is marked encrypted; a key is looked for at the first value, where one is needed."""
 
-    at_rest: EncryptionAtRest
-    address: DocumentAddress
-    marked: Marked | None
-    source: Iterable[bytes]
-    count: int = 0
-    holders: int = 0
+    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: EncryptedControls | None) -> None:
+        self._at_rest = at_rest
+        self._content = content
+        self._marked = marked
+        self._values = self._holders = 0
 
     @property
     def chunks(self) -> Iterator[bytes]:
-        """The data with what is marked encrypted."""
-        paths = self.at_rest.paths(self.address.form, self.marked)
-        source = iter(self.source)
+        """The data, edited as it streams by."""
+        paths = self._at_rest.paths(self._content.address.form, self._marked)
+        source = iter(self._content.chunks)
         head = _head(source, lambda so_far: len(so_far) <= _CHUNK)
         if not paths and len(head) <= _CHUNK and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
-        values = frozenset[Path]() if self.marked is None else self.marked.values
-        with Sealing(paths, values, _ValueEncryption(self.at_rest, self.address), self._is_encrypted) as sealing:
+        values = frozenset[Path]() if self._marked is None else self._marked.values
+        with Sealing(paths, values, self._encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(chain((head,), source))
-        self.count = sealing.count
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note that there are encrypted values; then the client's hash is encrypted too."""
-        if self.at_rest.to_encrypt(self.address, sidecar.version, over) != self.marked:
-            raise _published_meanwhile(self.address)
-        return self.at_rest.as_encrypted(sidecar, self.address) if self.count else sidecar
-
-    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
-        self.holders += 1
-        if self.holders > MOST_HOLDERS:
-            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
-        return self.at_rest.is_encrypted(held, is_said)
-
-
-class _ValueEncryption:
-    """Encrypts values; keys are looked for at the first one, because without values none is needed."""
-
-    def __init__(self, at_rest: EncryptionAtRest, address: DocumentAddress) -> None:
-        self._at_rest = at_rest
-        self._address = address
-        self._count = 0
+        address = self._content.address
+        if self._at_rest.to_encrypt(address, definition, over) != self._marked:
+            raise _published_meanwhile(address)
+        return self._at_rest.as_encrypted(sidecar, address) if self._values else sidecar
 
     @cached_property
     def _cipher(self) -> ValueCipher:
-        return self._at_rest.cipher(self._address)
+        return self._at_rest.cipher(self._content.address)
 
-    def __call__(self, text: str, place: Path) -> str:
-        self._count += 1
-        if self._count > MOST_SEALED:
+    def _encrypt(self, text: str, place: Path) -> str:
+        self._values += 1
+        if self._values > MOST_SEALED:
             raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
         return self._cipher.encrypt(text, place)
 
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        self._holders += 1
+        if self._holders > MOST_HOLDERS:
+            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        return self._at_rest.is_encrypted(held, is_said)
+
 
 @dataclass(slots=True)
-class _EncodedAttachment:
-    """An attachment on its way in; ``is_encrypted`` when it has been read."""
+class _EncryptedAttachment:
+    """An attachment, encrypted if it must be; ``is_encrypted`` says so when its chunks have been asked for."""
 
     at_rest: EncryptionAtRest
-    content: ContentToStore
-    source: Iterable[bytes]
+    content: ReceivedContent
     is_marked: bool
     is_encrypted: bool = False
 
@@ -194,7 +182,7 @@ class _EncodedAttachment:
                 shown to him.
             BadRequestError: it is an encrypted file, and not whole.
         """
-        source = iter(self.source)
+        source = iter(self.content.chunks)
         head = _head(source, lambda so_far: len(so_far) <= frames.LONGEST_BEGINNING and frames.may_begin(so_far))
         header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
         if header is None:
@@ -210,10 +198,10 @@ class _EncodedAttachment:
             return frames.encrypted(plain, self.content.address, self.at_rest.keys.ring())
         return plain
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.content.address
-        marked = self.at_rest.to_encrypt(address, sidecar.version, over)
+        marked = self.at_rest.to_encrypt(address, definition, over)
         if _is_marked(self.content.holder, marked) is not self.is_marked:
             raise _published_meanwhile(address)
         return self.at_rest.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
@@ -225,7 +213,7 @@ class _EncodedAttachment:
             raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 
 
-def _is_marked(holder: str | None, marked: Marked | None) -> bool:
+def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
     """Return whether the header of an attachment names a marked control, or an item of one (spec forms 4.2)."""
     if holder is None or marked is None:
         return False

@@ -51,14 +51,11 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
     current: int
     total: int
 
-    def state(self, *, is_running: bool) -> ReencryptionState:
-        """Return the state, where ``is_running`` says that somebody works on the form."""
+    def as_xml(self, *, is_running: bool) -> str:
+        """Return the element of the form in the status, where ``is_running`` says that somebody works on it."""
+        state = ReencryptionState.ENCRYPTING if is_running else ReencryptionState.STOPPED
         if self.current >= self.total:
-            return ReencryptionState.FINISHED
-        return ReencryptionState.ENCRYPTING if is_running else ReencryptionState.STOPPED
-
-    def as_xml(self, state: ReencryptionState) -> str:
-        """Return the element of the form in the status."""
+            state = ReencryptionState.FINISHED
         said = {
             "application-name": text(self.app),
             "form-name": text(self.name),
@@ -175,7 +172,7 @@ def _status_of(root: str) -> str:
     """
     has_begun = _is_running(root)
     forms = _progress_in(root)
-    return "".join(each.as_xml(each.state(is_running=has_begun and each is forms[-1])) for each in forms)
+    return "".join(each.as_xml(is_running=has_begun and each is forms[-1]) for each in forms)
 
 
 class ReencryptionJobs(Closable):
