@@ -54,7 +54,7 @@ test-long: install ## longer cases of the tests that make test runs briefly: wri
 	$(BIN)/python -m pytest -m long tests
 
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
-	$(BIN)/python -m pytest --proxied -n $(JOBS) --dist loadgroup tests/http
+	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (5 min)
 	$(BIN)/python -m tests.crash
