@@ -21,7 +21,7 @@ from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits
 from persistence.storage.reader import StoreReader
 from persistence.storage.routed import Where
-from persistence.storage.split_attachments import Attached
+from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import Bodies, Readable, Storage
 
 R = TypeVar("R", bound=Readable)
@@ -99,7 +99,7 @@ def with_attachments(
     @cache
     def attached(main: str, attachments: str) -> Storage:
         storage = place_of(properties.provider(main)).storage
-        return Attached(storage, bodies_of(properties.provider(attachments), storage))
+        return SplitStorage(storage, bodies_of(properties.provider(attachments), storage))
 
     def data_of(form: Form) -> Storage:
         route = properties.of(form).route

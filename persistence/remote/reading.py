@@ -15,7 +15,7 @@ from persistence.errors import BusyError, RemoteError, disk_errors
 from persistence.forms.data_marks import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.remote.answers import sidecar_of, tombstone_of
+from persistence.remote.answers import sidecar_of, strong_tag, tombstone_of
 from persistence.remote.caller import Caller
 from persistence.remote.client import Answer, Call
 from persistence.remote.content import RemoteContent, as_file
@@ -57,6 +57,18 @@ class Reader:
         except Exception:
             answer.close()
             raise
+
+    def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
+        """Return the facts of the current revision, and its entity tag: of a tombstone there is none."""
+        answer = self._ask("HEAD", address, ())
+        try:
+            if answer.status != HTTPStatus.OK:
+                return self._missing(address, answer), None
+            sidecar = sidecar_of(answer, self._caller.names, address)
+        finally:
+            answer.close()
+        size = UNKNOWN_SIZE if answer.length is None else answer.length
+        return StoredRevision(sidecar, sidecar.id, size), strong_tag(answer)
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """The sidecar of an attachment, with a note whether it is encrypted."""

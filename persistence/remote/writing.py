@@ -10,6 +10,7 @@ from http import HTTPStatus
 from urllib.parse import parse_qsl
 
 from persistence import client_request
+from persistence.errors import ReplacedError
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import Sidecar
 from persistence.remote.answers import changed, kept_hash
@@ -18,7 +19,7 @@ from persistence.remote.client import Call
 from persistence.remote.listing import Listing
 from persistence.remote.names import Field
 from persistence.remote.reading import Reader
-from persistence.storage.storage import Writing
+from persistence.storage.storage import Writing, require_same
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
@@ -37,7 +38,7 @@ class RemoteWriter(Writing):
         self._listing = listing
         self._address = address
         self._reader = reader
-        self._seen: dict[Address, StoredRevision | None] = {}
+        self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     @staticmethod
     @contextmanager
@@ -51,13 +52,14 @@ class RemoteWriter(Writing):
 
     def current(self, address: Address) -> StoredRevision | None:
         """As ``Writing`` says."""
-        found = self._seen[address] = self._reader.read(address, content=False)
+        found, tag = self._reader.current(address)
+        self._seen[address] = found, tag
         return found
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """As ``Writing`` says: the body that was received is sent in one request."""
         length = ("Content-Length", b"%d" % upload.size)
-        fields = (*self._decided(sidecar.version, over), *self._described(address, sidecar), length)
+        fields = (*self._decided(address, sidecar.version, over), *self._described(address, sidecar), length)
         with upload.opened() as file:
             body = iter(partial(file.read, _CHUNK), b"")
             call = Call("PUT", self._caller.names.path(address), fields, _query(sidecar), body)
@@ -65,7 +67,7 @@ class RemoteWriter(Writing):
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         """As ``Writing`` says."""
-        fields = self._decided(tombstone.version, over)
+        fields = self._decided(address, tombstone.version, over)
         return self._changed(Call("DELETE", self._caller.names.path(address), fields), address, tombstone)
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
@@ -75,7 +77,7 @@ class RemoteWriter(Writing):
     def discard_draft(self, form: Form, document: str) -> None:
         """Delete a draft, where that is what is asked for: with saved data it goes by itself (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
-        found = self._seen.get(draft)
+        found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
             self.delete(draft, found.sidecar, over=found)
 
@@ -85,14 +87,28 @@ class RemoteWriter(Writing):
         finally:  # it may have been done, whatever is known of it
             if isinstance(address, DefinitionAddress):
                 self._listing.forget(address.form)
+        if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
+            answer.close()  # the client's own condition is judged here
+            raise ReplacedError(f"{address} was written by another client of provider {self._caller.who!r} meanwhile")
         if answer.status not in _DONE:
             raise answer.refused(call.what)
         answer.close()
         return changed(answer, self._caller.names, address, sidecar)
 
-    def _decided(self, version: int, over: StoredRevision | None) -> list[Field]:
+    def _decided(self, address: Address, version: int, over: StoredRevision | None) -> list[Field]:
+        """Return what was decided here, and over which revision: the provider compares its tag, where it has one.
+
+        Raises:
+            ReplacedError: another revision was there already.
+        """
+        if address not in self._seen:
+            self.current(address)
+        seen, tag = self._seen[address]
+        require_same(address, seen, over)
         field = self._caller.names.field
         fields = [field("Form-Definition-Version", str(version))]
+        if tag is not None and address.is_main:  # that of an attachment may be compared with its document's (4.6)
+            fields.append(("If-Match", tag))
         if over is None or over.sidecar.deleted:
             return fields
         there = over.sidecar

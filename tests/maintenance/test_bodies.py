@@ -18,7 +18,7 @@ from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from persistence.storage.store import Store
 from tests.opened import opened
-from tests.storage.test_attached import CAT, Place
+from tests.storage.test_split_attachments import CAT, Place
 
 
 @pytest.fixture
