@@ -182,22 +182,19 @@ def one_line(text: str) -> str:
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def disk_errors(doing: str, what: object = "") -> _DiskErrors:
+class disk_errors:  # noqa: N801 - a context manager, named as those of contextlib are
     """Translate an ``OSError`` of a block into a domain error that says what was being done, and to what.
+
+    Many requests enter several, so the text is made only when it is needed.
 
     Raises:
         DiskFullError: no space or quota is left.
         DiskError: anything else the operating system refused.
     """
-    return _DiskErrors(doing, what)
-
-
-class _DiskErrors:
-    """A block of ``disk_errors``: many requests enter several, so the text is made only when it is needed."""
 
     __slots__ = ("_doing", "_what")
 
-    def __init__(self, doing: str, what: object) -> None:
+    def __init__(self, doing: str, what: object = "") -> None:
         self._doing = doing
         self._what = what
 

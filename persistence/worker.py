@@ -1,4 +1,4 @@
-"""The worker process: gunicorn's, which gives memory back, and is replaced where it has grown past a limit."""
+"""The worker process: gunicorn's, which returns memory to the system, and is replaced when it grows past a limit."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from gunicorn.workers.gthread import ThreadWorker
 
 from persistence.limits import ARENAS, LARGE_BLOCK, LONGEST_GROWN, TRIMMED_FROM, WORKER_MEMORY
 
-_LOOK = 1.0
-"""Seconds between two looks: the main thread comes by that often, and none is on the way of a request."""
+_INTERVAL = 1.0
+"""Seconds between two checks. The main thread makes them, so that no request waits for one."""
 
 _LONGEST_BUSY = 10.0
-"""Seconds after which a worker that always has a request to answer gives memory back all the same."""
+"""Seconds after which a worker that is never idle returns memory all the same."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ARENA_MAX, _MMAP_THRESHOLD = -8, -3  # of mallopt(3)
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotations
-    """gunicorn's worker with threads."""
+    """gunicorn's worker with threads, which watches its memory."""
 
     def init_process(self) -> None:
-        """Begin."""
+        """Set up the memory of the process, then serve."""
         tune()
-        self._memory = Memory(resident, trim)
+        self._memory = MemoryWatch(resident, trim)
         super().init_process()
 
     def notify(self) -> None:
-        """Tell the master that it is alive; ``run`` comes here at least once a second."""
+        """Tell the master that this worker is alive; ``run`` calls it at least once a second."""
         super().notify()
         limit = getattr(getattr(self, "wsgi", None), "worker_memory", WORKER_MEMORY)
         is_busy = self.nr_conns > len(self.keepalived_conns)
@@ -41,31 +41,31 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
             self.alive = False  # as max_requests does: what it is answering is answered first
 
 
-class Memory:
-    """The memory of a process, as it is seen from time to time. For one thread.
+class MemoryWatch:
+    """Checks the memory of a process from time to time, on one thread.
 
-    ``resident`` gives its bytes in memory, and ``trim`` gives back what nobody uses.
+    ``resident`` returns its bytes in memory, and ``trim`` returns to the system what nobody uses.
     """
 
     def __init__(self, resident: Callable[[], int], trim: Callable[[], None]) -> None:
         self._resident = resident
         self._trim = trim
         self._least = self.last = resident()
-        self._looked = self._trimmed = time.monotonic()
+        self._checked = self._trimmed = time.monotonic()
         self._requests = 0
         self._is_untidy = False
         self._grown: float | None = None
 
     def is_past(self, limit: int, requests: int, *, is_busy: bool) -> bool:
-        """Whether it has more than the limit and none of it to give back; a limit of 0 is none.
+        """Return whether the process has more than the limit and cannot return any of it; a limit of 0 is none.
 
-        What a request takes goes when it is answered: a worker that is busy is given some time. ``requests`` is their
-        number so far.
+        The memory of a request is free when it is answered, so a worker that is busy is given some time. ``requests``
+        is the number of requests so far.
         """
         now = time.monotonic()
-        if now < self._looked + _LOOK:
+        if now < self._checked + _INTERVAL:
             return False
-        self._looked = now
+        self._checked = now
         self.last = self._resident()
         self._least = min(self._least, self.last)
         self._is_untidy |= is_busy or requests != self._requests
@@ -84,15 +84,15 @@ class Memory:
 
 
 def resident() -> int:
-    """The bytes of this process that are in memory."""
+    """Return the bytes of this process that are in memory."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE
 
 
 def tune() -> None:
-    """Let the C library keep few heaps, and give large blocks back at once. Other libraries than glibc do as they do.
+    """Let glibc keep few heaps, and return large blocks at once; other C libraries stay as they are.
 
-    By itself it has up to eight heaps for each processor, each of which keeps what was once needed at the same time.
+    By default it has up to eight heaps for each processor, each of which keeps what was once needed at the same time.
     """
     mallopt = getattr(_library(), "mallopt", None)
     if mallopt is not None:
@@ -101,7 +101,7 @@ def tune() -> None:
 
 
 def trim() -> None:
-    """Give back to the system what the C library keeps and nobody uses; other threads go on meanwhile."""
+    """Return to the system what the C library keeps and nobody uses; other threads go on meanwhile."""
     malloc_trim = getattr(_library(), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -1,9 +1,10 @@
-"""docs/settings.md, docs/status-codes.md and docs/cli.md agree with the tables in the code."""
+"""The pages on settings, statuses, commands and requests agree with the tables in the code and with openapi.yaml."""
 
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click import Context
 
 from persistence.cli import commands
@@ -89,3 +90,14 @@ def test_every_sample_of_settings_is_accepted(page: str, sample: str, tmp_path: 
     file = tmp_path / "persistence.toml"
     file.write_text(sample)
     assert load(str(file), environment={}).file == str(file), page
+
+
+def test_every_header_and_path_of_the_interface_is_documented() -> None:
+    page = (DOCS / "http.md").read_text()
+    interface = yaml.safe_load((DOCS / "openapi.yaml").read_text())
+    components = interface["components"]
+    sent = {each["name"] for each in components["parameters"].values() if each["in"] == "header"}
+    own = {name for name in sent | set(components["headers"]) if name.startswith("Svc-")}
+    assert [name for name in sorted(own) if f"`{name}`" not in page] == []
+    last = {path.replace("{", "$").replace("}", "").rpartition("/")[2] for path in interface["paths"]}
+    assert [name for name in sorted(last) if name and name not in page] == []

@@ -12,7 +12,7 @@ import pytest
 
 from persistence import worker
 from persistence.limits import TRIMMED_FROM
-from persistence.worker import Memory
+from persistence.worker import MemoryWatch
 from tests.service import PUBLIC, Service, alone
 
 _MIB = 1 << 20
@@ -20,13 +20,13 @@ _MIB = 1 << 20
 
 @dataclass
 class Process:
-    """Memory that grows and is given back as a test says, at times that it says."""
+    """A process whose memory grows and is returned as a test says, at times that it says."""
 
     resident: int = 50 * _MIB
     freed: int = 0
     trims: int = 0
     now: float = 0.0
-    memory: Memory = field(init=False)
+    memory: MemoryWatch = field(init=False)
 
     def trim(self) -> None:
         self.trims += 1
@@ -42,7 +42,7 @@ class Process:
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     made = Process()
     monkeypatch.setattr(worker.time, "monotonic", lambda: made.now)
-    made.memory = Memory(lambda: made.resident, made.trim)
+    made.memory = MemoryWatch(lambda: made.resident, made.trim)
     return made
 
 

@@ -1,4 +1,4 @@
-"""The command ``persistence``: one module per subcommand, loaded when it is asked for."""
+"""The command ``persistence``; the module of a subcommand is loaded when it is asked for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from persistence import __version__
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
-    "init": "init",
+    "init": "directories",
     "serve": "serve",
     "config": "config",
     "key": "key",
@@ -20,13 +20,13 @@ _MODULES: Mapping[str, str] = {
     "show": "show",
     "search": "search",
     "check": "check",
-    "reindex": "reindex",
-    "reencrypt": "reencrypt",
+    "reindex": "rebuild",
+    "reencrypt": "rebuild",
     "backup": "backup",
-    "restore": "restore",
-    "upgrade": "upgrade",
+    "restore": "backup",
+    "upgrade": "directories",
 }
-"""The module of each subcommand: what one of them does not need takes longer to load than most of them run."""
+"""The module of each subcommand: loading those of all takes longer than most of them run."""
 
 
 class _Commands(click.Group):
@@ -48,7 +48,7 @@ def commands() -> None:
 
 
 def main() -> None:
-    """The entry point; what cannot be done is said in one line, with status 1."""
+    """Run the command; report a failure in one line, with status 1."""
     try:
         commands(prog_name="persistence")
     except PersistenceError as error:

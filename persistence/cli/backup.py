@@ -1,24 +1,25 @@
-"""``persistence backup``."""
+"""``persistence backup`` and ``persistence restore``."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 
-from persistence.cli import descriptors
-from persistence.cli.options import Choice, chosen, tree_options
-from persistence.cli.progress import follow
-from persistence.cli.status import FAILED, REMAINS, worst
-from persistence.errors import disk_errors
+from persistence.cli.options import allow_open_files, tree_options
+from persistence.cli.terminal import follow
+from persistence.cli.trees import FAILED, REMAINS, TreeChoice, choose_trees, worst
+from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
+from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
+from persistence.maintenance.manifest import Manifest
+from persistence.maintenance.restore import Restore
 from persistence.maintenance.tree import Tree
-from persistence.providers.opening import integrity_of
-from persistence.providers.places import bodies_by_form
+from persistence.providers.trees import bodies_by_form, integrity_of
 from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
@@ -44,16 +45,15 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
                  2  wrong usage
                  4  saved, but some files are damaged, or were written wrongly (--verify); the lines say which
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = chosen(options)
-    descriptors.allow_most()
+    choice = choose_trees(options)
+    allow_open_files()
     timeout = choice.settings.lock_timeout
     trees = {tree.name: Tree(tree.root, lock_timeout=timeout) for tree in choice.trees}
-    anything = Integrity(HandEdits.ALL)
-    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, anything))
-    own = tuple(_own(choice, keys=keys))
-    run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), own), destination)
+    bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, Integrity(HandEdits.ALL)))
+    extra = tuple(_extra_to_save(choice, keys=keys))
+    run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), extra), destination)
     started = time.monotonic()
-    problems = follow("saving", lambda: sum(map(_counted, trees.values())), run.run())
+    problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
     if verify:
         problems += follow("verifying", run.total, run.verify())
     for name, cause in run.missing.items():
@@ -68,32 +68,28 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
 
 
-def _counted(tree: Tree) -> int:
+def _count(tree: Tree) -> int:
     with owner.acting(tree.root):
         return tree.count()
 
 
-def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
-    """The settings file, and the files of keys if they are wanted: readable for their user only, as both may open data.
+def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
+    """Yield the settings file and the wanted files of keys, readable by their user only: both may open data.
 
     Raises:
         DiskError: one cannot be read.
     """
     if choice.file:
-        yield manifest.SETTINGS, _bytes_of(choice.file), _SECRET
+        yield manifest.SETTINGS, _read(choice.file), _SECRET
     if not keys:
         return
     settings = choice.settings
     if settings.encryption_key:
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
-    there = [
-        (name, path)
-        for name, path in ((manifest.API_KEYS, settings.keys), (manifest.ENCRYPTION_KEYS, settings.encryption_keys))
-        if os.path.exists(path)
-    ]
-    for name, path in there:
+    there = {name: path for name, path in _key_files(choice).items() if os.path.exists(path)}
+    for name, path in there.items():
         with owner.being(owner.identity_for(path, settings.data)):
-            content = _bytes_of(path)
+            content = _read(path)
         yield name, content, _SECRET
     if there:
         click.echo("the backup holds keys: whoever can read it can read all data", err=True)
@@ -101,10 +97,149 @@ def _own(choice: Choice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
         click.echo("there are no files of keys to save", err=True)
 
 
-def _bytes_of(path: str) -> bytes:
+def _key_files(choice: TreeChoice) -> dict[str, str]:
+    """Return the paths of the files of keys by their paths in a backup."""
+    return {manifest.API_KEYS: choice.settings.keys, manifest.ENCRYPTION_KEYS: choice.settings.encryption_keys}
+
+
+def _read(path: str) -> bytes:
     with disk_errors(f"reading {path}"):
         descriptor = nofollow.open_linked(path)
         try:
             return nofollow.read_small(descriptor)
         finally:
             os.close(descriptor)
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.option("--to", metavar="NAME=DIR", multiple=True, help="Restore this part of the backup to DIR.")
+@click.option("--leave-out", metavar="NAME", multiple=True, help="Do not restore this part of the backup.")
+@click.option("--keys", is_flag=True, help="Restore the files of keys, too, where there are none.")
+@click.option("--settings", "settings_to", metavar="DIR", help="Put the settings file of the backup into DIR.")
+@tree_options
+def restore(
+    *,
+    source: str,
+    to: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    keys: bool,
+    settings_to: str | None,
+    **options: str | None,
+) -> None:
+    """Restore a backup, or the newest one in SRC.
+
+    Each tree and directory of attachments goes to where the settings in force say; with --data or --datasource only one
+    tree. They must be empty, and the service must not run. Every file is compared with its digest; one that is not what
+    it was goes to .quarantine. A restore that was interrupted goes on when it is called again.
+
+    NAME is data, datasource/NAME or attachments/PROVIDER, as the settings and properties call them.
+
+    \b
+    Exit status: 0  restored
+                 1  could not restore
+                 2  wrong usage
+                 4  restored, but some files were damaged, or the backup lacks a part; the lines say which
+    """  # noqa: D301 - click's mark for lines that stay apart
+    choice = choose_trees(options)
+    chosen = restores.choose(source)
+    roots = _roots(chosen.manifest, choice, _given(to, leave_out, chosen.manifest))
+    run = Restore(chosen, roots, dict(_extra_to_restore(choice, chosen.path, settings_to, keys=keys)))
+    started = time.monotonic()
+    problems = follow("restoring", run.total, run.run())
+    count = run.count
+    click.echo(
+        f"{run.source} restored to {', '.join(roots.values())}: {count.files} files ({count.bytes / _MEBIBYTE:.1f} MiB)"
+        f", {count.known} were there already; {time.monotonic() - started:.1f} s",
+        err=True,
+    )
+    if problems:
+        click.echo("next: persistence check --repair", err=True)
+    lacking = [part for part in chosen.manifest.parts if part.missing and part.name in roots]
+    for part in lacking:
+        click.echo(f"{part.name} is not in this backup, because it could not be saved: {part.missing}", err=True)
+    sys.exit(REMAINS if problems or lacking else 0)
+
+
+def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> dict[str, str | None]:
+    """Return the directories that options give to parts; ``None`` for a part that is left out.
+
+    Raises:
+        click.UsageError: an option names no part of the backup.
+    """
+    given: dict[str, str | None] = dict.fromkeys(leave_out)
+    for each in to:
+        name, _, path = each.rpartition("=")
+        if not name or not path:
+            raise click.UsageError(f"--to {each} is not NAME=DIR")
+        given[name] = path
+    for name in given:
+        if held.part(name) is None:
+            known = ", ".join(part.name for part in held.parts)
+            raise click.UsageError(f"the backup has no {name}; it has {known}")
+    return given
+
+
+def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the directories of the parts to be restored.
+
+    Raises:
+        StartupError: the settings do not name a part, or two would go to one directory.
+    """
+    known = _known(held, choice)
+    roots: dict[str, str] = {}
+    for part in held.parts:
+        path = given[part.name] if part.name in given else known.get(part.name)
+        if path is not None:
+            roots[part.name] = os.path.realpath(path)
+        elif part.name not in given and choice.is_named:
+            click.echo(f"{part.name} is left out: --to {part.name}=DIR restores it", err=True)
+        elif part.name not in given:
+            raise StartupError(
+                f"the backup has {part.name}, which the settings do not name: --to {part.name}=DIR says where it goes, "
+                f"--leave-out {part.name} leaves it out"
+            )
+    for name, root in roots.items():
+        for other, there in roots.items():
+            if other != name and os.path.commonpath((root, there)) == root:
+                raise StartupError(f"{name} would be restored to {root}, and {other} into it, to {there}")
+    if not roots:
+        raise StartupError("the backup has nothing that is to be restored")
+    return roots
+
+
+def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
+    """Return the directories of the settings by part; a backup's only tree goes to the one that an option names."""
+    named = dict(choice.bases_by_name)
+    trees = [part.name for part in held.parts if part.kind == "tree"]
+    if not choice.is_named:
+        roots = choice.settings.roots
+        named |= {manifest.tree_name(name): path for name, path in roots.named.items()}
+        named[manifest.tree_name("")] = roots.default
+        return named
+    tree = choice.trees[0]
+    if len(trees) == 1:
+        return {**named, trees[0]: tree.root}
+    if tree.name not in trees:
+        raise StartupError(f"the backup has no {tree.name}; it has {', '.join(trees)}")
+    return {tree.name: tree.root}
+
+
+def _extra_to_restore(
+    choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield the wanted files that belong to no part, each with its path outside and its mode.
+
+    Raises:
+        StartupError: the backup has no keys.
+    """
+    if settings_to is not None:
+        yield manifest.SETTINGS, (f"{os.path.realpath(settings_to)}/persistence.toml", _SECRET)
+    if not keys:
+        return
+    with owner.being(owner.identity_of(source, trusting=True)):
+        held = {name: path for name, path in _key_files(choice).items() if os.path.lexists(f"{source}/{name}")}
+    if not held:
+        raise StartupError(f"{source} holds no keys: it was made without --keys")
+    for name, path in held.items():
+        yield name, (os.path.abspath(path), _SECRET)

@@ -1,4 +1,4 @@
-"""``persistence check``: what is wrong in the tree, and with ``--repair`` and ``--adopt`` the remedy."""
+"""``persistence check``: find damage in the trees, and take care of it with ``--repair`` and ``--adopt``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,37 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.cli.durations import Duration
-from persistence.cli.options import Choice, Chosen, chosen, tree_options
-from persistence.cli.progress import progress
-from persistence.cli.status import EDITED, FAILED, REMAINS, REPAIRED, worst
-from persistence.cli.trees import each, failed
+from persistence.cli.options import Duration, tree_options
+from persistence.cli.terminal import progress
+from persistence.cli.trees import (
+    EDITED,
+    FAILED,
+    REMAINS,
+    REPAIRED,
+    ChosenTree,
+    TreeChoice,
+    choose_trees,
+    on_each,
+    say_failed,
+    worst,
+)
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
-from persistence.index.noting import Noting
+from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.attachments import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Inspectors, Measures, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.opening import integrity_of, open_index
-from persistence.providers.places import bodies_by_form
+from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
 from persistence.storage.root import missing
 
 _DAY = 24 * 3600.0
+Parts = list[tuple[str, ...]]
+"""The parts of a tree to be checked, each as the names that lead to it."""
 
 
 @click.command()
@@ -53,7 +62,7 @@ _DAY = 24 * 3600.0
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options
-def check(*, is_status: bool, is_all: bool, as_json: bool, **options: Any) -> None:
+def check(*, is_status: bool, as_json: bool, **options: Any) -> None:
     """Look for damage, and repair it.
 
     All trees and directories of attachments of the settings are checked, or the parts named, also while the service
@@ -70,16 +79,16 @@ def check(*, is_status: bool, is_all: bool, as_json: bool, **options: Any) -> No
                  4  damage or leftovers remain, or a remedy failed
                  5  nothing worse than edits by hand that nobody has adopted
     """  # noqa: D301 - click's mark for lines that stay apart
-    names = ("paths", "repair", "adopt", "adopter", "dry_run", "deep", "budget")
+    names = ("paths", "repair", "adopt", "is_all", "adopter", "dry_run", "deep", "budget")
     wanted = _Wanted(**{name: options.pop(name) for name in names}, as_json=as_json)
-    wanted.check(is_all=is_all)
-    choice = chosen(options)
+    wanted.check()
+    choice = choose_trees(options)
     if is_status:
-        sys.exit(each(choice.trees, partial(_say_coverage, as_json=as_json)))
+        sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=as_json)))
     run = _Run(choice, wanted)
-    status = each(choice.trees, run.tree)
-    if not choice.is_told:
-        status = worst((status, *run.attachments()))
+    status = on_each(choice.trees, run.check_tree)
+    if not choice.is_named:
+        status = worst((status, *run.check_attachments()))
     if run.not_found and status != FAILED:
         raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
     if as_json:
@@ -94,15 +103,17 @@ class _Wanted:
     paths: tuple[str, ...]
     repair: bool
     adopt: bool
+    is_all: bool
     adopter: str | None
     dry_run: bool
     deep: bool
     budget: float | None
     as_json: bool
 
-    def check(self, *, is_all: bool) -> None:
+    def check(self) -> None:
         """Raise ``click.UsageError`` for options that do not go together."""
-        if (self.adopt and not (self.paths or is_all)) or (is_all and (self.paths or not self.adopt)):
+        has_scope = bool(self.paths) != self.is_all
+        if (self.adopt and not has_scope) or (self.is_all and not self.adopt):
             raise click.UsageError("--adopt wants the PATH of what is to be adopted, or --all without a PATH")
         if self.adopter is not None and not self.adopt:
             raise click.UsageError("--as goes with --adopt")
@@ -112,71 +123,80 @@ class _Wanted:
     @property
     def remedies(self) -> frozenset[Remedy]:
         """The remedies that are asked for."""
-        return frozenset(
-            remedy for remedy, is_on in ((Remedy.REPAIR, self.repair), (Remedy.ADOPT, self.adopt)) if is_on
-        )
+        asked = ((Remedy.REPAIR, self.repair), (Remedy.ADOPT, self.adopt))
+        return frozenset(remedy for remedy, is_asked in asked if is_asked)
 
 
 class _Run:
-    """One run of the command over trees and directories of attachments; ``tally`` counts what was seen in all."""
+    """One run of the command over trees and directories of attachments; ``tally`` counts the findings of all."""
 
-    def __init__(self, choice: Choice, wanted: _Wanted) -> None:
+    def __init__(self, choice: TreeChoice, wanted: _Wanted) -> None:
         self.tally = Tally()
         self.seconds = 0.0
         self.not_found = set(wanted.paths)
         self._choice = choice
         self._wanted = wanted
-        self._paths = wanted.paths
         self._usable: dict[str, Tree] = {}
 
-    def tree(self, chosen: Chosen, prefix: str) -> int:
-        """Check a tree; returns the exit status."""
-        with ExitStack() as stack:
-            return self._of_tree(chosen, prefix, stack)
-
-    def _of_tree(self, chosen: Chosen, prefix: str, stack: ExitStack) -> int:
+    def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
+        """Check a tree; return the exit status."""
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
-        opened = stack.enter_context
-        noting = opened(Noting(root))
-        tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
-        if not os.path.isdir(tree.root):
-            raise missing(tree.root)
-        parts = self._parts(tree, is_only=not prefix)
-        index, integrity = opened(open_index(settings, chosen.properties, root)), integrity_of(settings)
-        bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
-        inspectors = Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep)
-        measures = Measures(
-            wanted.remedies, DIALECTS[settings.dialect], lambda: chosen.reader().seen, wanted.adopter, wanted.dry_run
-        )
-        run = Check(tree, inspectors, measures)
-        if wanted.budget is not None:
-            owner.require(tree.root)  # it is noted in the tree what was looked at
-            reports = within(wanted.budget / len(self._choice.trees), Slices(tree.root), partial(run.run, ()))
-        else:
-            reports = self._recorded(tree, parts, chain.from_iterable(run.run(part) for part in parts))
-        status = self._reported(tree, reports, run, prefix, parts)
-        if os.path.lexists(tree.layout.own(LAYOUT)):  # without it this may be another directory than the records are in
-            self._usable[tree.root] = tree
-        if wanted.remedies:
-            noting.leave()
-            with suppress(OSError, PersistenceError):  # then whoever searches next takes in what was noted
-                index.take_in_abandoned()
-        return status
+        with ExitStack() as stack:
+            noting = stack.enter_context(OfflineJournal(root))
+            tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
+            if not os.path.isdir(tree.root):
+                raise missing(tree.root)
+            parts = self._parts(tree, is_only=not prefix)
+            index = stack.enter_context(open_index(settings, chosen.properties, root))
+            integrity = integrity_of(settings)
+            bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
+            run = Check(
+                tree,
+                Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep),
+                Measures(
+                    wanted.remedies,
+                    DIALECTS[settings.dialect],
+                    chosen.reader,
+                    wanted.adopter,
+                    wanted.dry_run,
+                ),
+            )
+            status = self._say_reports(tree, self._reports(tree, run, parts), run, prefix, parts)
+            if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
+                self._usable[tree.root] = tree
+            if wanted.remedies:
+                noting.leave()
+                with suppress(OSError, PersistenceError):  # the next search takes in what was noted
+                    index.recover()
+            return status
 
-    def attachments(self) -> Iterator[int]:
-        """Check the directories of attachments, as far as the trees with their records can be used; exit statuses."""
+    def _reports(self, tree: Tree, run: Check, parts: Parts) -> Iterator[Report | None]:
+        """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""
+        if self._wanted.budget is not None:
+            owner.require(tree.root)  # the slices are recorded in the tree
+            budget = self._wanted.budget / len(self._choice.trees)
+            yield from within(budget, Slices(tree.root), partial(run.run, ()))
+            return
+        began = next_after(None)
+        yield from chain.from_iterable(run.run(part) for part in parts)
+        if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
+            with suppress(OSError):
+                Slices(tree.root).record(ALL_SLICES, began)
+
+    def check_attachments(self) -> Iterator[int]:
+        """Check the directories of attachments of the usable trees; yield exit statuses."""
         for name, base in self._choice.bases.items():
             try:
                 with owner.acting(base):
-                    status = self._of_base(name, base)
+                    status = self._check_base(name, base)
                 if status is not None:
                     yield status
             except PersistenceError as error:
-                failed(name, error)
+                say_failed(name, error)
                 yield FAILED
 
-    def _of_base(self, name: str, base: str) -> int | None:
-        """Check a directory of attachments; ``None`` where none of it is to be."""
+    def _check_base(self, name: str, base: str) -> int | None:
+        """Check a directory of attachments; return ``None`` if no part of it is to be checked."""
         root_of = partial(self._choice.root_of_records, base=base)
         remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
         run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
@@ -184,18 +204,18 @@ class _Run:
         if not parts:
             return None
         reports = chain.from_iterable(run.run(part) for part in parts)
-        return self._reported(run.tree, reports, run, f"{name}: ", parts)
+        return self._say_reports(run.tree, reports, run, f"{name}: ", parts)
 
-    def _parts(self, tree: Tree, *, is_only: bool = False) -> list[tuple[str, ...]]:
-        """The parts that are to be checked, all of it where no path is given; a path may be in another tree.
+    def _parts(self, tree: Tree, *, is_only: bool = False) -> Parts:
+        """Return the parts of a tree to be checked; a path may be in another tree.
 
         Raises:
             click.UsageError: it is not in the only tree.
         """
-        if not self._paths:
+        if not self._wanted.paths:
             return [()]
         parts = []
-        for path in self._paths:
+        for path in self._wanted.paths:
             try:
                 parts.append(tree.parts(path))
             except BadRequestError as error:
@@ -205,24 +225,10 @@ class _Run:
                 self.not_found.discard(path)
         return parts
 
-    def _recorded(
-        self, tree: Tree, parts: list[tuple[str, ...]], reports: Iterable[Report | None]
-    ) -> Iterator[Report | None]:
-        """Note a deep look at everything, once it has come to its end, in a tree that this user may write to."""
-        began = next_after(None)
-        yield from reports
-        if self._wanted.deep and parts == [()] and owner.of(tree.root) == os.geteuid():
-            with suppress(OSError):
-                Slices(tree.root).record(ALL_SLICES, began)
-
-    def _reported(
-        self,
-        tree: Tree,
-        reports: Iterable[Report | None],
-        run: Check | AttachmentsCheck,
-        prefix: str,
-        parts: list[tuple[str, ...]],
+    def _say_reports(
+        self, tree: Tree, reports: Iterable[Report | None], run: Check | AttachmentsCheck, prefix: str, parts: Parts
     ) -> int:
+        """Print the reports and the summary; return the exit status."""
         started = time.monotonic()
         name, as_json = prefix.removesuffix(": "), self._wanted.as_json
         with progress(f"{prefix}checking", lambda: sum(tree.count(part) for part in parts)) as bar:
@@ -243,11 +249,11 @@ class _Run:
         return REPAIRED if run.tally.mended else 0
 
 
-def _say_coverage(tree: Chosen, prefix: str, *, as_json: bool) -> int:
-    """Say how old the oldest deep look at a tree is, without looking at anything else."""
-    TreeReader.of(tree.root, tree.properties)
+def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
+    """Print the age of the oldest deep check of a slice; nothing is checked."""
+    root = tree.reader().layout.root
     with disk_errors(f"data directory {tree.root}"):
-        coverage = Slices(os.path.realpath(tree.root)).coverage()
+        coverage = Slices(root).coverage()
     if as_json:
         values = {"tree": prefix.removesuffix(": "), **asdict(coverage)}
         click.echo(msgspec.json.encode(values).decode())
@@ -277,7 +283,7 @@ def _line(tree: Tree, report: Report) -> str:
 
 
 def _shown(tree: Tree, path: str) -> str:
-    """A path on one line; names that are no UTF-8 are shown as far as they are."""
+    """Return a path on one line; bytes that are not UTF-8 are replaced."""
     return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
@@ -299,10 +305,9 @@ def _json(tree: Tree, report: Report, name: str) -> str:
 
 
 def _json_summary(tally: Tally, seconds: float) -> str:
-    counts = {severity.value: tally.found[severity] for severity in Severity}
     values = {
         "folders": tally.folders,
-        **counts,
+        **{severity.value: tally.found[severity] for severity in Severity},
         "mended": tally.mended,
         "remaining": tally.remaining,
         "edits": tally.edits,

@@ -1,13 +1,23 @@
-"""``persistence config``: the settings and properties in force, and where each came from."""
+"""``persistence config``: the settings and properties in force, where each came from, and the route of a form."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import click
+import msgspec
 
 from persistence import settings
-from persistence.cli.options import settings_options
-from persistence.cli.property import property_, shown, shown_of
-from persistence.cli.route import route
+from persistence.cli.options import file_options, form_and_version, settings_options
+from persistence.cli.terminal import safe
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError
+from persistence.properties.entries import without_user
+from persistence.properties.lookup import Reason
+from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
+from persistence.providers.trees import base_of, root_of
+from persistence.settings import Effective
 
 
 @click.group(invoke_without_command=True)
@@ -25,8 +35,112 @@ def config(context: click.Context, /, file: str | None, **flags: object) -> None
         click.echo(f"{name} = {said}  # {origin}: {settings.MEANINGS[name]}")
     for entry in effective.properties.entries:
         meaning = f"{entry.known.meaning}; {entry.known.effect.value}"
-        click.echo(f"{shown(str(entry))} = {shown_of(entry.known, entry.value)}  # {entry.origin}: {meaning}")
+        click.echo(f"{_toml(str(entry))} = {_shown(entry.known, entry.value)}  # {entry.origin}: {meaning}")
 
 
-config.add_command(property_)
-config.add_command(route)
+@config.command("property")
+@click.argument("name")
+@file_options
+@click.pass_obj
+def property_(outer: Mapping[str, object], /, name: str, **options: str | None) -> None:
+    """Say what a property is, which entry wins, and why.
+
+    NAME is a full name without wildcards: svc.persistence.provider.hr.leave.data, svc.persistence.files.autosave.
+
+    An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
+    """
+    properties = _effective(outer, options).properties
+    for line in _explained(properties.explain(name), properties):
+        click.echo(line)
+
+
+@config.command()
+@click.argument("path", metavar="APP/FORM")
+@click.argument("kind", type=click.Choice([FORM, DATA]))
+@file_options
+@click.pass_obj
+def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str | None) -> None:
+    """Say which provider has the definitions (form) or the data of a form, and why.
+
+    Then where that is, whether it is asked where all providers are, the headers that tell it its own properties, and
+    who keeps the attachments.
+    """
+    effective = _effective(outer, options)
+    try:
+        form, version = form_and_version(path)
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+    if version is not None:
+        raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
+    properties = effective.properties
+    found = properties.of(form).route
+    lines = [*_explained(properties.explain_provider(form, kind), properties)]
+    lines += _place(found.definition if kind == FORM else found.data, effective)
+    if kind == FORM:
+        lines.append("attachments of definitions are with it, whatever the properties say")
+    elif found.attachments is None:
+        lines.append("attachments are with it")
+    else:
+        lines += _explained(properties.explain_provider(form, kind, attachments=True), properties)
+        lines.append(f"attachments are {_where_attached(found.attachments)}")
+    for line in lines:
+        click.echo(safe(line))
+
+
+def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
+    """Load the settings; options of the subcommand override those of the group."""
+    given = {**outer, **{option: value for option, value in options.items() if value is not None}}
+    file = given.pop("file")
+    return settings.load(None if file is None else str(file), given)
+
+
+def _toml(value: Value) -> str:
+    """Return a value, or a name with wildcards, as TOML writes it."""
+    return msgspec.json.encode(value).decode()
+
+
+def _shown(known: KnownProperty, value: Value) -> str:
+    """Return a value of a property, but no secret, and no password of an address."""
+    if known.kind is ValueType.SECRET and value:
+        return "(not shown)"
+    return _toml(without_user(value) if isinstance(value, str) else value)
+
+
+def _explained(answer: ExplainedProperty, properties: Properties) -> Iterator[str]:
+    """Yield lines with a property, the entry that wins, and the reasons of the others to lose."""
+    said = "is not configured" if answer.value is None else f"= {_shown(answer.known, answer.value)}"
+    yield f"{'.'.join(answer.name)} {said}"
+    yield f"  {answer.known.meaning}; {answer.known.effect.value}"
+    winner = answer.explanation.winner
+    if winner is not None:
+        yield from _reasons("wins", (winner,), properties)
+    if answer.entry is None or answer.entry.is_blank:
+        cause = "nothing matches" if answer.entry is None else "the winner is blank, and the search does not go on"
+        yield f"  {cause}: {'not configured' if answer.value is None else 'the default'}"
+    yield from _reasons("loses", answer.explanation.losers, properties)
+    for reason in answer.explanation.left:
+        yield f"  left {'.'.join(reason.name)}: {reason.text}"
+
+
+def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> Iterator[str]:
+    for reason in reasons:
+        entry = properties.entry(reason.name)
+        yield f"  {word} {entry} = {_shown(entry.known, entry.value)} ({entry.origin}): {reason.text}"
+
+
+def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
+    if provider.is_remote:
+        where = f"another service, {provider.address}"
+    else:
+        name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
+        where = f"a tree here, {root_of(provider, effective.settings.roots)} ({name})"
+    yield f"provider {provider.name} is {where}"
+    if not provider.is_active:
+        yield "  not active: it is not asked where all providers are"
+    dialect = DIALECTS[provider.dialect or effective.settings.dialect]
+    for name, value in provider.mirrored:
+        yield f"  {dialect.header(name)}: {without_user(value)}"
+
+
+def _where_attached(provider: ProviderProperties) -> str:
+    return f"with another service, {provider.address}" if provider.is_remote else f"below {base_of(provider)}"

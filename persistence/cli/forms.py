@@ -1,18 +1,15 @@
-"""``persistence forms``: which forms are published, and how many documents they have."""
+"""``persistence forms``: the published forms, and how many documents they have."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
 import click
 
-from persistence.cli.columns import table
-from persistence.cli.options import Chosen, chosen, tree_options
-from persistence.cli.status import REMAINS, worst
-from persistence.cli.texts import counted, safe, say
-from persistence.cli.trees import each
+from persistence.cli.options import tree_options
+from persistence.cli.terminal import counted, safe, say, table, terminal_width
+from persistence.cli.trees import REMAINS, ChosenTree, choose_trees, on_each, worst
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.tree_reader import FormSummary, Unreadable, VersionSummary, overview
 from persistence.model.addresses import Form
@@ -40,11 +37,11 @@ def forms(*, app: str | None, **options: str | None) -> None:
                  2  wrong usage
                  4  a version is damaged, as its line says
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = chosen(options)
-    found = list[tuple[Chosen, FormSummary]]()
+    trees = choose_trees(options).trees
+    found = list[tuple[ChosenTree, FormSummary]]()
     unknown = list[NotFoundError]()
 
-    def look(tree: Chosen, _prefix: str) -> int:
+    def read(tree: ChosenTree, _prefix: str) -> int:
         try:
             found.extend((tree, summary) for summary in overview(tree.reader(), app))
         except BadRequestError as error:
@@ -53,15 +50,13 @@ def forms(*, app: str | None, **options: str | None) -> None:
             unknown.append(error)
         return 0
 
-    status = each(choice.trees, look)
-    if unknown and len(unknown) == len(choice.trees):
+    status = on_each(trees, read)
+    if unknown and len(unknown) == len(trees):
         raise unknown[0]
-    several = len(choice.trees) > 1
-    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # and of one name in the order of the trees
-    rows = [row for tree, summary in found for row in _rows(summary, tree, several=several)]
-    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # equal names stay in the order of the trees
+    rows = [row for tree, summary in found for row in _rows(summary, tree, several=len(trees) > 1)]
     if rows:
-        for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=room):
+        for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=terminal_width()):
             say(line)
     summaries = [summary for _, summary in found]
     damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
@@ -69,37 +64,34 @@ def forms(*, app: str | None, **options: str | None) -> None:
     sys.exit(worst((status, REMAINS if damaged else 0)))
 
 
-def _rows(summary: FormSummary, tree: Chosen, *, several: bool) -> Iterator[tuple[str, ...]]:
+def _rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
     form, where = safe(str(summary.form)), safe(tree.name) if several else ""
     counts = tuple(str(number) if number else "" for number in (summary.documents, summary.deleted, summary.drafts))
     if not summary.versions:
         yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
     for version in summary.versions:
-        said = _of_fault(version) if isinstance(version, Unreadable) else _of_version(version)
-        yield form, *said[:4], *counts, where, said[4]
+        if isinstance(version, Unreadable):
+            yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
+        else:
+            yield form, *_version(version), *counts, where, "; ".join(_notes(version))
         counts = "", "", ""
 
 
-def _unpublished(form: Form, tree: Chosen) -> str:
-    """What is said of a form without a version in a tree."""
+def _unpublished(form: Form, tree: ChosenTree) -> str:
+    """Return the note on a form without a version in a tree."""
     try:
         with owner.acting(tree.root):
-            is_elsewhere = next(iter(tree.reader().seen.versions(form)), None) is not None
-    except PersistenceError:  # no provider has the form, or that tree cannot be used
+            is_elsewhere = next(iter(tree.reader().catalog_of(form).storage.versions(form)), None) is not None
+    except PersistenceError:  # the form has no provider, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"
 
 
-def _of_fault(fault: Unreadable) -> tuple[str, str, str, str, str]:
-    return fault.name, "", "", "", safe(f"damaged: {fault.cause}")
-
-
-def _of_version(summary: VersionSummary) -> tuple[str, str, str, str, str]:
+def _version(summary: VersionSummary) -> tuple[str, str, str, str]:
     published = summary.published
     titles = published.metadata.titles
     title = titles.get(_ENGLISH, next(iter(titles.values()), ""))
-    modified = f"{published.modified[:_SECOND]}Z"
-    return str(published.version), safe(title), modified, safe(published.modifier or ""), "; ".join(_notes(summary))
+    return str(published.version), safe(title), f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
 
 
 def _notes(summary: VersionSummary) -> Iterator[str]:

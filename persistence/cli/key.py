@@ -7,7 +7,7 @@ import click
 from persistence import settings
 from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
-from persistence.providers.opening import open_encryption_keys, open_keys
+from persistence.providers.trees import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.owner import Identity
@@ -102,5 +102,5 @@ def ring(*, file: str | None, **flags: str | None) -> None:
 
 
 def _identity(effective: Settings) -> Identity:
-    """As whom to work on the encryption keys; those of the environment are in no file."""
+    """Return the identity that works on the encryption keys; those of the environment are in no file."""
     return owner.identity_for(effective.encryption_keys, effective.data)

@@ -1,26 +1,26 @@
-"""The options that set settings, the same for every subcommand."""
+"""Options and arguments that several subcommands have."""
 
 from __future__ import annotations
 
+import re
+import resource
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from persistence import settings
-from persistence.errors import NotSupportedError
-from persistence.maintenance.manifest import attachments_name, tree_name
-from persistence.maintenance.tree_reader import TreeReader
+from persistence.cli.terminal import safe
+from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.properties import Properties
-from persistence.properties.property_table import DATA, FORM
-from persistence.providers.places import base_of, elsewhere, root_of
+from persistence.model.sidecar import LARGEST_VERSION
 from persistence.settings import DEFAULT_FILE, Settings
-from persistence.storage.integrity import HandEdits
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
+
+_DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s?)?", re.ASCII)
+_VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 _BIND = click.option("--bind", metavar="HOST:PORT", help="Address and port to serve on.")
 _DATA = click.option("--data", metavar="DIR", help="Directory of a tree of forms; only this tree.")
@@ -36,136 +36,30 @@ _INSECURE = click.option(
 )
 
 
-def settings_options(command: Command) -> Command:
-    """Add the options of a server; each overrides the setting of its name."""
-    return _with(command, _BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
+def _options(*options: Option) -> Option:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
-def tree_options(command: Command) -> Command:
-    """Add the options of what works on a tree: each overrides the setting of its name, but for ``--datasource``."""
-    return _with(command, _DATA, _DATASOURCE, _CONFIG, _DIALECT)
+settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)
+"""The options of a server; each overrides the setting of its name."""
 
+tree_options = _options(_DATA, _DATASOURCE, _CONFIG, _DIALECT)
+"""The options of commands on trees; each overrides the setting of its name, but for ``--datasource``."""
 
-def file_options(command: Command) -> Command:
-    """Add the options of what only asks for the names in the file; each overrides the setting of its name."""
-    return _with(command, _CONFIG, _DIALECT)
+file_options = _options(_CONFIG, _DIALECT)
+"""The options of commands that only look up names; each overrides the setting of its name."""
 
-
-def key_options(command: Command) -> Command:
-    """Add the options of what works on the keys; each overrides the setting of its name."""
-    return _with(command, _DATA, _CONFIG)
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is in force, and a tree that a command works on: the root, and the name that people know it by."""
-
-    settings: Settings
-    properties: Properties
-    name: str
-    root: str
-
-    def reader(self) -> TreeReader:
-        """A look at the tree. Raises what ``TreeReader.of`` does."""
-        hand_edits = HandEdits(self.settings.hand_edits)
-        there = elsewhere(self.root, self.properties, self.settings.roots, hand_edits)
-        return TreeReader.of(self.root, self.properties, there)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is in force, and the trees that a command works on, the default one first.
-
-    ``is_told`` says that an option names the one tree. ``file`` is the settings file, empty where there is none.
-    """
-
-    settings: Settings
-    properties: Properties
-    trees: tuple[Chosen, ...]
-    is_told: bool
-    file: str
-
-    @property
-    def bases(self) -> dict[str, str]:
-        """The directories of attachments, each once, by name. Raises ``StartupError`` where a provider has none."""
-        first = {base: name for name, base in reversed(self.bases_by_name)}
-        return {name: base for name, base in self.bases_by_name if first[base] == name}
-
-    @property
-    def bases_by_name(self) -> list[tuple[str, str]]:
-        """The names of the directories of attachments, each with its path; several may have one."""
-        providers = (each for each in self.properties.attachment_providers if not each.is_remote)
-        return [(attachments_name(each.name), base_of(each)) for each in providers]
-
-    def with_data(self, form: Form) -> Chosen:
-        """The tree of the data of a form: that which an option names, else where the properties say.
-
-        Raises:
-            NotSupportedError: the data is with another service.
-            ConfigurationError, StartupError: it has no provider, or the provider no tree.
-        """
-        return self._of(form, DATA)
-
-    def with_definition(self, form: Form) -> Chosen:
-        """The tree of the definition of a form, likewise."""
-        return self._of(form, FORM)
-
-    def root_of_records(self, form: Form, base: str) -> str | None:
-        """The root of the tree with the records of a form's bodies below ``base``, empty where another service has it.
-
-        ``None`` where the properties lead to another directory, or to none.
-
-        Raises:
-            ConfigurationError, StartupError: the form has no provider, or the provider no tree.
-        """
-        route = self.properties.of(form).route
-        if route.attachments is None or route.attachments.is_remote or base_of(route.attachments) != base:
-            return None
-        return "" if route.data.is_remote else root_of(route.data, self.settings.roots)
-
-    def _of(self, form: Form, kind: str) -> Chosen:
-        if self.is_told:
-            return self.trees[0]
-        route = self.properties.of(form).route
-        provider = route.data if kind == DATA else route.definition
-        if provider.is_remote:
-            what = "data" if kind == DATA else "definition"
-            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
-        root = root_of(provider, self.settings.roots)
-        return next(each for each in self.trees if each.root == root)
-
-
-def chosen(options: Mapping[str, object]) -> Choice:
-    """What the options of ``tree_options`` choose: the tree that one of them names, else all that the settings name.
-
-    Raises:
-        StartupError: as ``settings.load``.
-        click.UsageError: there is no such datasource.
-    """
-    flags = {name: value for name, value in options.items() if name not in ("file", "datasource")}
-    file, datasource = options["file"], options["datasource"]
-    effective = settings.load(None if file is None else str(file), flags)
-    roots = effective.settings.roots
-    if datasource is not None and str(datasource) not in roots.named:
-        raise click.UsageError(f"the settings have no datasource {datasource!r}")
-    if datasource is not None:
-        names = {str(datasource): roots.named[str(datasource)]}
-    elif flags.get("data") is not None:
-        names = {"": roots.default}
-    else:
-        names = {"": roots.default, **roots.named}
-    by_root = {root: name for name, root in reversed(names.items())}
-    trees = [
-        Chosen(effective.settings, effective.properties, tree_name(name), root)
-        for name, root in names.items()
-        if by_root[root] == name
-    ]
-    is_told = datasource is not None or flags.get("data") is not None
-    return Choice(effective.settings, effective.properties, tuple(trees), is_told, effective.file)
+key_options = _options(_DATA, _CONFIG)
+"""The options of commands on keys; each overrides the setting of its name."""
 
 
 def settings_of(options: Mapping[str, str | None]) -> Settings:
-    """The settings in force with the options of ``key_options``.
+    """Return the settings in force with the options of ``key_options``.
 
     Raises:
         StartupError: as ``settings.load``.
@@ -174,7 +68,50 @@ def settings_of(options: Mapping[str, str | None]) -> Settings:
     return settings.load(options["file"], flags).settings
 
 
-def _with(command: Command, *options: Option) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
+class Duration(click.ParamType[float]):
+    """A duration such as 90s, 10m or 1h30m, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read hours, minutes and seconds, each at most once and in this order; a bare number is seconds."""
+        if isinstance(value, float):
+            return value
+        match = _DURATION.fullmatch(str(value))
+        hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+        total = hours * 3600 + minutes * 60 + seconds
+        if not total:
+            self.fail(f"{value!r} is no time span such as 90s, 10m or 1h30m", param, ctx)
+        return float(total)
+
+
+def form_and_version(text: str) -> tuple[Form, int | None]:
+    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``.
+
+    Raises:
+        BadRequestError: it is neither.
+    """
+    match text.split("/"):
+        case [app, name] if app and name:
+            return Form(app, name), None
+        case [app, name, number] if app and name:
+            return Form(app, name), version_number(number)
+        case _:
+            raise BadRequestError(f"{safe(text)} is not APP/FORM or APP/FORM/VERSION")
+
+
+def version_number(text: str) -> int:
+    """Parse the version of a form.
+
+    Raises:
+        BadRequestError: it is none.
+    """
+    if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
+        raise BadRequestError(f"{text!r} is no version of a form: a number from 1 is")
+    return int(text)
+
+
+def allow_open_files() -> None:
+    """Raise the limit of open files as far as the system allows: all attachments of a document are open at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

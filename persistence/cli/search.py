@@ -1,22 +1,18 @@
-"""``persistence search``: what a search over HTTP finds, as a table or as JSON."""
+"""``persistence search``: the hits of a search over HTTP, as a table or as JSON."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
 
-from persistence.cli.columns import table
-from persistence.cli.forms_and_versions import form_and_version
-from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import chosen, tree_options
-from persistence.cli.progress import progress
-from persistence.cli.texts import safe, say
+from persistence.cli.options import form_and_version, tree_options, version_number
+from persistence.cli.terminal import progress, safe, say, table, terminal_width
+from persistence.cli.trees import ChosenTree, choose_trees
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes
@@ -24,7 +20,7 @@ from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
-from persistence.providers.opening import open_index
+from persistence.providers.trees import open_index
 from persistence.storage import owner
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
@@ -69,37 +65,44 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
                  1  could not: no such form, version or indexed control, no data directory, another user's
                  2  wrong usage
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = chosen({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
+    choice = choose_trees({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
     try:
         form, asked = _form(path), _asked(version)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
-    tree = choice.with_data(form)
+    with _opened(choice.with_data(form), form, asked) as run:
+        by = query.sort.by
+        run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
+        missing = run.missing_index()
+        if missing is not None:
+            with progress("making the index", missing.count) as bar:
+                missing.run(bar.step)
+        hits = run.run(query, drafts)
+    if as_json:
+        for hit in hits.page:
+            click.echo(_json(hit))
+    elif hits.page:
+        rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
+        for line in table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=terminal_width()):
+            say(line)
+    click.echo(_counts(hits, query), err=True)
+
+
+@contextmanager
+def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[FormSearch]:
+    """Open the tree and its index for a block."""
     with (
         owner.acting(tree.root),
         indexes.writable_tree(tree.root),
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
         try:
-            run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, asked)
+            run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
-        run.require_controls(_controls(query, columns))
-        needed = run.missing_index()
-        if needed is not None:
-            with progress("making the index", needed.count) as bar:
-                indexes.rebuild(needed, bar.step)
-        hits = run.run(query, drafts)
-    if as_json:
-        for hit in hits.page:
-            click.echo(_json(hit))
-    else:
-        room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        for line in _table(hits, columns, room):
-            say(line)
-    click.echo(_counts(hits, query), err=True)
+        yield run
 
 
 def _form(path: str) -> Form:
@@ -115,19 +118,15 @@ def _asked(version: str | None) -> int | Searched:
     if version == Searched.ALL.value:
         return Searched.ALL
     try:
-        return parsed(version)
+        return version_number(version)
     except BadRequestError as error:
         raise BadRequestError(f"{error}, or all for every one") from error
-
-
-def _sort(*, sort: str | None, descending: bool) -> Sort:
-    return Sort() if sort is None else Sort(_FIELDS.get(sort, sort), descending)
 
 
 def _query(
     *, text: str, paths: Sequence[str], match: str, page_size: int, page: int, **order: Any
 ) -> tuple[Query, tuple[str, ...]]:
-    """What to look for, and the paths whose values are to be shown, by the options."""
+    """Return the query of the options, and the paths whose values are shown."""
     conditions, columns = [], []
     for said in paths:
         path, wanted = _path_and_text(said)
@@ -138,24 +137,17 @@ def _query(
     return query, tuple(dict.fromkeys(columns))
 
 
+def _sort(*, sort: str | None, descending: bool) -> Sort:
+    return Sort() if sort is None else Sort(_FIELDS.get(sort, sort), descending)
+
+
 def _path_and_text(said: str) -> tuple[str, str]:
-    """The path of a control and the text it is to have; paths of the designer's data have ``=`` in brackets."""
+    """Split the path of a control from its text; paths of the designer's data have ``=`` in brackets."""
     found = _PATH.match(said)
     path, rest = (found.group(), said[found.end() :]) if found is not None else ("", said)
     if not path or (rest and rest[0] != "="):
         raise click.UsageError(f"--path {safe(said)} names no control: it is PATH or PATH=TEXT")
     return path.replace("[1]", ""), rest[1:].strip()
-
-
-def _controls(query: Query, columns: Sequence[str]) -> Iterator[str]:
-    yield from columns
-    if isinstance(query.sort.by, str) and query.sort.by not in columns:
-        yield query.sort.by
-
-
-def _table(hits: Hits, columns: Sequence[str], room: int | None) -> Iterator[str]:
-    rows = [(*_HEADINGS, *map(safe, columns)), *(_row(hit, columns) for hit in hits.page)]
-    return table(rows, right=(_VERSION,), flexible=len(rows[0]) - 1, room=room) if hits.page else iter(())
 
 
 def _row(hit: Hit, columns: Sequence[str]) -> tuple[str, ...]:

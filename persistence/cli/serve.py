@@ -16,11 +16,9 @@ from gunicorn.app.base import Application
 from persistence import settings as configuration
 from persistence import starting
 from persistence.app import create_app
-from persistence.cli import descriptors
-from persistence.cli.options import settings_options
+from persistence.cli.options import allow_open_files, settings_options
 from persistence.errors import PersistenceError
-from persistence.providers.opening import init_trees
-from persistence.providers.places import bases_of
+from persistence.providers.trees import bases_of, init_trees
 from persistence.starting import Served
 from persistence.storage import owner
 
@@ -106,7 +104,7 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
              HUP    read the settings again, and replace the workers
              USR2   start a new service on the same address, for new software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
-    descriptors.allow_most()
+    allow_open_files()
     effective = configuration.load(file, flags)
     owner.become((*effective.settings.roots, *bases_of(effective.properties)))
     if is_init:

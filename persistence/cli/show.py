@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import click
 
-from persistence.cli.edition import edition_lines
-from persistence.cli.forms_and_versions import version as parsed
-from persistence.cli.options import Choice, Chosen, chosen, tree_options
-from persistence.cli.record import record_lines
-from persistence.cli.status import REMAINS
-from persistence.cli.texts import safe, say
+from persistence.cli.options import tree_options, version_number
+from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table
+from persistence.cli.trees import REMAINS, TreeChoice, choose_trees
 from persistence.errors import BadRequestError
-from persistence.maintenance.reports import report_document, report_version
+from persistence.maintenance.reports import DocumentReport, VersionReport, report_document, report_version
+from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, Unreadable
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
+from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
+from persistence.model.sidecar import Sidecar
 from persistence.storage import owner
 
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
+_SOURCES = {
+    PermissionsSource.NOBODY: "neither the definition nor a property defines any",
+    PermissionsSource.DEFINITION: "by the definition",
+    PermissionsSource.PROPERTY: "by property, because the definition has none",
+    PermissionsSource.SWITCHED_OFF: "switched off by property",
+}
+_CONDITIONS = {
+    GrantCondition.AUTHENTICATED: "whoever has a name",
+    GrantCondition.OWNER: "owner",
+    GrantCondition.GROUP_MEMBER: "group member",
+    GrantCondition.TOKEN: "anyone with a token, which is not known here",
+    GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
+}
 
 
 @click.command()
@@ -43,36 +56,191 @@ def show(*, path: str, **options: str | None) -> None:
                  2  wrong usage
                  4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
-    choice = chosen(options)
+    choice = choose_trees(options)
     try:
-        lines, is_damaged = _shown(path.split("/"), choice)
+        report = _report(path.split("/"), choice)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
-    for line in lines:
+    for line in _version_lines(report) if isinstance(report, VersionReport) else _document_lines(report):
         say(line)
-    if is_damaged:
+    if report.is_damaged:
         sys.exit(REMAINS)
 
 
-def _shown(parts: list[str], choice: Choice) -> tuple[Iterable[str], bool]:
-    """The lines about what a path names, and whether a part of that is damaged; the number of names tells what."""
+def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentReport:
+    """Report what a path names; the number of its names tells the kind."""
+    version = None
     match parts:
         case [app, name]:
-            return _edition(choice.with_definition(Form(app, name)), Form(app, name))
-        case [app, name, version] | [app, name, "form", version]:
-            number = parsed(version)
-            return _edition(choice.with_definition(Form(app, name)), Form(app, name), number)
+            pass
+        case [app, name, number] | [app, name, "form", number]:
+            version = version_number(number)
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
             tree = choice.with_data(main.form)
             with owner.acting(tree.root):
-                seen = report_document(tree.reader(), main)
-            return record_lines(seen), seen.is_damaged
+                return report_document(tree.reader(), main)
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
-
-
-def _edition(tree: Chosen, form: Form, version: int | None = None) -> tuple[Iterable[str], bool]:
+    form = Form(app, name)
+    tree = choice.with_definition(form)
     with owner.acting(tree.root):
-        found = report_version(tree.reader(), form, version)
-    return edition_lines(found), found.is_damaged
+        return report_version(tree.reader(), form, version)
+
+
+def _version_lines(report: VersionReport) -> Iterator[str]:
+    yield safe(f"{report.published.form} version {report.published.version}")
+    yield from indented(facts(_version_facts(report)))
+    yield from _attachments(report.attachments, None)
+    yield from _controls(report)
+
+
+def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
+    published, metadata = report.published, report.published.metadata
+    yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in metadata.titles.items()]
+    yield "created", [published.created]
+    yield "modified", [_moment(published.modified, published.modifier)]
+    yield "made of", [] if report.source is None else [safe(f"unpublished definition {report.source}")]
+    yield "available", ["yes" if metadata.available else "no"]
+    yield "singleton", [_singleton(report)]
+    yield "permissions", [_SOURCES[report.permissions_source], *map(safe, in_words(report.permissions))]
+    yield "other versions", _other_versions(report)
+    yield "size", [counted(report.size, "byte")]
+    yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
+    yield "file", [shown_path(report.path)]
+
+
+def _singleton(report: VersionReport) -> str:
+    answer = "yes" if report.is_singleton else "no"
+    if report.published.metadata.singleton is not None:
+        return f"{answer}, by the definition"
+    return f"{answer}, by property" if report.is_singleton else answer
+
+
+def _other_versions(report: VersionReport) -> list[str]:
+    numbers = ", ".join(str(each) for each in report.others if not isinstance(each, Unreadable))
+    faults = [f"{each.name} {_damage(each)}" for each in report.others if isinstance(each, Unreadable)]
+    return [*([numbers] if numbers else []), *faults]
+
+
+def _controls(report: VersionReport) -> Iterator[str]:
+    if isinstance(report.controls, Unreadable):
+        yield f"controls {_damage(report.controls)}"
+    elif report.controls:
+        rows = [("NAME", "KIND", "PATH", "MARKS")]
+        for control in report.controls:
+            marks = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
+            path = "/".join(control.paths[report.data_format])
+            rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(marks)))
+        count = counted(len(report.controls), "control")
+        yield f"{count}, with paths in data of format {report.data_format}:"
+        yield from indented(table(rows))
+
+
+def _document_lines(report: DocumentReport) -> Iterator[str]:
+    address = report.address
+    yield safe(f"{address.form}/{address.collection.value}/{address.document}")
+    yield from indented(facts(_document_facts(report)))
+    yield from _attachments(report.attachments, report.named)
+    if report.revisions:
+        yield f"{counted(len(report.revisions), 'older revision')}:"
+        yield from indented(table((("MODIFIED", "BY", "STAGE", "NOTES"), *map(_revision, report.revisions))))
+
+
+def _document_facts(report: DocumentReport) -> Iterator[tuple[str, list[str]]]:
+    if report.sidecar is None:
+        yield "data", ["never saved: there are only attachments"]
+    else:
+        yield from _revision_facts(report.sidecar)
+        yield from _content_facts(report, report.sidecar)
+    yield "saved data" if report.address.is_draft else "draft", [_other(report.other)]
+    if isinstance(report.named, Unreadable):
+        yield "content", [_damage(report.named)]
+    yield "file", [shown_path(report.path)]
+
+
+def _revision_facts(sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:
+    yield "form version", [str(sidecar.version)]
+    yield "created", [_moment(sidecar.created, sidecar.creator)]
+    yield "owner's group", [] if sidecar.group is None else [safe(sidecar.group)]
+    yield "organization", [safe(" / ".join(sidecar.organization))] if sidecar.organization else []
+    yield "deleted" if sidecar.deleted else "modified", [_moment(sidecar.modified, sidecar.modifier)]
+    yield "stage", [] if sidecar.stage is None else [safe(sidecar.stage)]
+    yield "valid", [] if sidecar.valid is None else ["yes" if sidecar.valid else "no"]
+    yield "adopted", ["by a repair or an adoption: no request has made this revision"] if sidecar.adopted else []
+
+
+def _content_facts(report: DocumentReport, sidecar: Sidecar) -> Iterator[tuple[str, list[str]]]:
+    if sidecar.deleted:
+        return
+    yield "size", [counted(report.size, "byte")]
+    if report.is_edited:
+        saved = counted(sidecar.size, "byte")
+        yield "edited", [f"by hand, or copied without its times; what was saved had {saved}"]
+    elif sidecar.digest:
+        yield "digest", [safe(sidecar.digest)]
+
+
+def _other(other: Sidecar | Unreadable | None) -> str:
+    if other is None:
+        return "none"
+    if isinstance(other, Unreadable):
+        return _damage(other)
+    return f"{'deleted' if other.deleted else 'of'} {_moment(other.modified, other.modifier)}"
+
+
+def _revision(revision: Sidecar | Unreadable) -> tuple[str, ...]:
+    if isinstance(revision, Unreadable):
+        return revision.name, "", "", _damage(revision)
+    note = "deleted" if revision.deleted else ""
+    return revision.modified, safe(revision.modifier or ""), safe(revision.stage or ""), note
+
+
+def _attachments(
+    attachments: tuple[AttachmentFacts | Unreadable, ...], named: frozenset[str] | Unreadable | None
+) -> Iterator[str]:
+    """Yield the table of attachments; ``named`` are those that the data mentions, if there is readable data."""
+    if not attachments:
+        return
+    rows = [("FILE", "TYPE", "BYTES", "NOTES")]
+    for each in attachments:
+        if isinstance(each, Unreadable):
+            rows.append((safe(each.name), "", "", _damage(each)))
+            continue
+        note = ""
+        if isinstance(named, frozenset):
+            note = "named by the data" if each.name in named else "not named by the data"
+        rows.append((safe(each.name), safe(each.content_type or ""), str(each.size), note))
+    yield f"{counted(len(attachments), 'attachment')}:"
+    yield from indented(table(rows, right=(2,)))
+
+
+def _damage(fault: Unreadable) -> str:
+    return safe(f"damaged: {fault.cause}")
+
+
+def _moment(instant: str, who: str | None) -> str:
+    return instant if who is None else f"{instant} by {safe(who)}"
+
+
+def in_words(permissions: Permissions | None) -> Iterator[str]:
+    """Yield one rule a line; ``list`` is shown also if a definition only implies it (spec crud 6.2)."""
+    if permissions is None:
+        yield "everyone may do everything"
+    elif not permissions:
+        yield "nobody may do anything"
+    for permission in permissions or ():
+        who = " and ".join(_condition(each) for each in permission.conditions) or "anyone"
+        yield f"{who}: {_operations(permission)}"
+
+
+def _condition(condition: GrantCondition | UserRole) -> str:
+    if isinstance(condition, GrantCondition):
+        return _CONDITIONS[condition]
+    return f"role {' or '.join(sorted(condition.any_of))}" if condition.any_of else "nobody, for no role is named"
+
+
+def _operations(permission: Permission) -> str:
+    known = [name for name in OPERATIONS if name in permission.operations]
+    unknown = [f"{name} (not known here)" for name in sorted(permission.operations - frozenset(OPERATIONS))]
+    return " ".join([*known, *unknown]) or "nothing"

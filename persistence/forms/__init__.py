@@ -1,1 +1,1 @@
-"""What is inside XML: definitions, their controls and metadata, holders, relevance; and their migration."""
+"""The content of XML: definitions, form data, requests and answers; and the migration of definitions."""

@@ -48,7 +48,7 @@ _OF_FILES = frozenset(
         "wpaint",
     }
 )
-"""The kinds of controls whose text is the path of an attachment (spec forms 6.7)."""
+"""Controls whose text is the path of an attachment (spec forms 6.7)."""
 _ORDER = {version: at for at, version in enumerate(DATA_FORMATS)}
 
 
@@ -63,7 +63,7 @@ class Container:
 
 
 def containers(part: FormPart) -> Iterator[Container]:
-    """The sections and grids under the body, in document order."""
+    """Yield the sections and grids under the body, in document order."""
     if part.body is None:
         return
     around: list[tuple[str, ...]] = [()]
@@ -81,7 +81,7 @@ def containers(part: FormPart) -> Iterator[Container]:
 
 
 def default_iteration(name: str) -> str:
-    """How the iterations of a repeat are called that does not say (spec forms 1.2)."""
+    """Return the name of the iterations of a repeat that gives none (spec forms 1.2)."""
     return f"{name}-iteration"
 
 
@@ -96,7 +96,7 @@ def _names_of(part: FormPart, container: Element, name: str | None) -> tuple[str
 class Use:
     """A section of the main document that shows a section template, whose data begins at ``path``.
 
-    ``bind`` is the section's, ``iteration`` what its iterations are called if it is repeated.
+    ``bind`` is the section's, ``iteration`` the name of its iterations if it is repeated.
     """
 
     part: FormPart
@@ -106,10 +106,10 @@ class Use:
 
 
 def template_uses(definition: DefinitionTree) -> Iterator[Use]:
-    """The sections that use an inlined section template, in document order.
+    """Yield the sections that use an inlined section template, in document order.
 
-    A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are not
-    looked into, so there are no cycles.
+    A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are
+    not followed, so there are no cycles.
     """
     main = definition.main
     for container in containers(main):
@@ -136,12 +136,12 @@ class Control:
 
     @property
     def takes_files(self) -> bool:
-        """Whether its text is the path of an attachment."""
+        """Return whether its text is the path of an attachment."""
         return self.kind in _OF_FILES
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """The controls of a stored definition; none where it has no form model.
+    """Read the controls of a stored definition; return none where it has no form model.
 
     Raises:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
@@ -151,10 +151,10 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
 
 
 def controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    """The controls that have a bind to an element: the form's own in document order, then those of section templates.
+    """Return the controls that have a bind to an element: the form's own in document order, then those of templates.
 
-    Paths are the same whatever format the definition is in: what it has no element or bind for is added. A control
-    that appears twice under the same name and path is one, with the marks of both.
+    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
+    appears twice under the same name and path is one, with the marks of both.
 
     Raises:
         BadRequestError: they are too many, or too deep (``MOST_STEPS``).
@@ -181,7 +181,7 @@ _Step = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _PartControl:
-    """A control of one part, with its steps from where the part's data begins; otherwise as ``Control``."""
+    """A control of one part, with its steps from the beginning of the part's data; otherwise as ``Control``."""
 
     name: str
     kind: str
@@ -191,7 +191,7 @@ class _PartControl:
 
     @classmethod
     def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> _PartControl:
-        """Read an element, once however many sections show the part."""
+        """Read an element: once, even if many sections show the part."""
         marks = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
         has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
@@ -204,7 +204,7 @@ class _PartControl:
         )
 
     def below(self, around: tuple[_Step, ...]) -> Control:
-        """The control where the part's data begins at ``around``."""
+        """Return the control where the part's data begins at ``around``."""
         steps = around + self.steps
         return Control(
             self.name,
@@ -232,7 +232,7 @@ def _all(definition: DefinitionTree) -> Iterator[Control]:
 
 
 class _Steps:
-    """The steps of the binds of one part: which of them are plain grids or iterations of repeated grids."""
+    """The steps of the binds of one part, with plain grids and iterations of repeated grids among them."""
 
     def __init__(self, part: FormPart) -> None:
         self.part = part
@@ -261,7 +261,7 @@ class _Steps:
                 self.unsaid[bind] = default_iteration(name)
 
     def of(self, bind: Element) -> tuple[_Step, ...] | None:
-        """The steps to what a bind is about; ``None`` where that is no element."""
+        """Return the steps to the element of a bind; ``None`` where it leads to none."""
         for each in () if bind in self.known else self.part.lineage(bind):
             if each not in self.known:
                 self.known[each] = self._continued(self.known.get(each.getparent(), ()), each)
@@ -275,7 +275,7 @@ class _Steps:
         return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
 
     def controls(self) -> Iterator[_PartControl]:
-        """The controls of the part that have a bind to an element, in document order."""
+        """Yield the controls of the part that have a bind to an element, in document order."""
         for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
             name = None if element.tag in _CONTAINERS else control_name(element)
             bind = self.part.bind_named_by(element) if name else None
@@ -284,7 +284,7 @@ class _Steps:
                 yield _PartControl.of(element, name, self._in_grid(element, bind, steps))
 
     def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
-        """The steps with that of the control's grid, where the grid is a plain one without a bind."""
+        """Add the step of the control's grid, where the grid is a plain one without a bind."""
         around = next(control.iterancestors(GRID), None)
         if around is None or around not in self.unbound:
             return steps

@@ -20,22 +20,22 @@ _WINDOW = 1 << 10
 _BLANKS = " \t\r\n"
 _PREFIX = "fr"
 _MOST_DIGITS = 9
-"""Digits of a number after a prefix that are looked at: no document has as many declarations."""
+"""Digits of a number after a prefix that count: no document has as many declarations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The bytes of a start tag, as it is to be, and the byte of the document after the one it takes the place of."""
+    """The new bytes of a start tag, and the byte of the document after the old tag."""
 
     written: bytes
     after: int
 
 
 class Editing(Streaming):
-    """Parses a document, notes what is to be changed, and gives out what is settled.
+    """A parser that changes a document, and yields the bytes that will not change any more.
 
-    ``namespace`` is that of the attributes that are added: a prefix that is declared for it is used, else one is
-    declared. Subclasses call ``replace`` and ``tag_of`` for bytes that ``settled`` says are not given out yet.
+    ``namespace`` is for the attributes that are added: a prefix that is declared for it is used, else one is declared.
+    Subclasses call ``replace`` and ``tag_of`` for bytes from ``settled`` on, which are not yielded yet.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -49,10 +49,10 @@ class Editing(Streaming):
         self._replacements: list[tuple[int, int, bytes]] = []
 
     def edited(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The changed document.
+        """Yield the changed document.
 
         Raises:
-            MalformedXmlError: as ``Streaming``.
+            MalformedXmlError: as ``Streaming`` does.
         """
         for piece in pieces:
             self._bytes += piece
@@ -67,22 +67,22 @@ class Editing(Streaming):
 
     @property
     def settled(self) -> int:
-        """The bytes of the document that will not be changed any more."""
+        """The number of bytes of the document that will not be changed any more."""
         return max(self._from, self.parser.CurrentByteIndex)
 
     def let_go(self) -> None:
-        """Stop whatever keeps bytes from being settled: there are too many of them."""
+        """Give up the element for which bytes are held: there are too many of them."""
 
     def replace(self, begin: int, end: int, written: bytes) -> None:
-        """Put other bytes in the place of some; in ascending order."""
+        """Put other bytes in the place of some; to be called in ascending order."""
         self._replacements.append((begin, end, written))
 
     def encoded(self, content: str) -> bytes:
-        """The content of an element in the encoding of the document; what that does not have becomes references."""
+        """Encode the content of an element as the document is; characters that it cannot have become references."""
         return content.encode(self._codec, "xmlcharrefreplace")
 
     def tag_of(self, at: int) -> Tag:
-        """The start tag at a byte that has been parsed."""
+        """Return the start tag at a byte that has been parsed."""
         begin, size = at - self._from, _WINDOW
         while True:
             data = bytes(self._bytes[begin : begin + size])
@@ -96,7 +96,7 @@ class Editing(Streaming):
             size *= 2
 
     def without(self, tag: Tag, is_dropped: Callable[[str, str], bool]) -> Tag:
-        """A start tag without some attributes, told by prefix and local name; to be asked while the element begins."""
+        """Drop attributes of a start tag by prefix and local name; to be called while the element begins."""
         text, kept, at = self._markup(tag.written), [], 0
         for attribute in markup.attributes(text):
             prefix, _, local = self._written(attribute.name).decode(self._codec).rpartition(":")
@@ -107,7 +107,7 @@ class Editing(Streaming):
         return Tag(self._written("".join(kept)), tag.after)
 
     def is_fitting(self, prefix: str) -> bool:
-        """Whether a prefix stands for the namespace here."""
+        """Return whether a prefix stands for the namespace here."""
         return prefix in self._fitting
 
     @property
@@ -116,7 +116,7 @@ class Editing(Streaming):
         return next(iter(self._fitting), None)
 
     def with_attribute(self, tag: Tag, prefix: str | None, name: str) -> Tag:
-        """A start tag with an attribute that is true; without a ``prefix``, one is declared."""
+        """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
             prefix = self._free_prefix()
@@ -127,7 +127,7 @@ class Editing(Streaming):
         return Tag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
-        """A prefix stands for a namespace, or for none, until ``undeclare``."""
+        """Record that a prefix stands for a namespace, or for none, until ``undeclare``."""
         super().declare(prefix, namespace)
         if prefix is not None:
             self._bound.setdefault(prefix, []).append(namespace)
@@ -137,7 +137,7 @@ class Editing(Streaming):
                 self._highest = max(self._highest, int(number))
 
     def undeclare(self, prefix: str | None) -> None:
-        """A declaration of a prefix ends with its element."""
+        """End a declaration of a prefix with its element."""
         super().undeclare(prefix)
         if prefix is not None:
             self._bound[prefix].pop()
@@ -152,9 +152,9 @@ class Editing(Streaming):
             del self._bound[prefix]
 
     def _free_prefix(self) -> str:
-        """A prefix that stands for nothing here: one that no element so far has declared, unless it is the usual one.
+        """Return a prefix that is free here: the usual one, else one that no element so far has declared.
 
-        The first that is free at this place would have to be looked for, among all that are declared.
+        To find the first free one, all declared prefixes would have to be searched.
         """
         return f"{_PREFIX}{self._highest + 1}" if self._bound.get(_PREFIX) else _PREFIX
 
@@ -163,14 +163,14 @@ class Editing(Streaming):
         return markup.codec_of(self._begin, self.encoding)
 
     def _markup(self, data: bytes) -> str:
-        """Bytes of the document as text in which the markup can be read; ``_written`` gives the same bytes back."""
+        """Decode bytes so that the markup can be read; ``_written`` gives the same bytes back."""
         return data.decode(markup.markup_codec_of(self._begin), "surrogatepass")
 
     def _written(self, text: str) -> bytes:
         return text.encode(markup.markup_codec_of(self._begin), "surrogatepass")
 
     def _settled(self, end: int) -> bytes:
-        """The bytes from the last ones on to ``end``, changed."""
+        """Return the changed bytes up to ``end`` that have not been returned yet."""
         out, at = bytearray(), 0
         for begin, after, text in self._replacements:
             out += self._bytes[at : begin - self._from]
@@ -184,5 +184,5 @@ class Editing(Streaming):
 
 
 def as_content(text: str) -> str:
-    """A text as an element's content; a carriage return, written as it is, would be read as a line feed."""
+    """Escape a text as an element's content; a bare carriage return would be read as a line feed."""
     return escape(text, {"\r": "&#13;"})

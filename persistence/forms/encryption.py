@@ -1,6 +1,6 @@
-"""Encrypted values in form data: put in, taken out, and looked for (spec forms 4.2, 4.3).
+"""Encrypted values in form data: encrypt, decrypt and survey them while the data streams by (spec forms 4.2, 4.3).
 
-What encrypts and decrypts is given, and gets the text and the names that lead to it.
+The functions that encrypt and decrypt a value are arguments; they get the text and the names that lead to it.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
-from persistence.forms.data_marks import (
+from persistence.forms.editing import as_content
+from persistence.forms.form_data import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
-    OLD_MARKER,
     VALUE_ENCRYPTED,
-    VALUE_MARKER,
     is_value_marked,
 )
-from persistence.forms.editing import as_content
 from persistence.forms.leaves import Begun, Leaves
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
@@ -24,23 +22,25 @@ from persistence.model.addresses import AttachmentRef, parse_holder_path
 _LONGEST_SEALED = 6 * LONGEST_ENCRYPTED
 
 IsEncrypted = Callable[[AttachmentRef, bool], bool]
-"""Whether an attachment is encrypted; the second argument is whether its holder says so."""
+"""Decides whether an attachment is encrypted; the second argument is the mark of its holder."""
 
 Cipher = Callable[[str, tuple[str, ...]], str]
 Paths = Iterable[tuple[str, ...]]
 
 
 class Sealing(Leaves):
-    """Encrypts what is at ``paths``, and marks it; ``count`` says how many values these are.
+    """An editor that encrypts the values at ``paths``, and marks them; ``count`` is their number.
 
-    What a client says of encryption is dropped: its values are plain. A holder says that its attachment is encrypted if
-    ``is_encrypted`` says so. Text that is no holder's is encrypted in leaves at or below the paths, and at or below
-    ``values`` all text, for no holders are there.
+    A client's marks of encryption are dropped: its values are plain. A holder is marked if ``is_encrypted`` says that
+    its attachment is. In leaves at or below the paths, text is encrypted unless it is a holder's; at or below
+    ``values`` there are no holders, and all text is encrypted.
 
     Raises:
-        BadRequestError: beside elements at a path there is text, which could not be told to be encrypted.
+        BadRequestError: beside elements at a path there is text, which could not be marked as encrypted.
         BodyTooLargeError: a value is too long.
     """
+
+    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
 
     def __init__(self, paths: Paths, values: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths, values)
@@ -49,22 +49,12 @@ class Sealing(Leaves):
         self._is_encrypted = is_encrypted
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Every element may be a holder."""
+        """Return the bound of a value, or of a path: every element may be a holder."""
         del attributes
         return LONGEST_ENCRYPTED if is_wanted else LONGEST_PATH
 
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Whatever says that something is encrypted."""
-        return VALUE_MARKER in attributes or ATTACHMENT_MARKER in attributes or attributes.get(OLD_MARKER) == "true"
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """The attributes of ``drops``."""
-        if not prefix:
-            return local == OLD_MARKER
-        return local in (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED) and self.is_fitting(prefix)
-
     def leaf(self, begun: Begun, text: str, end: int) -> None:
-        """A value, a holder, or anything else."""
+        """Handle a value, a holder, or another element."""
         held = _held(text, begun)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
@@ -77,24 +67,24 @@ class Sealing(Leaves):
             self._retag(begun, None)
 
     def branch(self, begun: Begun, text: str) -> None:
-        """What is to be encrypted is in the elements inside."""
+        """Drop marks: values are in the elements inside."""
         self._retag(begun, None)
         if begun.is_wanted:
             self.between(text)
 
     def long(self, begun: Begun) -> None:
-        """No holder, and of a value more than can be encrypted."""
+        """Refuse a value that is too long to be encrypted; another element is no holder."""
         if begun.is_wanted:
             raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_ENCRYPTED} characters")
         self._retag(begun, None)
 
     def between(self, text: str) -> None:
-        """Nothing of a value may stay plain."""
+        """Refuse text that would stay plain."""
         if text.strip():
             raise BadRequestError("form data has text beside elements where a value is to be encrypted")
 
     def _retag(self, begun: Begun, added: str | None) -> int:
-        """Write the start tag as it is to be; returns the byte after the old one."""
+        """Write the new start tag, and return the byte after the old one."""
         if begun.tag is None and added is None:
             return begun.at
         tag = begun.tag or self.tag_of(begun.at)
@@ -105,54 +95,44 @@ class Sealing(Leaves):
 
 
 class Opening(Leaves):
-    """Decrypts the values that are marked, whatever the paths, and drops the marks (spec forms 4.3).
+    """An editor that decrypts the marked values at all paths, and drops the marks (spec forms 4.3).
 
     Raises:
         DamagedError: a value is too long to have been written by this service.
     """
+
+    dropped = (VALUE_ENCRYPTED,)
 
     def __init__(self, open_: Cipher) -> None:
         super().__init__()
         self._open = open_
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Only what is marked."""
+        """Return the bound of an encrypted value, if the element is marked."""
         del is_wanted
         return _LONGEST_SEALED if is_value_marked(attributes) else 0
 
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """The marks of values."""
-        del attributes
-        return True
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """The marks of values."""
-        return local == OLD_MARKER if not prefix else local == VALUE_ENCRYPTED and self.is_fitting(prefix)
-
     def leaf(self, begun: Begun, text: str, end: int) -> None:
-        """A value."""
+        """Decrypt a value: only marked elements are looked at, so that there is a tag without the marks."""
         if begun.tag is None:
             return
         self.replace(begun.at, begun.tag.after, begun.tag.written)
         if text:
             self.replace(begun.tag.after, end, self.encoded(as_content(self._open(text, self.place))))
 
-    def branch(self, begun: Begun, text: str) -> None:
-        """A mark where no value is: it stays as it is."""
-
     def long(self, begun: Begun) -> None:
-        """Nobody wrote it."""
+        """Refuse a value that this service has not written."""
         del begun
         raise DamagedError("an encrypted value is longer than any")
 
 
 class Survey(Leaves):
-    """Looks what of encryption there is in stored data; nothing is changed.
+    """A parser that counts the encrypted values in stored data; nothing is changed.
 
-    ``values`` are how many encrypted values there are, ``wanted`` how many of them at ``paths``, and ``places`` lead to
-    all of them. ``stale`` are how many are not encrypted with the key in use (``is_current``), or not to be encrypted
-    any more; ``plain`` how many values at ``paths`` are not encrypted. ``wrong`` are how many holders do not say
-    whether their attachment ``is_encrypted``.
+    ``values`` is the number of encrypted values, ``wanted`` of those at ``paths``, and ``places`` lead to all of them.
+    ``stale`` is the number that is not encrypted with the key in use (``is_current``), or is not to be encrypted any
+    more; ``plain`` is the number of values at ``paths`` that are not encrypted. ``wrong`` is the number of holders
+    whose mark differs from ``is_encrypted``.
     """
 
     def __init__(
@@ -166,20 +146,15 @@ class Survey(Leaves):
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is as it would be written now."""
+        """Return whether the data is as it would be written now."""
         return not (self.stale or self.plain or self.wrong)
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Every element may be a holder."""
+        """Return the bound of a value, or of a path: every element may be a holder."""
         return _LONGEST_SEALED if is_wanted or is_value_marked(attributes) else LONGEST_PATH
 
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Nothing is."""
-        del attributes
-        return False
-
     def leaf(self, begun: Begun, text: str, end: int) -> None:
-        """A value, a holder, or anything else."""
+        """Handle a value, a holder, or another element."""
         del end
         held = _held(text, begun)
         if is_value_marked(begun.attributes):
@@ -193,16 +168,13 @@ class Survey(Leaves):
         elif text and begun.is_wanted:
             self.plain += 1
 
-    def branch(self, begun: Begun, text: str) -> None:
-        """Nothing to count."""
-
     def long(self, begun: Begun) -> None:
-        """Whatever it is, it would not be written now."""
+        """Count a value that would not be written now."""
         self.stale += begun.is_wanted
 
 
 def _held(text: str, begun: Begun) -> AttachmentRef | None:
-    """The attachment that an element names, unless whatever it says is a value that is to be encrypted."""
+    """Return the attachment that an element names, unless its text is a value that is to be encrypted."""
     held = parse_holder_path(text) if len(text) <= LONGEST_PATH else None
     return None if begun.is_wanted and begun.is_value else held
 

@@ -1,4 +1,4 @@
-"""What of the data of a form is indexed, and where it is (spec search 2.2 to 2.4)."""
+"""The keys of a form's index: its indexed controls, and the steps to their values (spec search 2.2 to 2.4)."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from persistence.model.form_versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey,
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}
-"""The lists of grids that a data format leaves a step out for; to be in one of them or in several is the same."""
+"""The lists of grids for which a data format leaves out a step; one or several of them have the same effect."""
 
 _Path = tuple[tuple[str, Element | None], ...]
-"""What each bind on the way is about, with the bind; iterations around a section template come without one."""
+"""The reference of each bind on the way, with the bind; iterations around a section template have none."""
 _Grids = frozenset[tuple[str, ...]]
 
 
 def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
-    """The keys of a stored definition in index order, for data of a format; none where it has no form model.
+    """Read the keys of a stored definition in index order, for data of a format; none where it has no form model.
 
-    A path that cannot be followed is a key without steps, which has no values.
+    A path that cannot be followed becomes a key without steps, which has no values.
 
     Raises:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
@@ -69,14 +69,14 @@ def index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, 
 
 
 class _Indexed:
-    """The paths of what is marked as indexed, as the binds have them."""
+    """The paths of the controls that are marked as indexed, as the binds have them."""
 
     def __init__(self, definition: DefinitionTree) -> None:
         self._definition = definition
         self._left = MOST_STEPS
 
     def paths(self) -> Iterator[_Path]:
-        """All paths in index order: each part's are looked for once, however many sections show it."""
+        """Yield all paths in index order: those of a part are looked for once, even if many sections show it."""
         main = self._definition.main
         uses = list(template_uses(self._definition))
         for is_marked in (_has_index, _has_class):
@@ -118,14 +118,14 @@ def _path(part: FormPart, bind: Element) -> _Path:
 
 
 def _adapted(path: _Path, grids: _Grids) -> _Path:
-    """The path without its last step but one, if it leads into one of the grids."""
+    """Return the path without its last step but one, if it leads into one of the grids."""
     texts = tuple(text for text, _ in path)
     is_inside = any(texts[:length] in grids for length in range(1, len(texts)))
     return path[:-2] + path[-1:] if is_inside else path
 
 
 def _grids(definition: DefinitionTree, version: str) -> _Grids:
-    """The paths of the grids that the metadata lists for a migration; none where it is not what it should be."""
+    """Return the paths of the grids that the metadata lists for a migration; none where the list is malformed."""
     instance = instance_of(definition.model, METADATA_ID)
     metadata = None if instance is None else next(instance.iterchildren("*"), None)
     migrations = () if metadata is None else metadata.iterchildren("migration")
@@ -138,7 +138,7 @@ def _grids(definition: DefinitionTree, version: str) -> _Grids:
         return frozenset()
 
 
-# What JSON says is of any type: reading it fails where it is not one of the lists (spec forms 1.5).
+# JSON has values of any type: reading fails where it is not one of the lists (spec forms 1.5).
 def _repeated_grids(listed: Any) -> Iterator[tuple[str, ...]]:
     for entry in listed:
         yield tuple(step.removeprefix("(").removesuffix(")") for step in entry["path"].split("/"))
@@ -153,14 +153,14 @@ _LISTS: dict[str, Callable[[Any], Iterator[tuple[str, ...]]]] = {V4_8_0: _repeat
 
 
 class _Namespaces:
-    """The namespaces of the prefixes in what binds are about, found in one pass when the first is asked for."""
+    """The namespaces of the prefixes in the references of binds, found in one pass when the first is needed."""
 
     def __init__(self, definition: DefinitionTree) -> None:
         self._root = definition.model.getroottree().getroot()
         self._known: dict[Element, dict[str, str]] | None = None
 
     def of(self, bind: Element | None) -> Mapping[str, str]:
-        """The namespaces of the prefixes that a bind uses."""
+        """Return the namespaces of the prefixes that a bind uses."""
         if bind is None or ":" not in reference(bind):
             return {}
         if self._known is None:
@@ -176,11 +176,11 @@ class _Namespaces:
 
 _NAME = r"[^\s/:@*=$'\"()\[\]]++"
 _STEP = re.compile(rf"(?:({_NAME})(?::({_NAME}))?+|\*)(?:\s*+\[\s*+@id\s*+=\s*+(?:'([^']*+)'|\"([^\"]*+)\")\s*+\])?+/")
-"""A step of a path: a prefix and a name, or a name, or any element; then perhaps an id. One way to read each text."""
+"""A step of a path: a prefix and a name, or a name, or any element; then perhaps an id. No text matches in two ways."""
 
 
 def _steps(path: Iterable[tuple[str, Mapping[str, str]]]) -> tuple[PathStep, ...]:
-    """The steps of a path: elements by name, any element, either with a certain id; none where there are others."""
+    """Parse the steps of a path: elements by name, or any, either with a certain id; none where there are others."""
     found: list[PathStep] = []
     for text, namespaces in path:
         steps, at = f"{text}/", 0
@@ -210,4 +210,4 @@ def _designer_key(name: str) -> IndexKey:
 
 
 DESIGNER_KEYS = tuple(map(_designer_key, _DESIGNER_NAMES))
-"""The keys of the designer's own form: its data are definitions (spec search 2.4)."""
+"""The keys of the designer's own form, whose data are definitions (spec search 2.4)."""

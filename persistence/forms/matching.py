@@ -1,4 +1,4 @@
-"""Which of many paths an element is on, told step by step while a document streams by."""
+"""A matcher of many paths at once, step by step while a document streams by: a small state machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MOST_KEPT = 10_000
 
 
 class PathState(Generic[T]):
-    """An element as the paths see it: ``found`` is what those have that lead here.
+    """A state of the matcher, at an element: ``found`` are the values of the paths that lead here.
 
-    ``following`` are the places of the elements inside by the names a parser gives them, and what it does not have
-    leads nowhere. It is ``None`` where more than the name counts, and ``chosen`` tells.
+    ``following`` are the states of the elements inside by the names that a parser gives them; other elements are on no
+    path. It is ``None`` where more than the name counts, and ``chosen`` decides.
     """
 
     __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
@@ -35,7 +35,7 @@ class PathState(Generic[T]):
         self._chosen: dict[tuple[str | None, str | None], PathState[T]] = {}
 
     def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
-        """The place of an element inside; what is worked out is kept, by what of the element can matter."""
+        """Return the state of an element inside; states are kept by the parts of an element that can matter."""
         identity = attributes.get("id")
         key = (name if name in self._inside else None, identity if identity in self._identities else None)
         place = self._chosen.get(key)
@@ -47,7 +47,7 @@ class PathState(Generic[T]):
         return place
 
     def branch(self) -> Iterator[PathState[T]]:
-        """Make the places that ``following`` has, and go through them."""
+        """Make the states of ``following``, and yield them."""
         if self.following is not None:
             for name, inside in self._inside.items():
                 place = PathState(tuple(child for _, child in inside))
@@ -56,7 +56,7 @@ class PathState(Generic[T]):
 
 
 class _Node(Generic[T]):
-    """A step of some paths, with the next ones."""
+    """A step of some paths, with the next steps."""
 
     __slots__ = ("found", "inside")
 
@@ -65,8 +65,8 @@ class _Node(Generic[T]):
         self.inside: dict[PathStep, _Node[T]] = {}
 
 
-def outside(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
-    """The place around the root element, for paths of steps below that element, each with what it leads to."""
+def path_matcher(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
+    """Return the state around the root element, for paths of steps below that element, each with its value."""
     top: _Node[T] = _Node()
     for steps, found in paths:
         if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
@@ -77,8 +77,8 @@ def outside(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
     return _place([top])
 
 
-def nowhere() -> PathState[T]:
-    """The place of elements that are on no path."""
+def off_path() -> PathState[T]:
+    """Return the state of elements that are on no path."""
     return PathState(())
 
 

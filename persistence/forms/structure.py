@@ -1,7 +1,7 @@
 """The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
 
-What is recognised as what is spec forms 1.4. Nothing here changes the tree, and what is looked up by id is indexed
-once: whoever changes binds or ids makes a new ``FormPart``.
+Source: spec forms 0, 1.4. Nothing here changes the tree, and ids are indexed once: make a new ``FormPart`` after a
+change of binds or ids.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ BINDS_ID = "fr-form-binds"
 BINDING = f"{XBL}binding"
 
 SUFFIXES = frozenset({"control", "bind", "grid", "section", "template", "repeat"})
-"""What follows the last hyphen of an id that carries a name."""
+"""The last parts of ids that carry a name, after a hyphen."""
 
-etree.register_namespace("fr", FR[1:-1])  # where a definition declares no prefix for it
+etree.register_namespace("fr", FR[1:-1])  # for a definition that declares no prefix
 
 _VIEW_SUFFIXES = ("control", "grid", "section", "repeat")
 _COUNTS = ("min", "max", "minOccurs", "maxOccurs")
@@ -51,13 +51,13 @@ T = TypeVar("T")
 
 
 def control_name(element: Element) -> str | None:
-    """The name in the element's id: ``main-grid`` is ``main``, ``grid-1-grid`` is ``grid-1``, ``fb-body`` has none."""
+    """Return the name in an id: ``main`` of ``main-grid``, ``grid-1`` of ``grid-1-grid``, none of ``fb-body``."""
     name, _, suffix = element.get("id", "").rpartition("-")
     return name if name and suffix in SUFFIXES else None
 
 
 def is_element_name(text: str | None) -> bool:
-    """Whether an element without namespace can have this name; asked of lxml, which refuses to make any other."""
+    """Return whether an element without namespace can have this name: lxml refuses to make any other."""
     if not text or len(text) > LONGEST_XML_NAME or text.startswith("{"):
         return False
     try:
@@ -68,49 +68,49 @@ def is_element_name(text: str | None) -> bool:
 
 
 def classes(element: Element) -> frozenset[str]:
-    """The tokens of the ``class`` attribute."""
+    """Return the tokens of the ``class`` attribute."""
     return frozenset(element.get("class", "").split())
 
 
 def is_template_use(element: Element) -> bool:
-    """Whether the element stands for a section template: its namespace is that of a library."""
+    """Return whether the element stands for a section template: its namespace is that of a library."""
     return _LIBRARY.match(element.tag) is not None
 
 
 def is_content_repeat(container: Element) -> bool:
-    """Whether a section or grid repeats, as it is written since 4.8."""
+    """Return whether a section or grid repeats, as it is written since 4.8."""
     return container.get("repeat") == "content"
 
 
 def is_repeated(container: Element) -> bool:
-    """Whether a section or grid repeats, in the current or the legacy way: a count suffices, even an empty one."""
+    """Return whether a section or grid repeats, in the current or the legacy way: even an empty count suffices."""
     return container.get("repeat") in {"content", "true"} or any(container.get(name) is not None for name in _COUNTS)
 
 
 def is_legacy_repeat(container: Element) -> bool:
-    """Whether a section or grid repeats in the legacy way."""
+    """Return whether a section or grid repeats in the legacy way."""
     return is_repeated(container) and not is_content_repeat(container)
 
 
 def is_plain_grid(container: Element) -> bool:
-    """Whether this is a grid that does not repeat."""
+    """Return whether this is a grid that does not repeat."""
     return container.tag == GRID and not is_repeated(container)
 
 
 class StepBudget:
-    """Counts the steps that are taken from an element to those around it, for all parts of a definition together.
+    """A bound on the steps from elements to those around them, for all parts of a definition together.
 
-    Each is short work, but there are as many as a form has elements times the levels they are nested in.
+    Each step is short, but there are as many as a form has elements times the levels of their nesting.
     """
 
     def __init__(self) -> None:
         self._left = MOST_WALKED
 
     def count(self, steps: int) -> None:
-        """Take some steps.
+        """Count steps.
 
         Raises:
-            BadRequestError: there have been too many.
+            BadRequestError: there are too many.
         """
         self._left -= steps
         if self._left < 0:
@@ -124,15 +124,15 @@ class FormPart:
     body: Element | None
     top: Element | None
     binds: Mapping[str, Element]
-    """The binds under the top bind, it included, by id; of equal ids the first."""
+    """The binds under the top bind, itself included, by id; of equal ids the first."""
 
     views: Mapping[str, Element]
     """The elements under the body by id; of equal ids the first."""
 
     iterations: Mapping[Element, Element]
-    """For each bind the first one inside it that is not a control's: if the bind is a repeat's, that of its iterations.
+    """For each bind the first one inside that is not of a control: in the bind of a repeat, the bind of its iterations.
 
-    A legacy repeat has the binds of its controls there and nothing else.
+    A legacy repeat has only the binds of its controls there.
     """
 
     walk: StepBudget
@@ -147,19 +147,19 @@ class FormPart:
         return cls(body, top, _by_id(binds), views, _iterations(binds, views), walk)
 
     def bind(self, name: str) -> Element | None:
-        """The bind of a name."""
+        """Return the bind of a name."""
         return self.binds.get(f"{name}-bind")
 
     def control(self, name: str) -> Element | None:
-        """The control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
+        """Return the control of a name: a control in the narrow sense, else a grid, a section or a repeat."""
         return _control(self.views, name)
 
     def bind_named_by(self, view: Element) -> Element | None:
-        """The bind that the ``bind`` attribute of a control, grid or section names."""
+        """Return the bind that the ``bind`` attribute of a control, grid or section names."""
         return self.binds.get(view.get("bind", ""))
 
     def lineage(self, bind: Element) -> list[Element]:
-        """The bind and the binds around it, outermost first, without the top bind."""
+        """Return the bind and the binds around it, outermost first, without the top bind."""
         found = []
         above: Element | None = bind
         while above is not None and above.tag == BIND and above is not self.top:
@@ -169,12 +169,12 @@ class FormPart:
         return found[::-1]
 
     def path(self, bind: Element) -> tuple[str, ...] | None:
-        """The element names that lead from the data root to what a bind is about; ``None`` if that is no element."""
+        """Return the element names from the data root to the element of a bind; ``None`` if it leads to no element."""
         steps = [step_of(each) for each in self.lineage(bind)]
         return None if None in steps else tuple(step for step in steps if step)
 
     def iteration_name(self, container: Element) -> str | None:
-        """The name of the iterations of a repeated section or grid, as its bind has it."""
+        """Return the name of the iterations of a repeated section or grid, as its bind has it."""
         bind = self.bind_named_by(container) if is_repeated(container) else None
         iteration = None if bind is None else self.iterations.get(bind)
         return None if iteration is None else iteration.get("name")
@@ -184,7 +184,7 @@ class FormPart:
 class DefinitionTree:
     """A form definition.
 
-    ``data`` is the root of its inline data; ``templates`` are by the name of what stands for them.
+    ``data`` is the root of its inline data; ``templates`` are by the name of the elements that use them.
     """
 
     model: Element
@@ -194,7 +194,7 @@ class DefinitionTree:
 
     @classmethod
     def read(cls, tree: Tree) -> DefinitionTree | None:
-        """The definition in a document; ``None`` where it has no form model or no form instance."""
+        """Read the definition in a document; return ``None`` where it has no form model or no form instance."""
         root = tree.getroot()
         heads = root.iterchildren(f"{XH}head") if root.tag == f"{XH}html" else ()
         models = (model for head in heads for model in head.iterchildren(MODEL))
@@ -207,11 +207,11 @@ class DefinitionTree:
         return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> DefinitionTree:
-        """The same definition after its model or body has been changed."""
+        """Index the main document again, after its model or body has changed."""
         return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
 
     def template(self, section: Element) -> FormPart | None:
-        """The section template that a section uses, where it is inlined."""
+        """Return the section template that a section uses, where it is inlined."""
         used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
         return next((self.templates[tag] for tag in used if tag in self.templates), None)
 
@@ -232,17 +232,17 @@ def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | Non
 
 
 def instance_of(model: Element, identifier: str) -> Element | None:
-    """The instance of a model with an id."""
+    """Return the instance of a model with an id."""
     return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
 
 
 def reference(bind: Element) -> str:
-    """What a bind is about, seen from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
+    """Return the path of a bind from the bind around it; ``nodeset`` is the old name of ``ref`` (spec forms 1.11)."""
     return bind.get("ref", bind.get("nodeset", ".")).strip()
 
 
 def step_of(bind: Element) -> str | None:
-    """The element name that a bind adds to its path: empty where it adds none, ``None`` where it leads elsewhere."""
+    """Return the element name that a bind adds to its path: empty if it adds none, ``None`` if it leads elsewhere."""
     leads = reference(bind)
     return "" if leads == "." else leads if is_element_name(leads) else None
 
@@ -271,7 +271,7 @@ def _iterations(binds: Iterable[Element], views: Mapping[str, Element]) -> dict[
 
 
 def _body(root: Element) -> Element | None:
-    """The body of the form, or the group that stands for it in a designer's working copy."""
+    """Return the body of the form, or the group that stands for it in a designer's working copy."""
     groups = []
     for candidate in (each for body in root.iterchildren(f"{XH}body") for each in body.iter(f"{FR}body", f"{XF}group")):
         if candidate.tag != f"{FR}body":
@@ -284,7 +284,7 @@ def _body(root: Element) -> Element | None:
 
 
 def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]]:
-    """Each inlined section template under the name it is used by; the first of a name comes last, to win in a dict.
+    """Return inlined section templates with the name of their uses; the first of a name is last, to win in a dict.
 
     A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each
     element is in one template at most.
@@ -300,7 +300,7 @@ def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]
 
 
 def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
-    """Each binding with the name of the elements it is for."""
+    """Yield each binding with the name of the elements it is for."""
     for element, namespaces in with_namespaces(root):
         if element.tag == BINDING:
             first = _QUALIFIED.fullmatch(element.get("element", "").partition(",")[0].strip())
@@ -309,9 +309,9 @@ def _bindings(root: Element) -> Iterator[tuple[Element, str | None]]:
 
 
 def with_namespaces(root: Element) -> Iterator[tuple[Element, Mapping[str, Sequence[str]]]]:
-    """Each element with the namespaces in scope by prefix, of which the last of each counts; valid for that turn only.
+    """Yield each element with the namespaces in scope by prefix, of which the last counts; valid for that turn only.
 
-    Declarations are followed by hand: lxml would collect all that are in scope anew for each element.
+    Declarations are followed by hand: lxml would collect all in scope again for each element.
     """
     scope: dict[str, list[str]] = {}
     opened: list[str] = []

@@ -1,8 +1,8 @@
 """The one place where a whole document becomes a tree, and a tree a document.
 
 lxml keeps the names of all documents that a thread has parsed in one dictionary of that thread, which is never emptied.
-So each tree lives in a thread of its own and the dictionary dies with it. What leaves the thread must be plain values:
-an element would keep everything alive.
+So each tree lives in a thread of its own, and the dictionary ends with it. Only plain values may leave the thread: an
+element would keep everything alive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tree = etree._ElementTree  # noqa: SLF001 - likewise
 
 _LONGEST_WAIT = 30.0
 _turns = threading.BoundedSemaphore(2)
-"""How many trees a process has at a time."""
+"""The bound on trees of a process at a time."""
 
 _LARGER_BLOCK = 100_000
 """Bytes, of which glibc wants 64 KiB (its FASTBIN_CONSOLIDATION_THRESHOLD)."""
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 
 def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """What ``work`` makes of the tree of a document; its exceptions pass through.
+    """Return what ``work`` makes of the tree of a document; its exceptions pass through.
 
-    ``work`` runs in another thread, and its result may hold no elements, nor may what its exceptions tell.
+    ``work`` runs in another thread. Its result and its exceptions may hold no elements.
 
     Raises:
         BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``.
@@ -48,12 +48,12 @@ def on_tree(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
-    """The same for a stored document.
+    """Return what ``work`` makes of the tree of a stored document.
 
     Raises:
         BadRequestError: the document has more than ``LARGEST_TREE`` bytes or ``MOST_DECLARATIONS``; or libxml2 refuses
             what expat took: a namespace that is no URI, say.
-        DamagedError: it is not what can have been stored: not well-formed XML within the limits.
+        DamagedError: it cannot have been stored so: it is not well-formed XML within the limits.
     """
     try:
         _check(data)
@@ -63,7 +63,7 @@ def on_stored_tree(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 class _Limits(Streaming):
-    """Checks what is to become a tree."""
+    """A parser that checks a document which is to become a tree."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _Limits(Streaming):
 
 
 def serialized(tree: Tree) -> bytes:
-    """The document: UTF-8 with an XML declaration, not indented, with what stands before and after the root."""
+    """Serialize a document: UTF-8 with an XML declaration, not indented, with the nodes before and after the root."""
     return etree.tostring(tree, encoding="UTF-8", xml_declaration=True)
 
 
@@ -110,7 +110,7 @@ def _worked(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 def _work(data: bytes, work: Callable[[Tree], T]) -> T:
-    """Work on a tree, which is gone at the end, whatever happens."""
+    """Work on a tree, and free it in every case."""
     try:
         return work(_parse(data))
     except Exception as error:
@@ -122,7 +122,7 @@ def _work(data: bytes, work: Callable[[Tree], T]) -> T:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Let an exception, with those that have led to it, keep nothing of a tree: it tells where, and not of what."""
+    """Clear the frames of an exception and of its causes, which would keep the tree alive."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
@@ -140,7 +140,7 @@ def _parse(data: bytes) -> Tree:
 
 
 def _marked(data: bytes) -> bytes:
-    """The document, with a byte order mark if it is UTF-16 without one, which libxml2 does not understand."""
+    """Add a byte order mark if the document is UTF-16 without one, which libxml2 does not understand."""
     if data[:1] == b"\0":
         return codecs.BOM_UTF16_BE + data
     return codecs.BOM_UTF16_LE + data if data[1:2] == b"\0" else data

@@ -1,12 +1,12 @@
-"""What a document holds for a search: the values of keys, and all other text (spec search 2.1)."""
+"""The content of a document that is searched: the values of keys, and all other text (spec search 2.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.data_marks import is_value_marked
-from persistence.forms.matching import PathState, nowhere, outside
+from persistence.forms.form_data import is_value_marked
+from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.limits import (
     DEEPEST,
     LONGEST_XML_NAME,
@@ -26,7 +26,7 @@ NODE_END = "\x1f"
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What was found.
+    """The values and other text of a document.
 
     ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
     empty ones. ``rest`` is the text outside of elements of keys, and inside of those that have elements inside: the
@@ -38,13 +38,13 @@ class Extracted:
 
 
 class ValueReader:
-    """Reads the values of keys out of documents; made once for the keys of a form."""
+    """A reader of the values of keys in documents; made once for the keys of a form."""
 
     def __init__(self, keys: Iterable[IndexKey]) -> None:
-        self._outside = outside((key.steps, key.path) for key in keys if key.steps)
+        self.start = path_matcher((key.steps, key.path) for key in keys if key.steps)
 
     def read(self, pieces: Iterable[bytes]) -> Extracted:
-        """What a document holds.
+        """Read a document.
 
         Raises:
             MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
@@ -52,17 +52,12 @@ class ValueReader:
         with Extraction(self) as extraction:
             return extraction.read(pieces).extracted()
 
-    @property
-    def outside(self) -> PathState[str]:
-        """The place around the root element."""
-        return self._outside
-
 
 class Extraction(Streaming):
-    """Collects text while a document is parsed.
+    """A parser that collects text.
 
-    Every document that is written is read in this way, so the handlers are closures that call nothing, and text goes
-    straight into a list, in which ``NODE_END`` stands for every tag.
+    Every document that is written is read with it, so for speed the handlers are closures that call nothing, and text
+    goes directly into a list, in which ``NODE_END`` stands for every tag.
     """
 
     def __init__(self, reader: ValueReader) -> None:
@@ -79,8 +74,8 @@ class Extraction(Streaming):
         self._text: Callable[[str], None] | None = self._parts.append
         parts, opened, close = self._parts, self._opened, self._close
         places: list[PathState[str]] = []
-        place: PathState[str] = reader.outside
-        lost: PathState[str] = nowhere()
+        place: PathState[str] = reader.start
+        lost: PathState[str] = off_path()
         elements = sealed = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:
@@ -117,14 +112,14 @@ class Extraction(Streaming):
         self.parser.CharacterDataHandler = self._text
 
     def forgo(self) -> None:
-        """Go on checking the document, and extract nothing any more."""
+        """Extract nothing any more, but check the rest of the document."""
         self._text = self.parser.CharacterDataHandler = None
         self._room = self._left = 0
         self._rest.clear()
         self._values.clear()
 
     def _close(self, paths: tuple[str, ...]) -> None:
-        """Take the value of an element that ends; its text is no rest if there is no element inside."""
+        """Take the value of an element that ends; its text belongs to the rest only if there are elements inside."""
         parts, at = self._parts, self._opened.pop()
         inside = parts[at:]
         value = ""
@@ -146,7 +141,7 @@ class Extraction(Streaming):
             self._leaves.clear()
 
     def extracted(self) -> Extracted:
-        """What was found in the whole document."""
+        """Return the values and the other text of the whole document."""
         return Extracted(
             {path: tuple(values) for path, values in self._values.items()}, NODE_END.join(self._rest)[:MOST_REST]
         )
@@ -162,7 +157,7 @@ class Extraction(Streaming):
             self.parser.CharacterDataHandler = None
 
     def _settle(self) -> None:
-        """Take the text of all nodes that have ended; of the last one more may come."""
+        """Take the text of all nodes that have ended; more may follow of the last one."""
         parts = self._parts
         if NODE_END not in parts:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 
 from flask import Flask, Request, Response
@@ -34,9 +33,8 @@ class CrudApi:
         """Add the routes."""
         form = f"{self.face.prefix}/crud/<app>/<form>"
         add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS)
-        for collection in Collection:
-            view = partial(self.document, collection)
-            add_route(app, f"{form}/{collection.value}/<document>/<name>", view, *RESOURCE_METHODS)
+        add_route(app, f"{form}/data/<document>/<name>", self.data, *RESOURCE_METHODS)
+        add_route(app, f"{form}/draft/<document>/<name>", self.draft, *RESOURCE_METHODS)
         add_route(app, f"{form}/data/", self.delete_all, "DELETE", strict_slashes=False)
 
     def definition(self, app: str, form: str, name: str) -> Response:
@@ -53,10 +51,16 @@ class CrudApi:
         read = self.face.services(request).definitions.read(target, name, parser.get(request))
         return self._read(request, read, data_format)
 
-    def document(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
-        """Answer ``/crud/$app/$form/$data-or-draft/$document/$filename``."""
+    def data(self, app: str, form: str, document: str, name: str) -> Response:
+        """Answer ``/crud/$app/$form/data/$document/$filename``."""
+        return self._document(DocumentAddress(Form(app, form), Collection.DATA, document, name))
+
+    def draft(self, app: str, form: str, document: str, name: str) -> Response:
+        """Answer ``/crud/$app/$form/draft/$document/$filename``."""
+        return self._document(DocumentAddress(Form(app, form), Collection.DRAFT, document, name))
+
+    def _document(self, address: DocumentAddress) -> Response:
         request, parser = _request(), self.face.parser
-        address = DocumentAddress(Form(app, form), collection, document, name)
         if request.method == "PUT":
             put = parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)

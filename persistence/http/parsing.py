@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,14 +137,10 @@ class RequestParser:
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
         environ = request.environ
-        credentials = self._text(environ, "Credentials", is_exact=True)
+        [credentials] = self._exact(environ, "Credentials")
         if credentials and credentials.strip():
             return users.parse_credentials(credentials)
-        return users.from_headers(
-            self._text(environ, "Username", is_exact=True),
-            self._text(environ, "Group", is_exact=True),
-            self._text(environ, "Roles", is_exact=True),
-        )
+        return users.from_headers(*self._exact(environ, "Username", "Group", "Roles"))
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""
@@ -160,21 +157,29 @@ class RequestParser:
             environ.get(self._keys["For-Document-IsDraft"]),
         )
 
-    def _text(self, environ: WSGIEnvironment, name: str, *, is_exact: bool = False) -> str | None:
-        """Return a header: UTF-8 where its bytes are, else Latin-1, which is what WSGI passes on (PEP 3333).
-
-        Raises:
-            BadRequestError: it is not UTF-8, and ``is_exact``: guessed at, it could be the name of another user.
-        """
+    def _text(self, environ: WSGIEnvironment, name: str) -> str | None:
+        """Return a header: UTF-8 where its bytes are, else Latin-1, which is what WSGI passes on (PEP 3333)."""
         value: str | None = environ.get(self._keys[name])
         if value is None or value.isascii():
             return value
-        try:
+        with suppress(UnicodeError):
             return value.encode("latin-1").decode()
-        except UnicodeError:
-            if is_exact:
-                raise BadRequestError(f"the header that ends in {name} is not UTF-8") from None
-            return value
+        return value
+
+    def _exact(self, environ: WSGIEnvironment, *names: str) -> list[str | None]:
+        """Return headers that must be UTF-8: guessed at, one could be the name of another user.
+
+        Raises:
+            BadRequestError: one is not.
+        """
+        values: list[str | None] = [environ.get(self._keys[name]) for name in names]
+        for at, value in enumerate(values):
+            if value is not None and not value.isascii():
+                try:
+                    values[at] = value.encode("latin-1").decode()
+                except UnicodeError:
+                    raise BadRequestError(f"the header that ends in {names[at]} is not UTF-8") from None
+        return values
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:

@@ -52,8 +52,9 @@ class ProxiedParser(RequestParser):
         created = instant_of(self._text(environ, "Created-Existing"), "the creation that exists")
         if created is None:
             return Origin(None, user)
-        name = short(self._text(environ, "Username-Existing", is_exact=True), "owner's name") or user.name
-        group = short(self._text(environ, "Group-Existing", is_exact=True), "owner's group") or user.group
+        existing_name, existing_group = self._exact(environ, "Username-Existing", "Group-Existing")
+        name = short(existing_name, "owner's name") or user.name
+        group = short(existing_group, "owner's group") or user.group
         organization = user.organization if name == user.name else ()
         return Origin(created, User(name=name, group=group, organization=organization))
 

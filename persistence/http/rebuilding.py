@@ -16,7 +16,7 @@ from persistence.http.application import add_route
 from persistence.http.parsing import Face
 from persistence.http.responses import empty, xml
 from persistence.model.addresses import Form
-from persistence.services.reencryption_jobs import Reencrypts
+from persistence.services.reencryption_jobs import ReencryptionJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class ReindexApi:
     def all(self) -> Response:
         """Answer ``POST /reindex``: all forms."""
         bodies.drain(request.environ)
-        self.face.services(request).reindexing.all()
+        self.face.services(request).router.reindex_all()
         return empty(HTTPStatus.OK, [])
 
     def version(self, app: str, form: str) -> Response:
         """Answer ``POST /reindex/$app/$form``: the version in the header."""
         number = self.face.parser.version_to_reindex(request)
         bodies.drain(request.environ)
-        self.face.services(request).reindexing.version(Form(app, form), number)
+        self.face.services(request).router.reindex(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
         """Answer ``GET /reindex/status``."""
-        return xml(self.face.services(request).reindexing.status().as_xml())
+        return xml(self.face.services(request).router.reindexing_status().as_xml())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ReencryptApi:
     """The handlers. A POST is answered when the work has begun."""
 
     face: Face
-    reencrypts: Reencrypts
+    reencrypts: ReencryptionJobs
 
     def add_to(self, app: Flask) -> None:
         """Add the routes."""

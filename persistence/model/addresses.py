@@ -55,7 +55,7 @@ class DefinitionAddress:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the definition itself, which is XML; everything else is an attachment."""
+        """Return whether this is the definition itself, which is XML; everything else is an attachment."""
         return self.name == FORM_XHTML
 
     @property
@@ -65,12 +65,12 @@ class DefinitionAddress:
 
     @property
     def keeps_history(self) -> bool:
-        """Published definitions are journaled (spec crud 4.4)."""
+        """Return True: published definitions are journaled (spec crud 4.4)."""
         return True
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """What a writer locks: all versions of the form, because ``next`` depends on all of them."""
+        """The unit that a writer locks: all versions of the form, because ``next`` depends on all of them."""
         return (self.form.app, self.form.name, "form")
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class DocumentAddress:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the form data itself, which is XML; everything else is an attachment."""
+        """Return whether this is the form data itself, which is XML; everything else is an attachment."""
         return self.name == DATA_XML
 
     @property
@@ -98,21 +98,21 @@ class DocumentAddress:
 
     @property
     def is_draft(self) -> bool:
-        """Whether the address lies in the ``draft`` collection."""
+        """Return whether the address lies in the ``draft`` collection."""
         return self.collection is Collection.DRAFT
 
     @property
     def keeps_history(self) -> bool:
-        """A draft has one revision only, and leaves no trace (spec crud 4.11)."""
+        """Return whether old revisions are kept: a draft has one only, and leaves no trace (spec crud 4.11)."""
         return not self.is_draft
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """What a writer locks: the document with its draft, because saving one removes the other."""
+        """The unit that a writer locks: the document with its draft, because saving one removes the other."""
         return (self.form.app, self.form.name, "data", self.document)
 
     def moved(self, collection: Collection, name: str | None = None) -> DocumentAddress:
-        """The same document in another collection, under the same or another file name."""
+        """Return the same document in another collection, under the same or another file name."""
         return replace(self, collection=collection, name=name or self.name)
 
     def __str__(self) -> str:

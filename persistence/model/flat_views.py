@@ -19,7 +19,7 @@ METADATA_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class FlatColumn:
-    """The column of a control, with the element names that lead to it from what a row is about."""
+    """The column of a control, with the element names that lead to it from the element of a row."""
 
     name: str
     path: tuple[str, ...]
@@ -29,7 +29,7 @@ class FlatColumn:
 class FlatView:
     """A view with a row for each document, or one for each iteration of a repeated section or grid.
 
-    For iterations, ``around`` is the name of the view of the repeat or document they are in, ``path`` are the element
+    For iterations, ``around`` is the name of the view of the repeat or document around them, ``path`` are the element
     names that lead to them from there, and ``repetitions`` the columns of their numbers, the outermost first.
     """
 
@@ -48,9 +48,9 @@ class FlatView:
 
 @dataclass(frozen=True, slots=True)
 class FlatNaming:
-    """How views are called: they begin with ``prefix``, and no name has more than ``longest`` characters.
+    """The rules for names of views: they begin with ``prefix``, and no name has more than ``longest`` characters.
 
-    With ``prefixes_in_main`` a column of the view of documents is called by its whole path, else by its control.
+    With ``prefixes_in_main`` a column of the view of documents has the name of its whole path, else of its control.
     """
 
     prefix: str
@@ -62,15 +62,15 @@ _NOT_IN_IDENTIFIERS = re.compile("[^A-Za-z0-9_]")
 
 
 def identifier(name: str) -> str:
-    """The name of an application, a form or a control as an identifier that needs no quotes."""
+    """Return the name of an application, a form or a control as an identifier that needs no quotes."""
     return _NOT_IN_IDENTIFIERS.sub("", name.replace("-", "_")).strip("_") or "_"
 
 
 def joined(parts: Sequence[str], longest: int) -> str:
-    """The parts with ``_`` between, in at most ``longest`` characters.
+    """Return the parts with ``_`` between, in at most ``longest`` characters.
 
-    As long as they are too long, the first of the longest parts loses its last character and the ``_`` before it. That
-    is worked out at once down to the length at which only some of the longest parts lose one more.
+    While they are too long, the first of the longest parts loses its last character and the ``_`` before it. That is
+    computed at once down to the length at which only some of the longest parts lose one more.
     """
     room = max(longest - (len(parts) - 1), 0)
     cut = list(parts)
@@ -97,7 +97,7 @@ class UniqueNames:
         self._longest = longest
 
     def take(self, name: str) -> str:
-        """The name, with the first counter that makes it free if it is taken."""
+        """Return the name, with the first counter that makes it free if it is taken."""
         free = name
         counters = count(1)
         while free.lower() in self._taken:

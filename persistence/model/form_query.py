@@ -1,4 +1,4 @@
-"""What may be asked about published forms: which of them, in what order, and how many at a time (spec search 4)."""
+"""Queries for published forms: filters, order and page (spec search 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFAULT_LANGUAGE = "en"
 
 
 class FormField(Enum):
-    """What forms are filtered and sorted by, by its name in requests."""
+    """A property that forms are filtered and sorted by, with its name in requests."""
 
     APPLICATION_NAME = "application-name"
     FORM_NAME = "form-name"
@@ -24,7 +24,7 @@ class FormField(Enum):
 
 
 class FormMatch(Enum):
-    """How a filter compares, by its name in requests."""
+    """The comparison of a filter, with its name in requests."""
 
     EXACT = "exact"
     SUBSTRING = "substring"
@@ -41,9 +41,9 @@ Wanted = str | int | bool | datetime | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FormFilter:
-    """A condition on a form; ``wanted`` is of the type of the metadata, and ``language`` that of a title.
+    """A condition on a form; ``wanted`` has the type of the field, and ``language`` is for titles.
 
-    An empty language stands for the first title, and so does one in which there is none.
+    An empty language stands for the first title, and so does one without a title.
     """
 
     metadata: FormField
@@ -74,8 +74,8 @@ class FormQuery:
     """A request for form metadata.
 
     ``app`` and ``form`` look up names exactly as they are; ``latest_only`` keeps the highest version of each form
-    before anything else is looked at (spec search 4.4). ``all_forms`` lists what is hidden, too, and ``ignore_admin``
-    hides from administrators what is hidden from others.
+    before all other conditions (spec search 4.4). ``all_forms`` lists hidden forms, too, and ``ignore_admin`` hides
+    from administrators what is hidden from others.
     """
 
     app: str | None = None

@@ -15,7 +15,7 @@ Instant = NewType("Instant", str)
 """An ISO 8601 text such as ``2025-03-04T05:06:07.089Z``; instants compare and sort as texts."""
 
 LAST = Instant("9999-12-31T23:59:59.999Z")
-"""The last of the calendar: nothing can come after it."""
+"""The last instant of the calendar."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 _TIME = re.compile(
@@ -28,17 +28,17 @@ _END_OF_DAY = "24:00:00"
 
 
 def to_datetime(instant: Instant) -> datetime:
-    """The same moment as an aware ``datetime`` in UTC."""
+    """Return the same moment as an aware ``datetime`` in UTC."""
     return datetime.fromisoformat(instant)
 
 
 def from_datetime(moment: datetime) -> Instant:
-    """The millisecond that holds an aware ``datetime``."""
+    """Return the millisecond that holds an aware ``datetime``."""
     return Instant(moment.astimezone(UTC).isoformat(timespec="milliseconds")[:23] + "Z")
 
 
 def first_from(moment: datetime) -> Instant:
-    """The first millisecond that begins at or after an aware ``datetime``.
+    """Return the first millisecond that begins at or after an aware ``datetime``.
 
     Raises:
         OverflowError: that is after the last year of the calendar.
@@ -47,7 +47,7 @@ def first_from(moment: datetime) -> Instant:
 
 
 def next_after(previous: Instant | None) -> Instant:
-    """Now, or one millisecond past ``previous`` when the clock has not moved beyond it.
+    """Return now, or one millisecond past ``previous`` when the clock has not moved beyond it.
 
     Two saves within a millisecond, or a clock set back, would otherwise give two revisions one instant, and
     ``last-modified-time`` (spec crud 4.8) could no longer tell them apart.
@@ -61,7 +61,7 @@ def next_after(previous: Instant | None) -> Instant:
 
 
 def one_later(instant: Instant) -> Instant:
-    """One millisecond past an instant.
+    """Return the instant one millisecond past an instant.
 
     Raises:
         OverflowError: it is the last of the calendar.
@@ -84,9 +84,9 @@ def parse(text: str) -> Instant:
 
 
 def parse_time(text: str, what: str) -> datetime:
-    """A time as queries have it: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3).
+    """Read a time of a query: ``dateTime`` or ``date`` of XML Schema, in UTC to the microsecond (spec search 0.3).
 
-    Without an offset it is of the server's own zone, and a date is its midnight. ``what`` names it in the error.
+    Without an offset it is in the server's own zone, and a date is its midnight. ``what`` names it in the error.
 
     Raises:
         BadRequestError: it is neither.
@@ -105,18 +105,18 @@ def _moment(day: str, clock: str, fraction: str, zone: str) -> datetime:
 
 
 def shortest(instant: Instant) -> str:
-    """An instant without fraction digits where they are all zero (spec search 0.3)."""
+    """Return an instant without fraction digits where they are all zero (spec search 0.3)."""
     return f"{instant[:19]}Z" if instant.endswith(".000Z") else instant
 
 
 @lru_cache(maxsize=1024)
 def epoch_seconds(instant: Instant) -> int:
-    """Whole seconds since 1970, UTC."""
+    """Return whole seconds since 1970, UTC."""
     return int(to_datetime(instant).timestamp())
 
 
 def is_in_calendar(instant: Instant) -> bool:
-    """Whether a text that looks like an instant is one: there is no 30th of February."""
+    """Return whether a text that looks like an instant is one: there is no 30th of February."""
     try:
         epoch_seconds(instant)
     except ValueError:
@@ -125,5 +125,5 @@ def is_in_calendar(instant: Instant) -> bool:
 
 
 def epoch_nanoseconds(instant: Instant) -> int:
-    """Nanoseconds since 1970, UTC, exact to the millisecond."""
+    """Return nanoseconds since 1970, UTC, exact to the millisecond."""
     return epoch_seconds(instant) * 1_000_000_000 + int(instant[20:23]) * 1_000_000

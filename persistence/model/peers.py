@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and which of them are trusted. Addresses only; keys are elsewhere."""
+"""Peers: the address at the other end of a connection, and the ones that may call without a key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from persistence.errors import StartupError
 
 Unix = Literal["unix"]
 Peer = IPv4Address | IPv6Address | Unix | None
-"""The other end: its address, ``"unix"`` for whoever connects through a Unix socket, ``None`` where it is not known."""
+"""The other end: its address, ``"unix"`` through a Unix socket, ``None`` where it is not known."""
 
 UNIX: Unix = "unix"
 _UNIX_BIND = "unix:"
@@ -21,7 +21,7 @@ _MAPPED = IPv6Network("::ffff:0:0/96")
 
 @lru_cache(maxsize=1024)
 def address(text: str) -> IPv4Address | IPv6Address | None:
-    """An address as sockets show it; ``None`` for any other text. An IPv4-mapped one is the IPv4 address."""
+    """Read an address as sockets show it, an IPv4-mapped one as IPv4; return ``None`` for any other text."""
     try:
         found = ip_address(text)
     except ValueError:
@@ -30,12 +30,12 @@ def address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(peer: Peer) -> bool:
-    """Whether a peer is on this machine: 127.0.0.0/8 or ::1."""
+    """Return whether a peer is on this machine: 127.0.0.0/8 or ::1."""
     return isinstance(peer, IPv4Address | IPv6Address) and peer.is_loopback
 
 
 def binds_loopback(bind: str) -> bool:
-    """Whether only this machine reaches what is served on ``bind``: ``HOST:PORT`` as in the settings.
+    """Return whether only this machine reaches a service on ``bind``: ``HOST:PORT`` as in the settings.
 
     A Unix socket is not loopback: its users may stand for others, as a proxy does. Nor is a name other than
     ``localhost``, which is not looked up.
@@ -45,13 +45,13 @@ def binds_loopback(bind: str) -> bool:
 
 
 def binds_everywhere(bind: str) -> bool:
-    """Whether what is served on ``bind`` is reached under every address of this machine."""
+    """Return whether a service on ``bind`` is reached under every address of this machine."""
     found = address(host_of(bind))
     return found is not None and found.is_unspecified
 
 
 def host_of(text: str) -> str:
-    """The name or address in ``HOST:PORT`` or ``HOST``, without brackets; empty of a Unix socket."""
+    """Return the name or address in ``HOST:PORT`` or ``HOST``, without brackets; empty of a Unix socket."""
     if text.startswith(_UNIX_BIND):
         return ""
     host, colon, port = text.rpartition(":")
@@ -68,11 +68,11 @@ class Trusted:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody is trusted."""
+        """Return whether nobody is trusted."""
         return not self.networks and not self.unix
 
     def includes(self, peer: Peer) -> bool:
-        """Whether a peer is trusted; one that is not known is not."""
+        """Return whether a peer is trusted; one that is not known is not."""
         if isinstance(peer, IPv4Address | IPv6Address):
             return any(peer in network for network in self.networks)
         return self.unix and peer == UNIX

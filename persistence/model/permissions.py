@@ -1,4 +1,4 @@
-"""Permissions: who may do what, as pure functions of values (spec crud 6.2 to 6.4)."""
+"""Permissions and operations: who may do what, as pure functions of values (spec crud 6.2 to 6.5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CREATE, READ, UPDATE, DELETE, LIST = OPERATIONS = ("create", "read", "update", "
 """The names on the wire, in the order in which they are written."""
 
 FINDING = (READ, UPDATE, DELETE)
-"""Who has one of these finds a document in a search that does not say otherwise (spec search 1.1)."""
+"""A user with one of these finds a document in a search that does not say otherwise (spec search 1.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Operations:
     allowed: tuple[str, ...] | None
 
     def allows(self, *any_of: str) -> bool:
-        """Whether one of the operations is allowed."""
+        """Return whether one of the operations is allowed."""
         return self.allowed is None or any(name in self.allowed for name in any_of)
 
     def __str__(self) -> str:
@@ -39,15 +39,15 @@ UNRESTRICTED = Operations(None)
 
 @lru_cache(256)
 def in_order(names: frozenset[str]) -> Operations:
-    """Exactly the named operations; a name that is none is left out."""
+    """Return exactly the named operations; a name that is none is left out."""
     return Operations(tuple(name for name in OPERATIONS if name in names))
 
 
 class GrantCondition(Enum):
     """A condition of a permission, by its name in a form definition.
 
-    ``UNKNOWN`` stands for what this service does not know; like a token, which no request of this service bears, it
-    never holds.
+    ``UNKNOWN`` stands for a condition that this service does not know. It never holds, nor does a token, which no
+    request of this service has.
     """
 
     AUTHENTICATED = "any-authenticated-user"
@@ -66,7 +66,7 @@ class UserRole:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Operations for those for whom all the conditions hold; without a condition, for anyone."""
+    """Operations for the users for whom all the conditions hold; without a condition, for anyone."""
 
     operations: frozenset[str]
     conditions: tuple[GrantCondition | UserRole, ...] = ()
@@ -77,96 +77,42 @@ Permissions = tuple[Permission, ...]
 
 
 def on_data(permissions: Permissions | None, user: User, owner: User) -> Operations:
-    """What a user may do with data that ``owner`` has created (spec crud 6.4, existing data).
+    """Return what a user may do with data that ``owner`` has created (spec crud 6.4, existing data).
 
     What is granted without looking at the data is granted here as well, so it is not looked for again.
     """
-    if permissions is None:
-        return UNRESTRICTED
-    return in_order(_with_create(permissions, user, _granted(permissions, user, owner)))
+    return on_data_of(permissions, user)(owner)
 
 
 def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], Operations]:
-    """The operations of a user on data, by its owner: the same as ``on_data``, for the many documents of a list.
+    """Return the operations of a user on data, by its owner, for the many documents of a list.
 
     What does not depend on the owner is decided once: a user may have hundreds of roles, a form as many permissions.
     """
     if permissions is None:
         return lambda _: UNRESTRICTED
-    names: dict[str, set[str | None]] = {}
-    for role in user.roles:
-        names.setdefault(role.name, set()).add(role.organization)
-    creating = tuple(each for each in permissions if CREATE in each.operations)
-    always = frozenset({CREATE}) if _granted(creating, user, user) else frozenset[str]()
-    depending: dict[tuple[frozenset[str], _OfOwner], None] = {}
-    for permission in permissions:
-        conditions = _OfOwner.of(permission.conditions, user, names)
-        if conditions == _OfOwner():
-            always |= permission.operations
-        elif conditions is not None:
-            depending[permission.operations, conditions] = None
+    always, by_owner = _grants(permissions, user)
 
     def judged(owner: User) -> Operations:
         granted = always
-        for operations, conditions in depending:
-            if not operations <= granted and conditions.hold(user, owner):
+        for operations, owners in by_owner:
+            if not operations <= granted and owners.is_like(owner):
                 granted |= operations
         return in_order(granted)
 
     return judged
 
 
-@dataclass(frozen=True, slots=True)
-class _OfOwner:
-    """The conditions of a permission that depend on the owner: to be the owner, or in the group or organizations."""
-
-    owner: bool = False
-    group: bool = False
-    organizations: frozenset[frozenset[str]] = frozenset()
-
-    @classmethod
-    def of(
-        cls, conditions: Iterable[GrantCondition | UserRole], user: User, names: Mapping[str, set[str | None]]
-    ) -> _OfOwner | None:
-        """Keep those of some conditions, by the names of the user's roles; ``None`` where another one does not hold."""
-        owner = group = False
-        organizations = set()
-        for condition in conditions:
-            if isinstance(condition, UserRole):
-                found = {each for name in names.keys() & condition.any_of for each in names[name]}
-                if not found:
-                    return None
-                if None not in found:
-                    organizations.add(frozenset(each for each in found if each is not None))
-            elif condition is GrantCondition.OWNER and user.name is not None:
-                owner = True
-            elif condition is GrantCondition.GROUP_MEMBER and user.group is not None:
-                group = True
-            elif condition is not GrantCondition.AUTHENTICATED or user.name is None:
-                return None
-        return cls(owner, group, frozenset(organizations))
-
-    def hold(self, user: User, owner: User) -> bool:
-        """Whether they hold for the data of an owner."""
-        return (
-            (not self.owner or user.name == owner.name)
-            and (not self.group or user.group == owner.group)
-            and all(not each.isdisjoint(owner.organization) for each in self.organizations)
-        )
-
-
 def without_data(permissions: Permissions | None, user: User) -> Operations:
-    """What a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
-    if permissions is None:
-        return UNRESTRICTED
-    return in_order(_with_create(permissions, user, _granted(permissions, user, None)))
+    """Return what a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
+    return UNRESTRICTED if permissions is None else in_order(_grants(permissions, user)[0])
 
 
 def on_creation(permissions: Permissions | None, user: User) -> Operations:
-    """What a user may do with data that does not exist yet, and would be the user's own (spec crud 6.4)."""
+    """Return what a user may do with data that does not exist yet, and would be the user's own (spec crud 6.4)."""
     if permissions is None:
         return UNRESTRICTED
-    granted = _with_create(permissions, user, _granted(permissions, user, None))
+    granted, _ = _grants(permissions, user)
     if CREATE in granted:
         own = {GrantCondition.OWNER} if user.name is not None else set()
         if user.group is not None:
@@ -175,35 +121,43 @@ def on_creation(permissions: Permissions | None, user: User) -> Operations:
     return in_order(granted)
 
 
-def readable(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> OwnerSets:
-    """Owners whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
-    asked = frozenset(any_of)
-    sights = {having(permissions, user, (READ,))}
-    if READ not in asked:
-        sights.add(having(permissions, user, asked))
-    return frozenset(sights - {EVERYBODY})
+_ANY_OWNER = OwnerPattern()
+_Grant = tuple[frozenset[str], OwnerPattern]
 
 
-def having(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
-    """Owners on whose documents a user has one of the operations, as ``on_data`` says."""
-    asked = frozenset(any_of)
-    if permissions is None or (CREATE in asked and CREATE in _with_create(permissions, user, frozenset())):
-        return EVERYBODY
-    found = {
-        holder
-        for each in permissions
-        if not asked.isdisjoint(each.operations) and (holder := _holder(each.conditions, user)) is not None
-    }
-    return EVERYBODY if OwnerPattern() in found else OwnerSet(_united(found))
+def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple[_Grant, ...]]:
+    """Return the operations that a user has on all data, and those on the data of some owners.
+
+    To create, the user counts as the owner of what is to be created.
+    """
+    roles: dict[str, set[str | None]] = {}
+    for role in user.roles:
+        roles.setdefault(role.name, set()).add(role.organization)
+    always: frozenset[str] = frozenset()
+    by_owner: dict[_Grant, None] = {}
+    for permission in permissions:
+        owners = _owners(permission.conditions, user, roles)
+        if owners == _ANY_OWNER:
+            always |= permission.operations
+        elif owners is not None:
+            by_owner[permission.operations, owners] = None
+    if any(CREATE in operations and owners.is_like(user) for operations, owners in by_owner):
+        always |= {CREATE}
+    return always, tuple(by_owner)
 
 
-def _holder(conditions: Iterable[GrantCondition | UserRole], user: User) -> OwnerPattern | None:
-    """The owners for whom all conditions hold, as ``_holds`` says; ``None`` where there can be none."""
+def _owners(
+    conditions: Iterable[GrantCondition | UserRole], user: User, roles: Mapping[str, set[str | None]]
+) -> OwnerPattern | None:
+    """Return the owners for whose data all conditions hold; ``None`` where one holds for none.
+
+    ``roles`` are the organizations of the user's roles, by the name of the role; ``None`` is for a role of everywhere.
+    """
     own: dict[str, str] = {}
     organizations: set[frozenset[str]] = set()
     for condition in conditions:
         if isinstance(condition, UserRole):
-            bound = {role.organization for role in user.roles if role.name in condition.any_of}
+            bound = {each for name in roles.keys() & condition.any_of for each in roles[name]}
             if not bound:
                 return None
             if None not in bound:
@@ -214,11 +168,32 @@ def _holder(conditions: Iterable[GrantCondition | UserRole], user: User) -> Owne
             own["group"] = user.group
         elif condition is not GrantCondition.AUTHENTICATED or user.name is None:
             return None
-    return OwnerPattern(**own, organizations=tuple(sorted(organizations, key=sorted)))
+    ordered = sorted(organizations, key=sorted) if len(organizations) > 1 else organizations
+    return OwnerPattern(**own, organizations=tuple(ordered))
+
+
+def readable_owners(permissions: Permissions | None, user: User, any_of: Iterable[str] = FINDING) -> OwnerSets:
+    """Return owners whose documents a user may read and has one of the operations on, exactly as ``on_data`` says."""
+    asked = frozenset(any_of)
+    visible = {owners_with(permissions, user, (READ,))}
+    if READ not in asked:
+        visible.add(owners_with(permissions, user, asked))
+    return frozenset(visible - {EVERYBODY})
+
+
+def owners_with(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
+    """Return owners on whose documents a user has one of the operations, as ``on_data`` says."""
+    asked = frozenset(any_of)
+    if permissions is None:
+        return EVERYBODY
+    always, by_owner = _grants(permissions, user)
+    if not asked.isdisjoint(always):
+        return EVERYBODY
+    return OwnerSet(_united(owners for operations, owners in by_owner if not asked.isdisjoint(operations)))
 
 
 def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
-    """The same holders, those as one that differ only in an organization, of which a user may have hundreds."""
+    """Merge the patterns that differ only in an organization, of which a user may have hundreds."""
     united: dict[tuple[str | None, str | None], frozenset[str]] = {}
     left = set()
     for each in found:
@@ -230,11 +205,11 @@ def _united(found: Iterable[OwnerPattern]) -> frozenset[OwnerPattern]:
     return frozenset(left | {OwnerPattern(*key, (organizations,)) for key, organizations in united.items()})
 
 
-def sight(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
-    """Whose documents a search for those on which the user has one of the operations finds (spec search 1.8).
+def searchable_owners(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> OwnerSet:
+    """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8).
 
-    Not the same as having the operation: a permission for owners who also have a role counts for every owner, and one
-    for a role in an organization whatever was asked for.
+    It is not the same as to have the operation: a permission for owners who also have a role counts for every owner,
+    and one for a role in an organization whatever was asked for.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
@@ -270,8 +245,8 @@ _HEADER = {
 _NEVER = frozenset({GrantCondition.TOKEN, GrantCondition.UNKNOWN})
 
 
-def unsaid(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
-    """The headers, without prefix, that were not sent and that a permission for one of the operations asks for.
+def missing_headers(permissions: Permissions | None, user: User, any_of: Iterable[str]) -> tuple[str, ...]:
+    """Return the headers, without prefix, that were not sent and that a permission for one of the operations needs.
 
     A group and roles count only beside a user name, so that without one it is the only answer.
     """
@@ -288,39 +263,6 @@ def unsaid(permissions: Permissions | None, user: User, any_of: Iterable[str]) -
     return tuple(name for name in ("Group", "Roles") if name in needed - sent)
 
 
-def _granted(permissions: Permissions, user: User, owner: User | None) -> frozenset[str]:
-    granted: frozenset[str] = frozenset()
-    for permission in permissions:
-        if all(_holds(condition, user, owner) for condition in permission.conditions):
-            granted |= permission.operations
-    return granted
-
-
-def _with_create(permissions: Permissions, user: User, granted: frozenset[str]) -> frozenset[str]:
-    """The granted operations; to create, the user counts as the owner of what is to be created."""
-    if CREATE in granted:
-        return granted
-    creating = tuple(permission for permission in permissions if CREATE in permission.operations)
-    return granted | {CREATE} if creating and _granted(creating, user, user) else granted
-
-
-def _holds(condition: GrantCondition | UserRole, user: User, owner: User | None) -> bool:
-    if isinstance(condition, UserRole):
-        levels = owner.organization if owner is not None else ()
-        return any(
-            role.name in condition.any_of and (role.organization is None or role.organization in levels)
-            for role in user.roles
-        )
-    if condition is GrantCondition.AUTHENTICATED:
-        return user.name is not None
-    if condition is GrantCondition.OWNER:
-        return owner is not None and user.name is not None and user.name == owner.name
-    if condition is GrantCondition.GROUP_MEMBER:
-        return owner is not None and user.group is not None and user.group == owner.group
-    return False
-
-
-_Operation = str
 _JSON_CONDITIONS: dict[str, tuple[GrantCondition, ...]] = {
     "anyone": (),
     "anyone-with-token": (GrantCondition.TOKEN,),
@@ -331,12 +273,12 @@ _JSON_CONDITIONS: dict[str, tuple[GrantCondition, ...]] = {
 
 
 class _PermissionsJson(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    anyone: list[_Operation] = []
-    anyone_with_token: list[_Operation] = []
-    any_authenticated_user: list[_Operation] = []
-    owner: list[_Operation] = []
-    group_member: list[_Operation] = []
-    roles: dict[str, list[_Operation]] = {}
+    anyone: list[str] = []
+    anyone_with_token: list[str] = []
+    any_authenticated_user: list[str] = []
+    owner: list[str] = []
+    group_member: list[str] = []
+    roles: dict[str, list[str]] = {}
 
 
 _decoder = msgspec.json.Decoder(_PermissionsJson)

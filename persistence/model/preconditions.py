@@ -1,4 +1,4 @@
-"""``If-Match`` and ``If-None-Match`` of writes: may this one go on (spec crud 4.6, RFC 9110 13.1)."""
+"""``If-Match`` and ``If-None-Match`` of writes (spec crud 4.6, RFC 9110 13.1)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The entity tags of a header; ``None`` is ``*``, which anything stored matches."""
+    """The entity tags of a header; ``None`` is ``*``, which every stored content matches."""
 
     tags: frozenset[str] | None
 
     def match(self, *current: str) -> bool:
-        """Whether one of the current entity tags is among these."""
+        """Return whether one of the current entity tags is among these."""
         return self.tags is None or not self.tags.isdisjoint(current)
 
     @property
     def has_weak(self) -> bool:
-        """Whether one of them is a weak tag, which none matches."""
+        """Return whether one of them is a weak tag, which none matches."""
         return self.tags is not None and any(tag.startswith("W/") for tag in self.tags)
 
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What must hold for what is stored: one of ``expected``, and none of ``excluded``."""
+    """A condition on the stored entity tags: one of ``expected``, and none of ``excluded``."""
 
     expected: Tags | None = None
     excluded: Tags | None = None
 
     def holds_for(self, *current: str) -> bool:
-        """Whether a write may go on over something stored that has these entity tags."""
+        """Return whether a write may go on over something stored that has these entity tags."""
         is_expected = self.expected is None or self.expected.match(*current)
         return is_expected and (self.excluded is None or not self.excluded.match(*current))
 

@@ -12,7 +12,7 @@ from persistence.model.users import NOBODY, OwnerSets, User
 
 
 class TextMatch(Enum):
-    """How the text of a control query is compared, by its name in requests."""
+    """The comparison of a control query, with its name in requests."""
 
     SUBSTRING = "substring"
     TOKEN = "token"  # noqa: S105 - a word of the interface
@@ -20,7 +20,7 @@ class TextMatch(Enum):
 
 
 class Field(Enum):
-    """What is known of a document beside its content, by its name in requests."""
+    """A property of a document beside its content, with its name in requests."""
 
     CREATED = "created"
     LAST_MODIFIED = "last-modified"
@@ -30,7 +30,7 @@ class Field(Enum):
 
 
 class Comparison(Enum):
-    """How a field is compared, by its name in requests: times with the last two, texts with the first."""
+    """The comparison of a field, with its name in requests: times have the last two, texts the first."""
 
     EXACT = "exact"
     GTE = "gte"
@@ -38,7 +38,7 @@ class Comparison(Enum):
 
 
 class Drafts(Enum):
-    """Whether drafts are looked for, by the name in requests."""
+    """The part that drafts have in a search, with its name in requests."""
 
     INCLUDE = "include"
     EXCLUDE = "exclude"
@@ -73,7 +73,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class DraftFilter:
-    """Whether drafts are found; ``for_document`` and ``never_saved`` narrow down those of ``ONLY`` (search 1.5)."""
+    """A condition on drafts; ``for_document`` and ``never_saved`` narrow down those of ``ONLY`` (search 1.5)."""
 
     kind: Drafts = Drafts.INCLUDE
     for_document: str | None = None
@@ -97,9 +97,9 @@ EVERYTHING = VisibleOwners(lambda _: frozenset())
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The documents that are looked at: of some versions of a form, or of all, as far as they are ``seen``.
+    """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
 
-    ``any_of`` are the operations, one of which the user has on what is found, for an index that judges by itself.
+    ``any_of`` are the operations, one of which the user has on what is found, for an index that decides by itself.
     """
 
     versions: tuple[int, ...] | None = None
@@ -109,16 +109,16 @@ class Scope:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is known without looking that nothing is seen: nobody's documents of any of the versions are."""
+        """Return whether nothing can be seen, which is known without looking: nobody's documents of any version are."""
         return self.versions is not None and all(NOBODY in self.seen.of_version(each) for each in self.versions)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The conditions, all of which hold, the order, and the part of the list that is wanted.
+    """The conditions, all of which must hold, the order, and the requested part of the list.
 
     ``text`` is looked for anywhere in the text of a document; empty, there is no such condition. ``paths`` are the
-    controls whose values are to be known of what is found, all of them where it is ``None``.
+    controls whose values are returned with each document, all of them where it is ``None``.
     """
 
     text: str = ""
@@ -134,8 +134,8 @@ class Query:
 class SearchRequest:
     """A request to search.
 
-    ``paths`` are the controls whose values are asked for, in that order; with ``all_indexed`` they are those of the
-    index, and ``query`` is still to be cut down to them. Who has one of the operations ``any_of`` finds a document.
+    ``paths`` are the controls whose values are requested, in that order; with ``all_indexed`` they are those of the
+    index, and ``query`` is still to be cut down to them. A user with one of the operations ``any_of`` finds a document.
     """
 
     query: Query = Query()
@@ -147,9 +147,9 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A document that was found; ``values`` are those of its indexed controls in document order, none of them empty.
+    """A found document; ``values`` are those of its indexed controls in document order, none of them empty.
 
-    ``version`` is 0 where it is not known. ``saved_owner`` is the owner of the saved document of which it is a draft.
+    ``version`` is 0 where it is not known. Of a draft, ``saved_owner`` is the owner of the saved document.
     """
 
     document: str
@@ -173,7 +173,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """How many documents match, and those of the part of the list that was wanted."""
+    """The number of documents that match, and those of the requested part of the list."""
 
     total: int = 0
     page: tuple[Hit, ...] = ()

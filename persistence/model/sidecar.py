@@ -12,13 +12,13 @@ from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
 
 SCHEMA = 2
-"""The version of the sidecar's fields; a sidecar with another number is damage, never guessed at.
+"""The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.
 
-1 had neither a checksum of itself nor the path of its content.
+Version 1 had neither a checksum of itself nor the path of its content.
 """
 
 LARGEST_VERSION = (1 << 63) - 1
-"""What can be read and written as JSON."""
+"""The largest number that is read and written as JSON."""
 
 _Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
 
@@ -42,7 +42,7 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
     entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
-    ``deleted`` set, size 0 and no digest. ``metadata`` is what a definition says of its form.
+    ``deleted`` set, size 0 and no digest. ``metadata`` is that of a definition.
     ``body`` is that of an attachment whose content here is empty, because another provider keeps it.
     ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
     definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
@@ -78,22 +78,22 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def etag(self) -> str:
-        """The entity tag of the revision: that with which it was stored."""
+        """The entity tag of the revision, with which it was stored."""
         return self.tag or self.id
 
 
 def fresh_id() -> str:
-    """A new content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
+    """Make a content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
     return secrets.token_hex(20)
 
 
 def plain_tag(etag: str) -> str:
-    """The entity tag of the decrypted content of an attachment whose stored bytes have ``etag``."""
+    """Return the entity tag of the decrypted content of an attachment whose stored bytes have ``etag``."""
     return hashlib.sha256(f"{etag}:plain".encode()).hexdigest()[:40]
 
 
 def stamp(sidecar: Sidecar) -> int:
-    """The modification time of a revision's content, in nanoseconds since 1970.
+    """Return the modification time of a revision's content, in nanoseconds since 1970.
 
     It is the revision's instant, and below the millisecond some digits of its id: enough to tell a content from every
     other that has ever been at its place.
@@ -105,7 +105,7 @@ _GRANULARITIES = (1, 100, 1000, 1_000_000, 1_000_000_000, 2_000_000_000)
 
 
 def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
-    """Whether a modification time is a revision's stamp, as exactly as a file system or a copy may have kept it.
+    """Return whether a modification time is a revision's stamp, as exactly as a file system or a copy keeps it.
 
     Some keep 100 nanoseconds, some microseconds, some whole seconds or every second one.
     """
@@ -114,9 +114,9 @@ def shows_stamp(nanoseconds: int, sidecar: Sidecar) -> bool:
 
 
 def tombstone(replaced: Sidecar, *, modified: Instant, modifier: str | None) -> Sidecar:
-    """The revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4).
+    """Make the revision that a DELETE leaves: creation and owner are kept, the stage is empty (spec crud 4.4).
 
-    What a definition said of its form is kept too: data made with it may be left without any other version.
+    The metadata of a definition is kept too: data made with it may be left without any other version.
     """
     return Sidecar(
         schema=SCHEMA,

@@ -32,7 +32,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who is calling; without a ``name`` the caller is anonymous.
+    """A caller or owner; without a ``name`` it is anonymous.
 
     ``is_nameless`` says that a group or roles were sent without a name: they count for nothing.
     """
@@ -85,7 +85,7 @@ def parse_credentials(text: str) -> User:
 
 
 def from_headers(name: str | None, group: str | None, roles: str | None) -> User:
-    """The caller of the individual headers; without a name they count for nothing.
+    """Read the caller from the individual headers; without a name they count for nothing.
 
     Raises:
         BadRequestError: a name is too long to be stored.
@@ -104,7 +104,7 @@ def _not_too_many(roles: tuple[Role, ...]) -> tuple[Role, ...]:
 
 
 def _role(raw: _RoleJson) -> Role:
-    """A role; one that is bound to an organization without a name would otherwise count everywhere."""
+    """Read a role. One that is bound to an organization without a name is refused: it would count everywhere."""
     if raw.organization is None:
         return Role(_unquoted(raw.name))
     organization = _unquoted(raw.organization).strip(" \t")
@@ -118,7 +118,7 @@ def _decoded(text: str) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    """The text without its form-URL-encoding. Two names must not become one, so what is not UTF-8 is refused."""
+    """Remove the form-URL-encoding. Two names must not become one, so bytes that are not UTF-8 are refused."""
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
@@ -133,9 +133,9 @@ def _levels(texts: list[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class OwnerPattern:
-    """Some owners of documents: those for whom everything holds that is said here.
+    """The owners of documents to whom all given values apply; without any, every owner.
 
-    An owner belongs to one organization of each of ``organizations``. Where nothing is said, every owner is meant.
+    An owner belongs to one organization of each of ``organizations``.
     """
 
     creator: str | None = None
@@ -143,7 +143,7 @@ class OwnerPattern:
     organizations: tuple[frozenset[str], ...] = ()
 
     def is_like(self, owner: User) -> bool:
-        """Whether ``owner`` is one of them."""
+        """Return whether all values apply to ``owner``."""
         return (
             (self.creator is None or self.creator == owner.name)
             and (self.group is None or self.group == owner.group)
@@ -153,12 +153,12 @@ class OwnerPattern:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSet:
-    """The owners whose documents are seen: those that one of the holders means."""
+    """The owners whose documents are seen: those whom one of the patterns matches."""
 
     holders: frozenset[OwnerPattern] = frozenset()
 
     def includes(self, owner: User) -> bool:
-        """Whether documents that ``owner`` has created are seen."""
+        """Return whether documents that ``owner`` has created are seen."""
         return any(holder.is_like(owner) for holder in self.holders)
 
 
@@ -168,7 +168,7 @@ NOBODY = OwnerSet()
 """Nobody's documents are seen."""
 
 OwnerSets = frozenset[OwnerSet]
-"""Owners whose documents of one version are seen: those that every sight includes; without one, everybody."""
+"""Owners whose documents of one version are seen: those that every set includes; without one, everybody."""
 
 
 class Admin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

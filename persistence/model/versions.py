@@ -1,4 +1,4 @@
-"""Form definition versions: what a request asks for, and which version that is (spec crud 5)."""
+"""Form definition versions: the version headers of requests, and the version that they mean (spec crud 5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ForDocument:
-    """A document whose form version is wanted, in ``data`` or in ``draft`` (spec crud 3)."""
+    """A document whose form version is requested, in ``data`` or in ``draft`` (spec crud 3)."""
 
     document: str
     is_draft: bool
@@ -53,7 +53,7 @@ def parse(version: str | None, document: str | None, is_draft: str | None) -> Ve
 
 
 class Searched(Enum):
-    """The versions that a search looks at where it names none (spec search 1.4)."""
+    """The versions that a search covers where it names none (spec search 1.4)."""
 
     LATEST = "latest"
     ALL = "all"
@@ -91,7 +91,7 @@ def _number(text: str, or_what: str) -> int:
 
 
 def number_only(asked: VersionRequest, what: str) -> int | None:
-    """The number asked for, where ``next`` and for-document have no meaning.
+    """Return the number asked for, where ``next`` and for-document have no meaning.
 
     Raises:
         VersionError: one of the two was sent.
@@ -104,7 +104,7 @@ def number_only(asked: VersionRequest, what: str) -> int | None:
 
 
 def must_be_sent(number: int | None, what: object) -> int:
-    """The number of a request that comes from a proxy, which always knows it (spec crud 11).
+    """Return the number in a request that comes from a proxy, which always knows it (spec crud 11).
 
     Raises:
         VersionError: none was sent.
@@ -115,7 +115,7 @@ def must_be_sent(number: int | None, what: object) -> int:
 
 
 def only_first(asked: VersionRequest) -> VersionRequest:
-    """What a request asks for where a form has one version only (spec crud 5.5).
+    """Restrict a request to version 1, where a form has one version only (spec crud 5.5).
 
     Raises:
         VersionError: it asks for another one, or for the next.
@@ -136,7 +136,7 @@ def must_equal(asked: int | None, stored: int, what: object) -> None:
 
 
 def to_read(asked: VersionRequest, latest: int | None) -> int:
-    """The version a GET, HEAD or DELETE of a definition means (spec crud 5.1).
+    """Return the version a GET, HEAD or DELETE of a definition means (spec crud 5.1).
 
     Raises:
         VersionError: ``next`` was sent.
@@ -145,7 +145,7 @@ def to_read(asked: VersionRequest, latest: int | None) -> int:
 
 
 def to_publish(asked: VersionRequest, latest: int | None) -> int:
-    """The version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1).
+    """Return the version a PUT of a definition means: gaps are allowed, numbers are reused (spec crud 5.1).
 
     Raises:
         VersionError: a for-document header was sent, or there is no next version.

@@ -60,7 +60,7 @@ class ProviderProperties:
 
     @property
     def address(self) -> str:
-        """The uri without the user and password that it may have, to be shown."""
+        """The uri as it may be shown: without user and password."""
         return without_user(self.uri)
 
 
@@ -144,7 +144,7 @@ class Properties:
 
     @property
     def without_effect(self) -> tuple[PropertyEntry, ...]:
-        """The file's entries that this version takes note of and does not act on."""
+        """The file's entries that have no effect in this version."""
         return tuple(entry for entry in self.entries if entry.file and entry.known.effect is not Effect.ACTS)
 
     @property

@@ -217,7 +217,7 @@ def unknown(name: str, prefix: str) -> str:
 
 
 def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
-    """Fill what was given into the places of a pattern, once from the left and once from the right.
+    """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right.
 
     The one finds what a token too few at the end meant, the other what was meant under another dialect's prefix.
     """

@@ -1,4 +1,4 @@
-"""What an answer says of a resource, as the sidecar it would have here (spec crud 4.3 and 11)."""
+"""The headers of an answer as the sidecar that the resource would have here (spec crud 4.3 and 11)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
-from persistence.remote.client import Answer
-from persistence.remote.names import Names
+from persistence.remote.client import RemoteAnswer
+from persistence.remote.provider_names import ProviderNames
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
 _VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -27,11 +27,11 @@ _SEALED = "sealed"
 _NOBODY = FormMetadata(permissions="<permissions/>")
 
 
-def sidecar_of(answer: Answer, names: Names, address: Address) -> Sidecar:
-    """The sidecar of the revision that a GET or HEAD has found.
+def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> Sidecar:
+    """Return the sidecar of the revision that a GET or HEAD has found.
 
     Raises:
-        RemoteError: the answer does not say what it must.
+        RemoteError: the answer lacks a required header.
     """
     field = _Fields(answer, names)
     modified = field.instant("Last-Modified")
@@ -64,14 +64,14 @@ def sidecar_of(answer: Answer, names: Names, address: Address) -> Sidecar:
 
 
 def kept_hash(sidecar: Sidecar) -> ClientHash | None:
-    """What the provider is to keep as the hash of a content: the client's own only where the content is plain."""
+    """Return the hash for the provider to keep: the client's own only where the content is plain."""
     return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_SEALED, sidecar.sealed_hash)
 
 
 def tombstone_of(address: Address) -> Sidecar:
-    """The sidecar of something of which is known only that it was deleted.
+    """Return the sidecar of a resource that is only known to be deleted.
 
-    A deleted definition lets nobody in: what it said of its data is not known.
+    A deleted definition permits nothing: what it said of its data is not known.
     """
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
@@ -86,8 +86,8 @@ def tombstone_of(address: Address) -> Sidecar:
     )
 
 
-def tag_of(answer: Answer) -> str | None:
-    """The entity tag as 40 hex digits, which it is or is made; ``None`` where there is none."""
+def tag_of(answer: RemoteAnswer) -> str | None:
+    """Return the entity tag as 40 hex digits, hashed if it is not of that form; ``None`` where there is none."""
     sent = (answer.field("ETag") or "").strip()
     tag = sent.removeprefix("W/").strip('"')
     if not tag:
@@ -95,7 +95,7 @@ def tag_of(answer: Answer) -> str | None:
     return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
 
 
-def strong_tag(answer: Answer) -> bytes | None:
+def strong_tag(answer: RemoteAnswer) -> bytes | None:
     """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
 
     ``None`` where there is none, or it is weak and so never matches (RFC 9110 13.1.1).
@@ -104,17 +104,17 @@ def strong_tag(answer: Answer) -> bytes | None:
     return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
 
 
-def changed(answer: Answer, names: Names, address: Address, sidecar: Sidecar) -> Sidecar:
-    """What is stored, by the answer to the request that stored it: the other side has its own tags and instants."""
+def as_stored(answer: RemoteAnswer, names: ProviderNames, address: Address, sidecar: Sidecar) -> Sidecar:
+    """Return the sidecar with the tag and instant of the answer: the other side has its own."""
     modified = _Fields(answer, names).instant("Last-Modified")
     tag = tag_of(answer) or (sidecar.id if modified is None else _tag(address, modified))
     return msgspec.structs.replace(sidecar, id=tag, modified=modified or sidecar.modified)
 
 
 class _Fields:
-    """The fields of an answer that have the provider's prefix."""
+    """The header fields of an answer under the provider's prefix."""
 
-    def __init__(self, answer: Answer, names: Names) -> None:
+    def __init__(self, answer: RemoteAnswer, names: ProviderNames) -> None:
         self._answer = answer
         self._names = names
 
@@ -126,7 +126,7 @@ class _Fields:
         return ClientHash(algorithm, value) if algorithm and value else None
 
     def instant(self, name: str) -> Instant | None:
-        """A time, exact where the provider's own field says it, else to the second."""
+        """Return a time, exact where the provider's own field has it, else to the second."""
         try:
             own = self.text(name)
             if own is not None:
@@ -147,5 +147,5 @@ def _version(text: str | None, address: Address) -> int:
 
 
 def _tag(address: Address, modified: Instant) -> str:
-    """A tag where the provider gives none: of that resource, and of that instant."""
+    """Return a tag where the provider gives none: of that resource, and of that instant."""
     return hashlib.sha256(f"{address}\n{modified}".encode()).hexdigest()[:40]

@@ -1,4 +1,7 @@
-"""Calls to another service, over connections that are kept, with a deadline for each step. The only user of httpx."""
+"""Calls to another service, over connections that are kept alive, with a deadline for each step (spec crud 2 and 13).
+
+Only this module knows httpx. Each call tells the provider of the client whose request is served.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,33 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 
 import httpx
 
+from persistence import client_request
 from persistence.closable import Closable, closed
-from persistence.errors import BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
-from persistence.remote.names import Fields
-from persistence.remote.refusals import refusal
+from persistence.errors import (
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    ConflictError,
+    DeletedError,
+    DiskFullError,
+    ForbiddenError,
+    LockedError,
+    NotFoundError,
+    NotSupportedError,
+    PersistenceError,
+    PreconditionError,
+    RemoteError,
+    RemoteTimeoutError,
+    one_line,
+)
+from persistence.limits import LARGEST_ANSWER
+from persistence.remote.provider_names import HeaderField, HeaderFields, ProviderNames
+from persistence.storage.uploads import Upload
 
 _KEPT_FOR = 10.0
 """Seconds for which a connection is kept idle: less than servers do, so that none is hung up while it is used again."""
@@ -23,11 +46,29 @@ _KEPT_FOR = 10.0
 _MOST_KEPT = 32
 _LARGEST_LINE = 1024
 _CHUNK = 1 << 16
-_ASKING = ("GET", "HEAD")
+DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
+"""The statuses of changes that were done."""
+
+_READS = ("GET", "HEAD")
+_PIECE = 1 << 18
+_PASSED_ON: dict[int, type[PersistenceError]] = {
+    400: BadRequestError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: DeletedError,
+    412: PreconditionError,
+    413: BodyTooLargeError,
+    423: LockedError,
+    501: NotSupportedError,
+    507: DiskFullError,
+}
+_BUSY = (429, 503)
+_LONGEST_WAIT = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """``connect`` and ``silence`` are seconds: to connect, and without a byte in either direction.
 
     ``calls`` is how many a process has at a time: a provider that hangs must not keep every thread waiting.
@@ -39,7 +80,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RemoteCall:
     """A request to be sent: ``path`` is percent-encoded, and begins where the base of the provider ends.
 
     A ``body`` has the length that a field says. ``silence`` is in seconds, where other than the usual.
@@ -47,7 +88,7 @@ class Call:
 
     method: str
     path: str
-    fields: Fields = ()
+    fields: HeaderFields = ()
     query: Sequence[tuple[str, str]] = ()
     body: Iterable[bytes] | None = None
     silence: float | None = None
@@ -58,7 +99,7 @@ class Call:
         return f"{self.method} {self.path}"
 
 
-class Answer:
+class RemoteAnswer:
     """A response whose body is still to be read. It is closed when that is done, or by ``close``."""
 
     def __init__(self, response: httpx.Response, who: str) -> None:
@@ -69,22 +110,22 @@ class Answer:
         self.status = response.status_code
 
     def field(self, name: str) -> str | None:
-        """A field of its header, several of one name joined."""
+        """Return a header field, several of one name joined; ``None`` where there is none."""
         found: str | None = self._response.headers.get(name)
         return found
 
     def fields(self, name: str) -> list[str]:
-        """Every field of a name."""
+        """Return every field of a name."""
         return list(self._response.headers.get_list(name))
 
     @property
     def length(self) -> int | None:
-        """Bytes of its body, or of what a HEAD asks for; ``None`` where it does not say."""
+        """The bytes of its body, or of what a HEAD asks for; ``None`` where it does not say."""
         text = self.field("Content-Length") or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - digits of 2**63
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body in pieces.
+        """Yield the body in pieces.
 
         Raises:
             RemoteError: it cannot be read to its end.
@@ -92,12 +133,12 @@ class Answer:
         with _errors(self._who, "the end of an answer"):
             if self._first:
                 yield self._first
-            # Who stops listening to this must not close what it listens to.
+            # Not ``yield from``: whoever stops iterating must not close the generator of the response.
             while (piece := next(self._pieces, None)) is not None:
                 yield piece
 
     def skip(self, size: int) -> None:
-        """Read so many bytes that nobody wants.
+        """Read and drop so many bytes.
 
         Raises:
             RemoteError: there are not as many.
@@ -110,7 +151,7 @@ class Answer:
         raise RemoteError(f"an answer of provider {self._who!r} ends early")
 
     def whole(self, limit: int) -> bytes:
-        """The body, which is read to its end.
+        """Return the body, which is read to its end.
 
         Raises:
             RemoteError: it has more than ``limit`` bytes, or cannot be read to its end.
@@ -125,8 +166,13 @@ class Answer:
             self.close()
         return bytes(data)
 
+    def require(self, what: str, *statuses: int) -> None:
+        """Raise what a refusal means, unless the status is one of these. ``what`` was asked, for the error."""
+        if self.status not in statuses:
+            raise self.refused(what)
+
     def refused(self, what: str) -> PersistenceError:
-        """The error that it is, with the line that it says; it is closed."""
+        """Return the error that it means, with its one line of text; it is closed."""
         line = b""
         try:
             if (self.field("Content-Type") or "").startswith("text/plain"):
@@ -135,94 +181,129 @@ class Answer:
             pass
         finally:
             self.close()
-        said = one_line(line.decode(errors="replace").partition("\n")[0])
-        return refusal(self._who, what, self.status, said, self.field("Retry-After"))
+        text = one_line(line.decode(errors="replace").partition("\n")[0])
+        return refusal(self._who, what, self.status, text, self.field("Retry-After"))
 
     def close(self) -> None:
-        """Let go of its connection, which can be used again if little was left to be read."""
+        """Release its connection, which can be used again if little was left to be read."""
         if (self.length or 0) <= _LARGEST_LINE:
             with suppress(httpx.HTTPError, httpx.StreamError):
                 deque(self._pieces, maxlen=0)
         self._response.close()
 
 
-class Client(Closable):
-    """Calls one provider; ``uri`` is its base, without a slash at its end. It owns its connections."""
+def refusal(who: str, what: str, status: int, line: str, retry_after: str | None = None) -> PersistenceError:
+    """Return the error for a refusal (spec crud 13): ``RemoteError`` where it does not concern the client.
 
-    def __init__(self, who: str, uri: str, limits: Limits) -> None:
-        self._who = who
+    ``who`` is the provider, ``what`` was asked, and ``line`` is the text of the answer, if any.
+    """
+    said = f"provider {who!r} says: {line}" if line else f"provider {who!r} answers {what} with {status}"
+    if status in _BUSY:
+        seconds = int(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else 1
+        return BusyError(said, min(max(seconds, 1), _LONGEST_WAIT))
+    kind = _PASSED_ON.get(status)
+    if kind is not None:
+        return kind(said)
+    return RemoteError(f"{said} ({status})" if line else said)
+
+
+@contextmanager
+def body_of(upload: Upload) -> Iterator[tuple[Iterator[bytes], HeaderField]]:
+    """Open a content that was received for a call: yield its pieces, and the field that says its length."""
+    with upload.opened() as file:
+        yield iter(partial(file.read, _PIECE), b""), ("Content-Length", b"%d" % upload.size)
+
+
+class Client(Closable):
+    """Calls one provider for the client whose request is served. It owns its connections.
+
+    ``uri`` is the provider's base, without a slash at its end. Methods raise ``RemoteTimeoutError`` where it takes too
+    long, ``RemoteError`` where the provider cannot be reached or does not speak HTTP, and ``BusyError`` where too many
+    calls wait for it already or the client was closed.
+    """
+
+    def __init__(self, who: str, uri: str, names: ProviderNames, limits: CallLimits) -> None:
+        self.who = who
+        self.names = names
         self._uri = uri
         self._limits = limits
         self._turns = threading.BoundedSemaphore(limits.calls)
-        self._making = threading.Lock()
+        self._opening = threading.Lock()
         self._http: httpx.Client | None = None
-        self._made_by = 0
+        self._opened_by = 0
         self._is_closed = False
 
     def close(self) -> None:
         """Close the connections."""
-        with self._making:
+        with self._opening:
             self._is_closed = True
             http, self._http = self._http, None
-            if http is not None and self._made_by == os.getpid():
+            if http is not None and self._opened_by == os.getpid():
                 http.close()
 
-    def send(self, call: Call) -> Answer:
-        """The response to a call, its body not read yet.
+    def send(self, call: RemoteCall) -> RemoteAnswer:
+        """Return the answer to a call, whatever its status is; its body is not read yet.
 
-        What was sent is never sent again, but for what only asks: a server may hang up a connection that was kept in
-        the very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
-
-        Raises:
-            RemoteTimeoutError: it takes too long.
-            RemoteError: the provider cannot be reached, or its answer is none.
-            BusyError: too many calls wait for it already, or the client was closed.
+        What was sent is never sent again, except reads: a server may hang up a connection that was kept alive in the
+        very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
         """
-        http = self._client()
-        with self._turn(), _errors(self._who, call.what):
+        http = self._connections()
+        with self._turn(), _errors(self.who, call.what):
             request = self._request(http, call)
             began = time.monotonic()
             try:
                 response = http.send(request, stream=True)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                if call.method not in _ASKING or time.monotonic() - began > self._limits.connect:
+                if call.method not in _READS or time.monotonic() - began > self._limits.connect:
                     raise
                 response = http.send(request, stream=True)
-            return self._checked(response, call.what)
+        if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            response.close()
+            raise RemoteError(f"provider {self.who!r} answers {call.what} in a content coding that was not asked for")
+        return RemoteAnswer(response, self.who)
 
-    def _request(self, http: httpx.Client, call: Call) -> httpx.Request:
-        fields = [(name.encode("ascii"), value) for name, value in (*call.fields, ("Accept-Encoding", b"identity"))]
+    def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
+        told = self.names.told(client_request.current())
+        fields = (*told, *call.fields, ("Accept-Encoding", b"identity"))
         return http.build_request(
             call.method,
             self._uri + call.path,
             params=list(call.query) or None,
-            headers=fields,
+            headers=[(name.encode("ascii"), value) for name, value in fields],
             content=call.body,
             timeout=httpx.Timeout(call.silence or self._limits.silence, connect=self._limits.connect),
         )
 
-    def _checked(self, response: httpx.Response, what: str) -> Answer:
-        if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-            response.close()
-            raise RemoteError(f"provider {self._who!r} answers {what} in a content coding that was not asked for")
-        return Answer(response, self._who)
+    def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
+        """Return the body of the answer to a GET, which is read into memory; raise what a refusal means."""
+        return self._asked(RemoteCall("GET", path, query=query))
+
+    def ask_by_post(self, path: str, field: HeaderField, body: bytes) -> bytes:
+        """Return the body of the answer to a POST of XML, as ``ask`` does."""
+        fields = (field, ("Content-Type", b"application/xml"), ("Content-Length", b"%d" % len(body)))
+        return self._asked(RemoteCall("POST", path, fields, body=[body]))
+
+    def _asked(self, call: RemoteCall) -> bytes:
+        answer = self.send(call)
+        answer.require(call.what, HTTPStatus.OK)
+        return answer.whole(LARGEST_ANSWER)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._turns.acquire(timeout=self._limits.connect):
-            raise BusyError(f"provider {self._who!r} is slow, and other requests wait for it already")
+            raise BusyError(f"provider {self.who!r} is slow, and other requests wait for it already")
         try:
             yield
         finally:
             self._turns.release()
 
-    def _client(self) -> httpx.Client:
-        """That of this process: a connection is not to be shared with the one that has forked it."""
-        with self._making:
+    def _connections(self) -> httpx.Client:
+        """Return those of this process: a connection is not to be shared with the one that has forked it."""
+        with self._opening:
             if self._is_closed:
-                raise closed(f"the client of provider {self._who!r}")
-            if self._http is None or self._made_by != os.getpid():
-                self._made_by = os.getpid()
+                raise closed(f"the client of provider {self.who!r}")
+            if self._http is None or self._opened_by != os.getpid():
+                self._opened_by = os.getpid()
                 limits = httpx.Limits(
                     max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT_FOR
                 )
@@ -235,7 +316,7 @@ class Client(Closable):
 
 @contextmanager
 def _errors(who: str, what: str) -> Iterator[None]:
-    """Translate what the library raises. Its texts may hold addresses, and those a password: they are left out."""
+    """Translate the errors of httpx. Their texts may hold addresses, and those a password: they are left out."""
     try:
         yield
     except httpx.TimeoutException as error:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.data_marks import MARKER_WORD
-from persistence.forms.definition_check import DefinitionCheck
-from persistence.forms.metadata import MetadataReader
-from persistence.index.handing import Handing
+from persistence.forms.form_data import MARKER_WORD
+from persistence.forms.metadata import DefinitionCheck, MetadataReader
+from persistence.index.extraction import CachingExtraction
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
@@ -53,22 +52,23 @@ def receiving(
     """
     kind = _type_to_keep(address, content_type)
     doing = f"receiving {address}"
-    watch = WordWatch(MARKER_WORD)
+    watch = WordWatch(MARKER_WORD) if isinstance(address, DocumentAddress) and address.is_main else None
     with store.upload(address) as upload, checking or check_for(address) as check:
         for chunk in chunks:
             with disk_errors(doing):
                 upload.write(chunk)
-            watch.feed(chunk)
+            if watch is not None:
+                watch.feed(chunk)
             if check is not None:
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        if isinstance(check, Handing):
-            check.hand_over(upload.id)
+        if isinstance(check, CachingExtraction):
+            check.keep(upload.id)
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()
-        is_plain = isinstance(address, DocumentAddress) and address.is_main and not watch.may_be_there
+        is_plain = watch is not None and not watch.may_be_there
         yield upload, Received(upload.id, upload.size, upload.digest, kind, metadata, is_plain)
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from persistence.cli.columns import facts, table
-from persistence.cli.permissions import in_words
-from persistence.cli.texts import counted, cut, safe, width
+from persistence.cli.show import in_words
+from persistence.cli.terminal import counted, cut, facts, safe, table, width
 from persistence.forms.metadata import read_permissions
 from persistence.model.permissions import from_json
 

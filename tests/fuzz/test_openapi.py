@@ -51,8 +51,8 @@ def asked_for() -> set[str]:
             match node:
                 case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z]", text):
                     names.add(text.removeprefix("HTTP_"))
-                case ast.Call(func=ast.Attribute(attr="_text"), args=[_, ast.Constant(value=str(text))]):
-                    names.add(text)
+                case ast.Call(func=ast.Attribute(attr="_text" | "_exact"), args=[_, *named]):
+                    names.update(ast.literal_eval(each) for each in named)
                 case ast.Subscript(value=ast.Attribute(attr="_keys"), slice=ast.Constant(value=str(text))):
                     names.add(text)
     return {name.replace("_", "-").lower() for name in names}

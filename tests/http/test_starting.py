@@ -208,7 +208,7 @@ def by_command(directory: Path, *command: str) -> Iterator[tuple[subprocess.Pope
     "command", [(str(SCRIPT),), (sys.executable, "-m", "persistence.cli")], ids=["script", "module"]
 )
 def test_a_service_is_exchanged_without_a_request_that_fails(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """docs/maintenance.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
+    """docs/upgrading.md, upgrading the software: SIGUSR2, then SIGTERM to the old one."""
     with by_command(tmp_path, *command) as (old, port, log), Asking(port) as asking:
         until(lambda: asking.done > 20)
         old.send_signal(signal.SIGUSR2)

@@ -1,4 +1,4 @@
-"""What a check says of bodies that have a directory of their own: missing, cut off, rotten, or none of its business."""
+"""A check finds bodies in a directory of their own that are missing, cut off or rotten, and ignores other bodies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from persistence.maintenance.check import Check, Inspectors, Measures
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.tree import Tree
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from persistence.storage.store import Store
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[FindingKind, str]]:
-    """The kinds of findings with the names in the tree that they are about."""
+    """Return the kinds of findings with the names in the tree that they are about."""
     tree = Tree(place.store.root, lock_timeout=1)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
     view = BodiesReader(str(place.base))

@@ -16,12 +16,12 @@ from persistence.model.permissions import (
     Permissions,
     UserRole,
     from_json,
-    having,
     on_creation,
     on_data,
     on_data_of,
-    readable,
-    sight,
+    owners_with,
+    readable_owners,
+    searchable_owners,
     without_data,
 )
 from persistence.model.users import ANONYMOUS, EVERYBODY, NOBODY, OwnerPattern, OwnerSet, Role, User
@@ -50,7 +50,7 @@ def bound(name: str, organization: str, *own: str) -> User:
 
 def sees(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
     """Whether a search for data on which the user has one of the operations finds data of the owner."""
-    return sight(permissions, user, any_of).includes(owner)
+    return searchable_owners(permissions, user, any_of).includes(owner)
 
 
 def one(operations: str, conditions: str) -> Permissions:
@@ -270,7 +270,7 @@ def test_whose_documents_a_search_looks_at(
     permissions: Permissions | None, user: User, any_of: tuple[str, ...], seen: OwnerSet
 ) -> None:
     """Search 1.8, steps 1 to 3."""
-    assert sight(permissions, user, any_of) == seen
+    assert searchable_owners(permissions, user, any_of) == seen
 
 
 _names = st.sampled_from(["ann", "bob", None])
@@ -318,7 +318,7 @@ def test_what_is_seen_is_what_the_tests_of_each_row_say(
         row_tests_hold(each, user, owner, asked) for each in permissions or ()
     )
     assert sees(permissions, user, owner, asked) is expected
-    if sight(permissions, user, asked) == NOBODY:
+    if searchable_owners(permissions, user, asked) == NOBODY:
         assert not expected
 
 
@@ -336,13 +336,36 @@ def test_documents_are_seen_exactly_where_they_may_be_read(
     permissions: Permissions | None, user: User, owner: User, asked: set[str]
 ) -> None:
     allowed = on_data(permissions, user, owner)
-    assert having(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
-    seen = all(each.includes(owner) for each in readable(permissions, user, asked))
+    assert owners_with(permissions, user, asked).includes(owner) is (permissions is None or allowed.allows(*asked))
+    seen = all(each.includes(owner) for each in readable_owners(permissions, user, asked))
     assert seen is (allowed.allows("read") and (permissions is None or allowed.allows(*asked)))
 
 
+def granted(permissions: Iterable[Permission], user: User, owner: User | None) -> set[str]:
+    """The rule of spec crud 6.4 word by word: the operations of all permissions whose conditions hold."""
+
+    def holds(condition: GrantCondition | UserRole) -> bool:
+        if isinstance(condition, UserRole):
+            places = {None} | set(owner.organization if owner is not None else ())
+            return any(role.name in condition.any_of and role.organization in places for role in user.roles)
+        return {
+            GrantCondition.AUTHENTICATED: user.name is not None,
+            GrantCondition.OWNER: owner is not None and user.name is not None and user.name == owner.name,
+            GrantCondition.GROUP_MEMBER: owner is not None and user.group is not None and user.group == owner.group,
+        }.get(condition, False)
+
+    return {name for each in permissions if all(map(holds, each.conditions)) for name in each.operations}
+
+
 @given(_permissions, _users, _owners)
-def test_for_many_owners_the_same_is_said_as_for_each(permissions: Permissions, user: User, owner: User) -> None:
+def test_operations_are_those_of_the_permissions_whose_conditions_hold(
+    permissions: Permissions | None, user: User, owner: User
+) -> None:
+    """To create, the user counts as the owner."""
+    creating = granted(permissions or (), user, user) & {"create"}
+    for operations, whose in ((on_data(permissions, user, owner), owner), (without_data(permissions, user), None)):
+        expected = None if permissions is None else granted(permissions, user, whose) | creating
+        assert (None if operations.allowed is None else set(operations.allowed)) == expected
     assert on_data_of(permissions, user)(owner) == on_data(permissions, user, owner)
 
 

@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
+from persistence.dialect import SVC
 from persistence.errors import RemoteError
-from persistence.remote.client import Call, Client, Limits
+from persistence.remote.client import CallLimits, Client, RemoteCall
+from persistence.remote.provider_names import ProviderNames
 from tests.providers import Received, Reply, providing
 
-LIMITS = Limits(connect=0.5)
+LIMITS = CallLimits(connect=0.5)
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0.0, 2), (0.6, 1)])
@@ -20,7 +22,7 @@ def test_a_question_is_asked_again_only_if_it_is_hung_up_on_at_once(seconds: flo
         return Reply(raw=b"")
 
     with providing(hang_up) as provider:
-        client = Client("far", f"http://127.0.0.1:{provider.port}", LIMITS)
+        client = Client("far", f"http://127.0.0.1:{provider.port}", ProviderNames(SVC, SVC), LIMITS)
         with pytest.raises(RemoteError, match="gives no proper answer"):
-            client.send(Call("GET", "/crud"))
+            client.send(RemoteCall("GET", "/crud"))
         assert len(provider.received) == asked

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from persistence.remote.content import RemoteContent
+from persistence.remote.remote_reader import RemoteContent
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000

@@ -1,4 +1,4 @@
-"""What another service is told of a request, and by which names."""
+"""The headers that another service is told of a request, and their names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from persistence.client_request import ClientRequest
 from persistence.dialect import ORBEON, SVC
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.remote.names import Names
+from persistence.remote.provider_names import ProviderNames
 
-NAMES = Names(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
+NAMES = ProviderNames(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
 
 
-def told(*fields: tuple[str, str], names: Names = NAMES) -> list[tuple[str, str]]:
+def told(*fields: tuple[str, str], names: ProviderNames = NAMES) -> list[tuple[str, str]]:
     return [(name, value.decode("latin-1")) for name, value in names.told(ClientRequest("PUT", "", fields))]
 
 
@@ -102,10 +102,10 @@ def test_paths_are_encoded_and_the_designers_applications_change_places(
     address: DefinitionAddress | DocumentAddress, path: str
 ) -> None:
     assert NAMES.path(address) == path
-    assert NAMES.form(NAMES.form(address.form)) == address.form
+    assert NAMES.app(NAMES.app(address.form.app)) == address.form.app
 
 
 def test_in_one_dialect_nothing_changes_its_name() -> None:
-    names = Names(ORBEON, ORBEON)
+    names = ProviderNames(ORBEON, ORBEON)
     assert names.app("orbeon") == "orbeon"
     assert told(("Orbeon-Username", "kim"), names=names) == [("Orbeon-Username", "kim")]

@@ -11,10 +11,9 @@ import pytest
 
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
-from persistence.remote.caller import Caller
-from persistence.remote.client import Client, Limits
-from persistence.remote.names import Names
-from persistence.remote.store import RemoteStore
+from persistence.remote.client import CallLimits, Client
+from persistence.remote.provider_names import ProviderNames
+from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.locks import Locks
@@ -128,8 +127,9 @@ class TestRemote(StorageContract):
         number = next(_numbers)
 
         def storage(locks: Locks) -> RemoteStore:
-            client = opened(Client("peer", f"http://127.0.0.1:{self._peer.port}", Limits()))
-            return RemoteStore(Caller("peer", client, Names(ORBEON, ORBEON)), Spool(root), locks)
+            names = ProviderNames(ORBEON, ORBEON)
+            uri = f"http://127.0.0.1:{self._peer.port}"
+            return RemoteStore(opened(Client("peer", uri, names, CallLimits())), Spool(root), locks)
 
         unlocked = Locks(root, _TIMEOUT)
         unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]

@@ -1,15 +1,15 @@
 """The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
 
-Grids within grids: what an element is dissolved or wrapped for the inner one must be done while the path still leads
-there, so all but the wrapping of plain grids in the data is done inside out. The binds and controls are those of the
-main document: section templates are left as they are, and only the data below their sections is migrated.
+Grids may be within grids: an inner one must be changed while the path still leads to it, so all steps but the wrapping
+of plain grids in the data work inside out. The binds and controls are those of the main document: section templates
+are left as they are, and only the data below their sections is migrated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from persistence.forms.migration.editor import Editor
+from persistence.errors import BadRequestError
 from persistence.forms.migration.plan import (
     NestedControls,
     PlainGrid,
@@ -21,12 +21,90 @@ from persistence.forms.migration.plan import (
 )
 from persistence.forms.structure import BIND, FormPart, is_content_repeat, is_legacy_repeat
 from persistence.forms.trees import Element
+from persistence.limits import MOST_MIGRATED
+
+_ELEMENT = 100
+"""Characters that an element counts beside its name and content: its tags, and its weight in memory."""
+
+_MOVE = 16
+"""Characters that a move of a node counts: grids inside grids move their content once for each level."""
+
+
+class Editor:
+    """An editor of elements with a bound; its methods raise ``BadRequestError`` when it is passed."""
+
+    def __init__(self) -> None:
+        self._left = MOST_MIGRATED
+
+    def make(
+        self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False
+    ) -> Element:
+        """Make an element for the document of ``parent``; it is not inserted yet.
+
+        With ``is_undeclared`` there is no default namespace in it, even if there is one around it.
+        """
+        made = dict(attributes or {})
+        self._count(_ELEMENT + len(name) + sum(len(key) + len(value) for key, value in made.items()))
+        namespaces = {None: ""} if is_undeclared else None
+        return parent.makeelement(name, made, namespaces)  # type: ignore[arg-type] # the stubs know no default namespace
+
+    def fill(self, element: Element, attributes: Mapping[str, str], text: str | None) -> None:
+        """Give a new element attributes and text."""
+        self._count(sum(len(key) + len(value) for key, value in attributes.items()) + len(text or ""))
+        for key, value in attributes.items():
+            element.set(key, value)
+        element.text = text
+
+    def rename(self, element: Element, name: str) -> None:
+        """Give an element another name, and keep its attributes and content."""
+        self._count(len(name))
+        element.tag = name
+
+    def dissolve(self, parent: Element, parts: Mapping[Element, Iterable[Element]]) -> None:
+        """Replace some children of ``parent`` by nodes from inside each.
+
+        Text beside the nodes goes with the child; text behind the child stays. All children at a time, because text
+        that is joined one piece after the other takes quadratic time.
+        """
+        before: Element | None = None
+        texts: list[str] = []
+        for child in list(parent):
+            if child not in parts:
+                _add_text(parent, before, texts)
+                before, texts = child, []
+                continue
+            nodes = list(parts[child])
+            self._count(_MOVE * len(nodes))
+            for node in nodes:
+                _add_text(parent, before, texts)
+                before, texts = node, []
+                node.tail = None
+                child.addprevious(node)
+            texts.append(child.tail or "")
+            parent.remove(child)
+        _add_text(parent, before, texts)
+
+    def _count(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise BadRequestError("the form definition cannot be migrated: its grids and repeats multiply too much")
+
+
+def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None:
+    """Add text behind a child, or at the beginning of the parent."""
+    text = "".join(texts)
+    if not text:
+        return
+    if before is None:
+        parent.text = (parent.text or "") + text
+    else:
+        before.tail = (before.tail or "") + text
 
 
 def dissolve_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
-    """2019.1.0 to 4.8.0: the controls of each plain grid take the place of its element, in the order of its cells.
+    """Replace the element of each plain grid by its controls, in the order of its cells (2019.1.0 to 4.8.0).
 
-    What else the element holds comes after them.
+    Other content of the element comes after them.
     """
     for container, grids in reversed(list(visits(data, plan))):
         found = [(child, grids[child.tag]) for child in container.iterchildren("*") if child.tag in grids]
@@ -38,7 +116,7 @@ def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[E
 
 
 def wrap_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
-    """4.8.0 to 2019.1.0: the controls of each plain grid go into an element of its own.
+    """Put the controls of each plain grid into an element of its own (4.8.0 to 2019.1.0).
 
     Where that element is already there and nothing is left to go into it, nothing is done.
     """
@@ -73,9 +151,9 @@ def _wrap_controls(
 
 
 def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
-    """4.8.0 to 4.0.0: each iteration of a repeated grid becomes an element with the grid's name, the wrapper goes.
+    """Replace the wrapper of each repeated grid by its iterations, under the grid's name (4.8.0 to 4.0.0).
 
-    Of several wrappers of one name only the first is one.
+    Of several wrappers of one name only the first counts.
     """
     for parent, grids in reversed(list(visits(data, plan))):
         wrappers: dict[str, Element] = {}
@@ -89,7 +167,7 @@ def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor:
 
 
 def wrap_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
-    """4.0.0 to 4.8.0: the elements of a repeated grid become iterations in a wrapper, which is made even for none."""
+    """Put the elements of each repeated grid as iterations into a wrapper, even if there are none (4.0.0 to 4.8.0)."""
     for parent, grids in reversed(list(visits(data, plan))):
         iterations: dict[str, list[Element]] = {}
         for child in parent.iterchildren("*"):
@@ -111,7 +189,7 @@ def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedG
 
 
 def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """2019.1.0 to 4.8.0: the bind of each plain grid gives way to the binds inside it."""
+    """Replace the bind of each plain grid by the binds inside it (2019.1.0 to 4.8.0)."""
     doomed = []
     for grid in plain_grids(main, NestedControls()):
         bind = main.bind(grid.name)
@@ -122,7 +200,7 @@ def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
 
 
 def bind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """4.8.0 to 2019.1.0: each plain grid gets a bind around those of its controls that are in its container's.
+    """Put a bind of each plain grid around those of its controls in its container's bind (4.8.0 to 2019.1.0).
 
     A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
     """
@@ -149,7 +227,7 @@ def _bind_plain_grid(grid: PlainGrid, around: Element, binds: dict[str, Element]
 
 
 def unbind_iterations(main: FormPart, editor: Editor) -> None:
-    """4.8.0 to 4.0.0: the bind of the iterations of each repeated grid gives way to those inside it.
+    """Replace the bind of the iterations of each repeated grid by those inside it (4.8.0 to 4.0.0).
 
     The real system refuses this step; it is the mirror of ``bind_iterations`` (spec forms 1.7).
     """
@@ -162,7 +240,7 @@ def unbind_iterations(main: FormPart, editor: Editor) -> None:
 
 
 def bind_iterations(main: FormPart, editor: Editor) -> None:
-    """4.0.0 to 4.8.0: in the bind of each legacy repeated grid a bind of its iterations goes around all others."""
+    """Put a bind of the iterations of each legacy repeated grid around all others in its bind (4.0.0 to 4.8.0)."""
     for grid in {grid.bind: grid for grid in repeated_grids(main)}.values():
         if is_legacy_repeat(grid.element) and not grid.is_wrapped:
             iteration = _make(grid.bind, grid.iteration, editor)

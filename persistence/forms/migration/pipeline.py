@@ -1,4 +1,4 @@
-"""The migration of a definition as a whole (spec forms 1.9 to 1.11)."""
+"""The migration of a definition as a whole, from the format that it is in (spec forms 1.3, 1.9 to 1.11)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from persistence.forms.migration import grids, templates
-from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.grids import Editor
 from persistence.forms.migration.plan import plan_grids, plan_repeats
 from persistence.forms.structure import FR, METADATA_ID, DefinitionTree, instance_of
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
@@ -21,11 +21,11 @@ _FORMAT = f"{FR}data-format-version"
 
 
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
-    """A stored definition with data, templates, binds and grids as they are in ``target``, one of ``DATA_FORMATS``.
+    """Migrate the data, templates, binds and grids of a stored definition to ``target``, one of ``DATA_FORMATS``.
 
-    The format it is in is inferred from its metadata; names, other attributes and section templates stay. A document
-    without form model or form instance comes back as it is. ``is_unpublished`` is true of a definition from the
-    designer's documents, whose data names no format.
+    Its own format is inferred from its metadata; names, other attributes and section templates stay. A document without
+    form model or form instance comes back as it is. ``is_unpublished`` is true of a definition from the designer's
+    documents, whose data names no format.
 
     Raises:
         BadRequestError: the definition is too large, or would become so.
@@ -43,7 +43,7 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
 
 
 def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
-    """All of the data first: binds and grids say where it is."""
+    """Migrate all of the data first: binds and grids lead to it."""
     source = source_format(definition)
     editor = Editor()
     if definition.data is not None:
@@ -56,7 +56,7 @@ def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -
 
 
 def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
-    """The formats whose differences are to be undone or made, in order, and whether they are made."""
+    """Return the formats whose differences are to be made or undone, in order, and whether they are made."""
     at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
     return (DATA_FORMATS[at + 1 : to + 1], True) if at <= to else (DATA_FORMATS[at:to:-1], False)
 
@@ -90,7 +90,7 @@ def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor:
 
 
 def source_format(definition: DefinitionTree) -> str:
-    """The data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
+    """Return the data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
     instance = instance_of(definition.model, METADATA_ID)
     metadata = None if instance is None else next(instance.iterchildren("*"), None)
     named = () if metadata is None else _named(metadata)
@@ -112,7 +112,7 @@ def _text(element: Element) -> str:
 
 
 def _release(text: str) -> tuple[int, int] | None:
-    """Major and minor number; ``None`` for what does not begin with two numbers."""
+    """Read major and minor number; return ``None`` for a text that does not begin with two numbers."""
     parts = _SEPARATOR.split(text, maxsplit=2)[:2]
     if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
         return None

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class PlanNode(Generic[T]):
-    """What there is to do at the elements of one path, by name, and the places below it."""
+    """The tasks at the elements of one path, by name, and the nodes below it."""
 
     __slots__ = ("below", "overlay", "tasks")
 
@@ -40,7 +40,7 @@ class PlanNode(Generic[T]):
         self.overlay: PlanNode[T] | None = None
 
     def at(self, path: tuple[str, ...]) -> PlanNode[T]:
-        """The place below this one at a path; made where it is new."""
+        """Return the node at a path below this one; make it if it is new."""
         place = self
         for step in path:
             place = place.below.setdefault(step, PlanNode())
@@ -48,9 +48,9 @@ class PlanNode(Generic[T]):
 
 
 def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str, T]]]:
-    """The elements at which something is to be done, each before those inside it.
+    """Yield the elements with tasks, each before those inside it.
 
-    An element's children are looked at after it has been handed out, so what is done to it is seen.
+    The children of an element are visited after it has been yielded, so changes to it take effect.
     """
     ahead = [(data, plan)]
     while ahead:
@@ -65,13 +65,13 @@ def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str
 
 
 class NestedControls:
-    """Lists the controls of grids, and refuses grids in grids in grids whose cells would be looked at without end."""
+    """A list of the controls of grids, with a bound on the cells of grids within grids."""
 
     def __init__(self) -> None:
         self._seen = 0
 
     def of(self, grid: Element) -> tuple[str, ...]:
-        """The names of the controls in a grid's cells, in the order of the cells; of a cell the first that has one.
+        """Return the names of the controls in a grid's cells, in the order of the cells, the first of each cell.
 
         Raises:
             BadRequestError: the cells of all grids so far are too many.
@@ -93,8 +93,8 @@ class NestedControls:
 class RepeatedGrid:
     """An entry of list R: elements called ``name`` below ``parent``; their iterations are called ``iteration``.
 
-    Of a legacy repeat the bind says which way it can no longer go: ``is_wrapped`` if there is a bind of iterations
-    called as migration from 4.0.0 calls them, ``is_flat`` if there is no bind of iterations at all.
+    The bind of a legacy repeat excludes one direction: ``is_wrapped`` if there is a bind of iterations with the name
+    that the migration from 4.0.0 gives, ``is_flat`` if there is no bind of iterations at all.
     """
 
     element: Element
@@ -121,7 +121,7 @@ class PlainGrid:
 
 
 def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
-    """List R of one part: the repeated grids that have a bind, in document order."""
+    """Yield list R of one part: the repeated grids that have a bind, in document order."""
     for container in containers(part):
         grid, name = container.element, container.name
         if grid.tag != GRID or container.is_in_dialog or name is None or not is_repeated(grid):
@@ -141,7 +141,7 @@ def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
 
 
 def plain_grids(part: FormPart, controls: NestedControls) -> Iterator[PlainGrid]:
-    """List G of one part: the grids that do not repeat and have a name, in document order.
+    """Yield list G of one part: the grids that do not repeat and have a name, in document order.
 
     Raises:
         BadRequestError: grids are nested so that the list would be far longer than the form.
@@ -159,12 +159,12 @@ _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
 
 
 def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
-    """Where in the data there are repeated grids, in the main document and its section templates."""
+    """Plan the repeated grids in the data of the main document and its section templates."""
     return _plan(definition, repeated_grids, lambda entry: entry.parent)
 
 
 def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
-    """Where in the data there are plain grids, in the main document and its section templates."""
+    """Plan the plain grids in the data of the main document and its section templates."""
     controls = NestedControls()
     return _plan(definition, lambda part: plain_grids(part, controls), lambda entry: entry.container)
 

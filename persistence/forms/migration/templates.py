@@ -1,4 +1,4 @@
-"""The templates of repeats, made anew from the binds (spec forms 1.8)."""
+"""The templates of repeats, rebuilt from the binds (spec forms 1.8)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from persistence.forms.controls import containers
-from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.grids import Editor
 from persistence.forms.migration.plan import PlanNode, visits
 from persistence.forms.structure import (
     BIND,
@@ -39,9 +39,9 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
 
 
 def regenerate(definition: DefinitionTree, target: str, editor: Editor) -> None:
-    """Make the content of each template of a repeat anew, in the format that binds and data have by now.
+    """Rebuild the content of each template of a repeat, in the format that binds and data have by now.
 
-    An instance whose id only looks like a template's, with no repeat of its name, is left alone.
+    An instance whose id only looks like a template's, with no repeat of its name, is left as it is.
     """
     main, model = definition.main, definition.model
     builder = _Builder(main, _counts(definition, target), editor, has_default=bool(model.nsmap.get(None)))
@@ -53,7 +53,7 @@ def regenerate(definition: DefinitionTree, target: str, editor: Editor) -> None:
 
 
 def _template_bind(main: FormPart, name: str, target: str) -> Element | None:
-    """The bind of the root of a repeat's template: that of its iterations; in 4.0.0 of the repeated grid itself."""
+    """Return the bind for the root of a repeat's template: of its iterations; in 4.0.0 of the repeated grid itself."""
     repeat = main.control(name)
     if repeat is None or not is_repeated(repeat):
         return None
@@ -68,10 +68,10 @@ class _Builder:
     counts: Mapping[Element, int]
     editor: Editor
     has_default: bool
-    """Whether elements without a prefix would be in a namespace, which those of data are not."""
+    """True if elements without a prefix would be in a namespace, which those of data are not."""
 
     def fill(self, instance: Element, bind: Element) -> None:
-        """Replace an instance's elements by one that has what the binds inside ``bind`` say."""
+        """Replace an instance's elements by one with the elements of the binds inside ``bind``."""
         name = bind.get("name")
         if not is_element_name(name):
             return
@@ -90,7 +90,7 @@ class _Builder:
         instance.insert(0, root)
 
     def _made(self, bind: Element, parent: Element, previous: Mapping[str, Element]) -> list[Element]:
-        """Put into a parent what one bind is about, as often as it is to be there."""
+        """Put the element of a bind into a parent, as often as it is to occur."""
         about, name = reference(bind), bind.get("name")
         if about.startswith("@") and is_element_name(about[1:]):
             self.editor.fill(parent, {about[1:]: ""}, parent.text)
@@ -104,7 +104,7 @@ class _Builder:
         return made
 
     def _content(self, name: str, previous: Element | None) -> tuple[Mapping[str, str], str | None]:
-        """Attributes and text of a leaf: those it had, else those that its kind of control begins with."""
+        """Return attributes and text of a leaf: its previous ones, else the initial ones of its kind of control."""
         if previous is not None:
             had = {str(key): str(value) for key, value in previous.items()}
             return had, previous.text if next(previous.iterchildren("*"), None) is None else None
@@ -115,7 +115,7 @@ class _Builder:
 
 
 def _previous(instance: Element) -> dict[str, Element]:
-    """What is in an instance by name; of equal names the first."""
+    """Return the elements of an instance by name; of equal names the first."""
     found: dict[str, Element] = {}
     for element in instance.iterdescendants("*"):
         found.setdefault(element.tag, element)
@@ -124,14 +124,14 @@ def _previous(instance: Element) -> dict[str, Element]:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The bind of which there are as many as children in the first place; with ``name``, children of that name."""
+    """A bind that occurs as often as its first place has children; with ``name``, children of that name."""
 
     bind: Element
     name: str | None
 
 
 def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
-    """How often the binds of repeats occur that begin with the iterations that the data has first."""
+    """Count the binds of repeats that begin with the iterations of the first place in the data."""
     found: dict[Element, int] = {}
     seen: set[int] = set()
     if definition.data is None:

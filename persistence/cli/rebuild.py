@@ -1,0 +1,165 @@
+"""``persistence reindex`` and ``persistence reencrypt``: go through all documents of a form, or of all forms."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from persistence.cli.options import tree_options
+from persistence.cli.terminal import ProgressBar, counted, progress, safe
+from persistence.cli.trees import REMAINS, ChosenTree, choose_data, on_each
+from persistence.dialect import DIALECTS
+from persistence.errors import BadRequestError, NotFoundError, disk_errors
+from persistence.index.protocol import RebuildAim
+from persistence.index.sync.journal import OfflineJournal
+from persistence.maintenance import indexes
+from persistence.model.addresses import Form
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_encryption_keys, open_index
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.reencryption import Reencryption
+from persistence.services.reencryption_jobs import ReencryptionJob
+from persistence.storage import owner
+from persistence.storage.reader import StoreReader
+
+
+@click.command()
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
+@tree_options
+def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
+    """Make the search indexes of all forms in all trees anew, or that of one form.
+
+    The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
+    that reindex at once, the second waits.
+
+    Data of versions whose definition was deleted is found again. With VERSION only that of this one is, and the rest
+    stays as it was. The rows of tables for reports are read anew, too, with VERSION those of this one.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no such form, no data directory, another user's
+                 2  wrong usage
+    """  # noqa: D301 - click's mark for lines that stay apart
+    trees, form, version = choose_data(options, path)
+    if verify and version is not None:
+        raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
+    aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
+    sys.exit(on_each(trees, lambda tree, prefix: _reindex(tree, prefix, aim, form, version)))
+
+
+def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
+    """Rebuild the indexes of a tree, or one of them; return the exit status."""
+    doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
+    with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
+        try:
+            job = indexes.plan(reader, index, aim, form, version)
+        except BadRequestError as error:
+            raise click.UsageError(str(error)) from error
+        if index.is_rebuilding():
+            click.echo(f"{prefix}waiting for another index that is being made", err=True)
+        started, documents = time.monotonic(), 0
+        with progress(f"{prefix}{doing}", job.count) as bar:
+
+            def step(more: int) -> None:
+                nonlocal documents
+                documents += more
+                bar.step(more)
+
+            job.run(step)
+        seconds = time.monotonic() - started
+    click.echo(
+        f"{prefix}{did} {documents:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
+        f"({documents / max(seconds, 0.001):,.0f} a second)",
+        err=True,
+    )
+    return 0
+
+
+@click.command()
+@click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
+@click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
+@tree_options
+def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
+    """Encrypt the data of all forms in all trees anew, or that of one form.
+
+    Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
+    revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
+    What is as it should be is not touched, so a run that was stopped goes on where it was.
+
+    \b
+    Exit status: 0  done
+                 1  could not: no key, no such form, no data directory, another user's
+                 2  wrong usage
+                 4  something could not be rewritten, and is as it was
+    """  # noqa: D301 - click's mark for lines that stay apart
+    trees, form, version = choose_data(options, path)
+    sys.exit(on_each(trees, lambda tree, prefix: _reencrypt(tree, prefix, form, version, dry_run=dry_run)))
+
+
+def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | None, *, dry_run: bool) -> int:
+    """Encrypt the forms of a tree with the current key, or one of them; return the exit status."""
+    reader = StoreReader(tree.root)
+    with disk_errors(f"data directory {reader.root}"):
+        owner.require(reader.root)
+
+    def rebuild_index(changed: Form) -> None:
+        with open_index(tree.settings, tree.properties, reader.root) as index:
+            indexes.plan(reader, index, RebuildAim.REBUILT, changed).run(lambda _: None)
+
+    keys = open_encryption_keys(tree.settings, tree.properties)
+    with OfflineJournal(tree.root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(providers.tree(reader.root).store, providers.bodies_by_form, at_rest)
+        forms = reencryption.forms()
+        if form is not None:
+            if form not in forms:
+                raise NotFoundError(f"{form} does not exist")
+            forms = [form]
+        jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
+        started = time.monotonic()
+        count, problems = (_plan if dry_run else _run)(jobs, prefix)
+        seconds = time.monotonic() - started
+        noting.leave()
+    did = "would be encrypted anew" if dry_run else "encrypted anew"
+    click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
+    return REMAINS if problems else 0
+
+
+def _plan(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
+    """Count the revisions that would be rewritten, and the problems."""
+    count = problems = 0
+    with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
+        for job in jobs:
+            for document in job.reencryption.documents(job.form):
+                plan = job.reencryption.plan(job.form, document, job.version)
+                count += len(plan.rewritings)
+                problems += _say(bar, prefix, list(plan.problems))
+    return count, problems
+
+
+def _run(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
+    """Rewrite; count the revisions that were rewritten, and the problems."""
+    count = problems = 0
+    with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
+
+        def step(said: list[str]) -> None:
+            nonlocal problems
+            problems += _say(bar, prefix, said)
+
+        for job in jobs:
+            count += job.run(step)
+    return count, problems
+
+
+def _say(bar: ProgressBar, prefix: str, problems: list[str]) -> int:
+    for problem in problems:
+        bar.say(safe(f"{prefix}{problem}"))
+    bar.step()
+    return len(problems)
+
+
+def _documents(jobs: list[ReencryptionJob]) -> int:
+    return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))

@@ -1,0 +1,279 @@
+"""Another service as an index: searches (spec search 1 and 3), reports and rebuilding (spec search 5 and 7).
+
+The provider judges by its definitions what a user may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from http import HTTPStatus
+from itertools import count
+
+from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
+from persistence.forms.messages import read_request
+from persistence.forms.search_xml import (
+    read_distinct_answer,
+    read_search_answer,
+    write_distinct_request,
+    write_search_request,
+)
+from persistence.index.budget import Budget
+from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.limits import LARGEST_ANSWER
+from persistence.model import instants
+from persistence.model.addresses import Collection, Form
+from persistence.model.instants import Instant
+from persistence.model.search import (
+    Comparison,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    FoundDocument,
+    FoundDocuments,
+    Hit,
+    Hits,
+    Query,
+    Scope,
+    Sort,
+)
+from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
+from persistence.remote.client import DONE, Client, RemoteCall
+from persistence.remote.provider_names import HeaderField
+from persistence.xml.streaming import Streaming
+
+_LONGEST = 24 * 3600.0
+"""Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
+
+_NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+_PAGE = 100
+
+
+class RemoteIndex:
+    """Searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
+
+    ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
+    whether the provider has them too. Where it has not, it would find documents that the user may not see.
+    ``is_exact`` says whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        versions_of: Callable[[Form], Iterable[int]],
+        is_judged_there: Callable[[Form], bool],
+        *,
+        is_exact: bool,
+    ) -> None:
+        self._client = client
+        self._is_exact = is_exact
+        self._versions_of = versions_of
+        self._is_judged_there = is_judged_there
+
+    def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
+        """See ``SearchIndex``; nothing is taken from what streams by."""
+        return Streaming()
+
+    def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
+        """See ``SearchIndex``; the time of the other service is its own."""
+        owners = self._owners(form, scope)
+        if NOBODY in owners:
+            return Hits()
+        owner = _owner(form, owners)
+        if owner is not None:
+            own = FieldFilter(Field.CREATED_BY, Comparison.EXACT, owner)
+            query = replace(query, fields=(*query.fields, own))
+        if owner is not None and scope.seen.is_by_saved:
+            if scope.drafts.kind is Drafts.ONLY:
+                return Hits()
+            scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be of what somebody else has saved
+        found = _asked(self._client, form, scope, query)
+        version = scope.versions[0] if scope.versions else 0
+        hits = (_hit(each, version) for each in found.documents)
+        page = tuple(hit for hit in hits if owner is None or hit.creator == owner)
+        if budget is not None:
+            for hit in page:
+                budget.hold(hit, query.paths or ())
+        return Hits(_total(found), page)
+
+    def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
+        """See ``SearchIndex``; drafts are found as the provider does."""
+        owners = self._owners(form, scope)
+        if NOBODY in owners:
+            return iter(())
+        if owners:
+            raise NotSupportedError(f"distinct values of {form} are known to a provider that has not its permissions")
+        names = self._client.names
+        path = names.of_form("distinct-values", form)
+        body = self._client.ask_by_post(path, names.version(_version(scope)), write_distinct_request(by))
+        try:
+            values = read_distinct_answer([body])
+        except MalformedXmlError as error:
+            raise _no_answer(self._client) from error
+        if budget is not None:
+            for value in values:
+                budget.hold_value(value)
+        return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
+
+    def _owners(self, form: Form, scope: Scope) -> OwnerSets:
+        """Return the owners whose documents may be seen, where the provider cannot be left to judge that.
+
+        Raises:
+            NotSupportedError: they differ between versions.
+        """
+        if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
+            return frozenset()
+        versions = tuple(self._versions_of(form)) if scope.versions is None else scope.versions
+        found = {scope.seen.of_version(version) for version in versions or (1,)}
+        if all(NOBODY in each for each in found):
+            return frozenset({NOBODY})
+        if len(found) > 1:
+            raise NotSupportedError(f"versions of {form} differ in permissions: its provider searches one at a time")
+        return found.pop()
+
+
+def _owner(form: Form, owners: OwnerSets) -> str | None:
+    """Return the one user whose documents may be seen; ``None`` where everybody's may.
+
+    Raises:
+        NotSupportedError: a search cannot name them.
+    """
+    creators = {pattern.creator for each in owners for pattern in each.holders}
+    owner = creators.pop() if len(creators) == 1 else None
+    if owners and (owner is None or owners != {OwnerSet(frozenset({OwnerPattern(creator=owner)}))}):
+        raise NotSupportedError(f"{form} is searched by a provider that has not the permissions of groups there")
+    return owner
+
+
+def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
+    """Yield the ids of the documents of a form that the client who asks may find, each once, by searches.
+
+    They are in the order of their creation, so that deleting some changes no page.
+    """
+    scope = Scope(drafts=DraftFilter(Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE))
+    since: Instant | None = None
+    known: set[str] = set()
+    while True:
+        page: list[Hit] = []
+        for number in count():  # further pages only where so many were created in one instant
+            page = _page(client, form, scope, since, number)
+            if len(page) < _PAGE or page[-1].created != since:
+                break
+            yield from _new(page, known)
+        yield from _new(page, known)
+        if len(page) < _PAGE:
+            return
+        known = {hit.document for hit in page if hit.created == page[-1].created}
+        since = page[-1].created
+
+
+def _page(client: Client, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
+    later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+    order = Sort(Field.CREATED, is_descending=False)
+    query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
+    return [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
+
+
+def _new(page: list[Hit], known: set[str]) -> Iterator[str]:
+    for hit in page:
+        if hit.document not in known:
+            known.add(hit.document)
+            yield hit.document
+
+
+def _asked(client: Client, form: Form, scope: Scope, query: Query) -> FoundDocuments:
+    names = client.names
+    field = names.version(_version(scope))
+    body = client.ask_by_post(names.of_form("search", form), field, write_search_request(scope, query))
+    try:
+        return read_search_answer([body])
+    except MalformedXmlError as error:
+        raise _no_answer(client) from error
+
+
+def _version(scope: Scope) -> str:
+    if scope.versions is None:
+        return "all"
+    if len(scope.versions) != 1:
+        raise NotSupportedError(
+            "of several versions of a form that are deleted, another service searches one at a time"
+        )
+    return str(scope.versions[0])
+
+
+def _total(found: FoundDocuments) -> int:
+    if not (found.total.isascii() and found.total.isdigit() and len(found.total) < 19):  # noqa: PLR2004 - digits of 2**63
+        raise RemoteError("the answer to a search does not say how much was found")
+    return int(found.total)
+
+
+def _hit(found: FoundDocument, version: int) -> Hit:
+    said = found.attributes
+    return Hit(
+        document=said.get("name", ""),
+        version=version,
+        is_draft=said.get("draft") == "true",
+        created=_instant(said.get("created", "")),
+        modified=_instant(said.get("last-modified", "")),
+        creator=said.get("created-by") or None,
+        group=said.get("created-by-groupname") or None,
+        modifier=said.get("last-modified-by") or None,
+        stage=said.get("workflow-stage") or None,
+        values={name: (text,) for name, text in found.details.items() if text},
+    )
+
+
+def _instant(text: str) -> Instant:
+    try:
+        return instants.from_datetime(instants.parse_time(text, "a time in the answer to a search"))
+    except BadRequestError as error:
+        raise RemoteError(f"the answer to a search has no time where one must be: {text!r}") from error
+
+
+def _no_answer(client: Client) -> RemoteError:
+    return RemoteError(f"provider {client.who!r} answers a search with what is no answer")
+
+
+class RemoteTables:
+    """A ``ReportTables`` with nothing to do: the request that stored the definition has asked for the views."""
+
+    def create(self, form: Form, version: int) -> None:
+        """See ``ReportTables``."""
+
+    def drop(self, form: Form, version: int) -> None:
+        """See ``ReportTables``."""
+
+
+class RemoteReindexing:
+    """A ``Reindexer`` that passes requests on; a provider that makes no indexes takes no part."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def all(self) -> None:
+        """See ``Reindexer``."""
+        self._make("/reindex")
+
+    def version(self, form: Form, number: int) -> None:
+        """See ``Reindexer``."""
+        self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+
+    def status(self) -> ReindexingStatus:
+        """See ``Reindexer``."""
+        answer = self._client.send(RemoteCall("GET", "/reindex/status"))
+        if answer.status != HTTPStatus.OK:
+            answer.close()
+            return ReindexingStatus()
+        try:
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            state = ReindexingState(said.get("state", ""))
+            return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
+        except (MalformedXmlError, ValueError) as error:
+            raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
+
+    def _make(self, path: str, *fields: HeaderField) -> None:
+        call = RemoteCall("POST", path, (("Content-Length", b"0"), *fields), silence=_LONGEST)
+        answer = self._client.send(call)
+        answer.require(call.what, *DONE, *_NO_PART)
+        answer.close()

@@ -1,0 +1,248 @@
+"""Another service as a storage: every read and every change is a request to it (spec crud 11, forms 5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import BinaryIO
+from urllib.parse import parse_qsl
+
+from persistence import client_request
+from persistence.errors import ReplacedError, disk_errors
+from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.remote.answers import as_stored, kept_hash
+from persistence.remote.client import DONE, Client, RemoteCall, body_of
+from persistence.remote.form_list import ListedDefinition, PublishedList
+from persistence.remote.provider_names import HeaderField
+from persistence.remote.remote_index import document_ids
+from persistence.remote.remote_reader import RemoteReader
+from persistence.storage.layout import Layout
+from persistence.storage.locks import Locks
+from persistence.storage.storage import Storage, Writing, require_same
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
+from persistence.storage.uploads import Spool, Upload
+
+_NAMES = Layout("")
+"""Names that cannot be kept here cannot be kept elsewhere."""
+
+_FORMAT = "data-format-version"
+
+_is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
+"""True while a document is being created of a form that has one only."""
+
+
+class RemoteStore(Storage):
+    """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
+
+    ``spool`` and ``locks`` are those of this service: a body is received wholly before the other side sees any of it,
+    and two writers here do not decide by outdated facts.
+    """
+
+    def __init__(self, client: Client, spool: Spool, locks: Locks) -> None:
+        self._client = client
+        self._spool = spool
+        self._locks = locks
+        self._reader = RemoteReader(client, spool)
+        self._published = PublishedList(client)
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """See ``Readable``."""
+        if isinstance(address, DefinitionAddress):
+            listed = self._listed(address)
+            if listed is not None:
+                return _listed_sidecar(listed)
+        elif not address.is_main:
+            _NAMES.place(address)
+            return self._reader.beginning(address)
+        found = self.read(address, content=False)
+        return None if found is None else found.sidecar
+
+    def read(self, address: Address, *, content: bool) -> StoredRevision | None:
+        """See ``Readable``."""
+        _NAMES.place(address)
+        return self._reader.read(address, content=content)
+
+    def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
+        """See ``Readable``."""
+        _NAMES.place(address)
+        return self._reader.read(address, (("last-modified-time", instant),), content=content)
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """See ``Readable``."""
+        found = self.read(address, content=True)
+        return None if found is None else found.file
+
+    def fingerprint(self, address: Address) -> Fingerprint:
+        """See ``Readable``; that of a definition is by the list of published forms. Each request asks once."""
+        listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
+        if listed is not None:
+            return listed.fingerprint
+        key = (RemoteStore, self._client.who, address)
+        return client_request.current().once(key, lambda: self._fingerprint(address))
+
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
+        """See ``Readable``."""
+        _NAMES.versions(form)
+        return ((number, listed.fingerprint) for number, listed in self._published.versions(form).items())
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """Yield the published forms; no API lists others."""
+        if app is not None:
+            _NAMES.application(app)
+        return self._published.forms(app)
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """Yield the published versions."""
+        _NAMES.versions(form)
+        return iter(self._published.versions(form))
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """Yield the documents that the client who asks may find."""
+        _NAMES.documents(form, collection)
+        return document_ids(self._client, form, collection)
+
+    def upload(self, address: Address) -> Upload:
+        """See ``Storage``."""
+        _NAMES.place(address)
+        return self._spool.upload()
+
+    @contextmanager
+    def writing(self, address: Address) -> Iterator[Writing]:
+        """See ``Storage``; the lock is one of this service."""
+        _NAMES.place(address)
+        with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
+            yield RemoteWriter(self._client, self._reader, self._published, address)
+
+    @contextmanager
+    def creating(self, form: Form) -> Iterator[None]:
+        """Keep others from creating, here by a lock; the field ``Singleton`` of the PUT does so there."""
+        scope = (self._client.who, form.app, form.name)
+        with disk_errors("creating a document of", form), self._locks.creation(scope):
+            token = _is_singleton.set(True)
+            try:
+                yield
+            finally:
+                _is_singleton.reset(token)
+
+    def _listed(self, address: DefinitionAddress) -> ListedDefinition | None:
+        return self._published.versions(address.form).get(address.version) if address.is_main else None
+
+    def _fingerprint(self, address: Address) -> Fingerprint:
+        found = self.read(address, content=False)
+        if found is None:
+            return NOTHING_THERE
+        sidecar = found.sidecar
+        return (int(sidecar.id[:15], 16), epoch_nanoseconds(sidecar.modified), sidecar.deleted), None
+
+
+class RemoteWriter(Writing):
+    """Changes one document or form while its lock is held here; the other side has a lock of its own."""
+
+    def __init__(self, client: Client, reader: RemoteReader, published: PublishedList, address: Address) -> None:
+        self._client = client
+        self._reader = reader
+        self._published = published
+        self._address = address
+        self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
+
+    def current(self, address: Address) -> StoredRevision | None:
+        """See ``Writing``."""
+        self._seen[address] = self._reader.current(address)
+        return self._seen[address][0]
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
+        """See ``Writing``; the body that was received is sent in one request."""
+        with body_of(upload) as (body, length):
+            fields = [*self._decided(address, sidecar.version, over), *self._described(address, sidecar), length]
+            call = RemoteCall("PUT", self._client.names.path(address), fields, _query(sidecar), body)
+            return self._changed(call, address, sidecar)
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        """See ``Writing``."""
+        fields = self._decided(address, tombstone.version, over)
+        call = RemoteCall("DELETE", self._client.names.path(address), fields)
+        return self._changed(call, address, tombstone)
+
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
+        """See ``Writing``."""
+        self.delete(address, tombstone, over=over)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Delete a draft, where that is what is asked for: with saved data it goes by itself (spec crud 4.11)."""
+        draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
+        found, _ = self._seen.get(draft, (None, None))
+        if draft == self._address and found is not None:
+            self.delete(draft, found.sidecar, over=found)
+
+    def _changed(self, call: RemoteCall, address: Address, sidecar: Sidecar) -> Sidecar:
+        """Send a change, and return the sidecar that is stored."""
+        try:
+            answer = self._client.send(call)
+        finally:  # it may have been done, whatever is known of it
+            if isinstance(address, DefinitionAddress):
+                self._published.ask_again(address.form)
+        if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
+            answer.close()  # it is this service's condition: the client's is judged here
+            raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
+        answer.require(call.what, *DONE)
+        answer.close()
+        return as_stored(answer, self._client.names, address, sidecar)
+
+    def _decided(self, address: Address, version: int, over: StoredRevision | None) -> list[HeaderField]:
+        """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
+
+        Raises:
+            ReplacedError: another revision was there already.
+        """
+        if address not in self._seen:
+            self.current(address)
+        seen, tag = self._seen[address]
+        require_same(address, seen, over)
+        names = self._client.names
+        if over is None or over.sidecar.deleted:
+            return [names.version(version)]
+        there = over.sidecar
+        known = (("Created", there.created), ("Username", there.creator), ("Group", there.group))
+        existing = (names.field(f"{name}-Existing", value) for name, value in known if value is not None)
+        # A provider may compare the tag of an attachment with that of its document (spec crud 4.6).
+        condition = [("If-Match", tag)] if tag is not None and address.is_main else []
+        return [names.version(version), *existing, *condition]
+
+    def _described(self, address: Address, sidecar: Sidecar) -> Iterator[HeaderField]:
+        field = self._client.names.field
+        if sidecar.content_type is not None:
+            yield "Content-Type", sidecar.content_type.encode("latin-1", "replace")
+        if sidecar.stage is not None:
+            yield field("Workflow-Stage", sidecar.stage)
+        hashed = kept_hash(sidecar)
+        if hashed is not None:
+            yield field("Hash-Algorithm", hashed.algorithm)
+            yield field("Hash-Value", hashed.value)
+        if _is_singleton.get() and isinstance(address, DocumentAddress) and address.is_main:
+            yield field("Singleton", "true")
+
+
+def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
+    """Return what is said of a revision in parameters (spec crud 3.1)."""
+    said = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
+    if sidecar.source is not None:
+        said.append(("document", sidecar.source))
+    request = client_request.current()
+    sent = parse_qsl(request.query) if request.method == "PUT" else []
+    return said + [(name, value) for name, value in sent if name == _FORMAT]
+
+
+def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
+    """Return what is known of a definition that is listed; the rest is with the definition."""
+    return Sidecar(
+        schema=SCHEMA,
+        id=f"{listed.sum:040x}",
+        version=listed.number,
+        modified=listed.modified,
+        created=listed.modified,
+        size=0,
+    )

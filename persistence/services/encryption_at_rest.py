@@ -1,0 +1,180 @@
+"""Encryption at rest: what definitions mark is encrypted where it is stored (spec forms 4).
+
+The rules and the primitives, for requests (``encryption_codec``) and for what is stored already (``reencryption``).
+Definitions and the designer's storage are never encrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+import msgspec
+
+from persistence.crypto import frames, legacy
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.crypto.frames import PlainFile
+from persistence.crypto.value_cipher import ValueCipher
+from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
+from persistence.dialect import Dialect
+from persistence.errors import BadAddressError, ConfigurationError, DamagedError, MalformedXmlError
+from persistence.forms.encryption import Opening
+from persistence.model.addresses import AttachmentRef, DocumentAddress, Form
+from persistence.model.sidecar import ClientHash, Sidecar
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
+from persistence.services.rules import living
+from persistence.storage.stored_revision import StoredRevision
+
+Path = tuple[str, ...]
+"""The names that lead to an element, from below the root element."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionAtRest:
+    """Tells what is to be encrypted and what is encrypted, and decrypts it."""
+
+    router: Router
+    dialect: Dialect
+    keys: EncryptionKeys
+
+    def to_encrypt(
+        self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
+    ) -> EncryptedControls | None:
+        """Return the controls whose values are to be encrypted in what is about to be stored over a revision.
+
+        What belongs to a version that was never published is encrypted as any published version would have it.
+
+        Raises:
+            ConfigurationError: the definition that would say it is gone.
+        """
+        encrypted = definition.encrypted
+        if encrypted is not None:
+            return encrypted
+        stored = living(over)
+        if stored is not None and stored.sidecar.encrypted:
+            raise ConfigurationError(
+                f"{address} is encrypted, and the definition of version {definition.version}, which says what to"
+                " encrypt, is gone"
+            )
+        return self._marked_by_others(definition)
+
+    def _marked_by_others(self, definition: Definition) -> EncryptedControls | None:
+        """Return what the published versions of a form mark, for a version that is not published.
+
+        Raises:
+            ConfigurationError: it was published and has marked something; or no version is left, and one has.
+        """
+        form = definition.form
+        route = self.router.of(form)
+        every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
+        published = [encrypted for each in every if (encrypted := each.encrypted) is not None]
+        if any(_has_marked(route, each) for each in ((definition,) if published else every)):
+            raise ConfigurationError(
+                f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
+            )
+        return reduce(or_, published) if published else None
+
+    def paths(self, form: Form, marked: EncryptedControls | None) -> frozenset[Path]:
+        """Return the paths of marked controls in the format of data at rest."""
+        return frozenset() if marked is None else marked.paths[self.router.of(form).properties.data_format]
+
+    def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        """Return whether an attachment is stored encrypted.
+
+        What is stored decides. The holder decides only where the attachment is not known here, or cannot be read now.
+        A file that a proxy has encrypted has no note in its sidecar: then the file says so itself.
+        """
+        if held.collection is None:
+            return False
+        address = DocumentAddress(held.form, held.collection, held.document, held.name)
+        try:
+            storage = self.router.of(address.form).storage
+            sidecar = storage.sidecar(address)
+            if sidecar is None:
+                return is_said
+            if sidecar.encrypted or not is_said:
+                return bool(sidecar.encrypted)
+            found = storage.read(address, content=True)
+            if found is None or found.file is None:
+                return False
+            with found.file:
+                return self.plain_file(found, address) is not None
+        except (BadAddressError, ConfigurationError, DamagedError):
+            return is_said
+
+    def plain_file(self, found: StoredRevision, address: DocumentAddress) -> PlainFile | None:
+        """Return the plain content of an open attachment; ``None`` where it is not encrypted.
+
+        The sidecar says whether it is. A file that was stored through the provider face, or put into the tree, says so
+        itself: as one of this service if its header names its address, as one of the real system's if a password
+        decrypts it.
+
+        Raises:
+            DamagedError: it is encrypted, and does not decrypt.
+            ConfigurationError: the key to it is not here.
+            DiskError: it cannot be read.
+        """
+        file, size, ring = found.opened, found.size, self.keys.ring()
+        header = None if found.sidecar.encrypted else frames.read_header(file)
+        is_framed = header is not None and header.address == address and header.key_id in ring.keys
+        if found.sidecar.encrypted or is_framed:
+            return frames.open_file(file, size, address, ring)
+        plain = legacy.open_file(file, size, ring)
+        if plain is None:
+            file.seek(0)
+        return plain
+
+    def cipher(self, address: DocumentAddress) -> ValueCipher:
+        """Return the cipher of the values of a document."""
+        return ValueCipher(self.keys.ring(), address.form, address.document)
+
+    def decrypted(self, address: DocumentAddress, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield stored form data with its values decrypted.
+
+        Raises:
+            DamagedError: it is not well-formed, or a value does not decrypt.
+            ConfigurationError: the key to a value is not here.
+        """
+        cipher = self.cipher(address)
+        try:
+            with Opening(cipher.decrypt) as opening:
+                yield from opening.edited(pieces)
+        except MalformedXmlError as error:
+            raise DamagedError(f"{address} cannot be decrypted: {error}") from error
+
+    def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """Return the sidecar of what is encrypted; the client's hash is encrypted too: it is of the plain content."""
+        encrypted = None
+        if sidecar.client_hash is not None:
+            text = msgspec.json.encode(sidecar.client_hash).decode()
+            encrypted = self.cipher(address).encrypt(text, _hash_place(address))
+        return msgspec.structs.replace(sidecar, encrypted=True, client_hash=None, sealed_hash=encrypted)
+
+    def as_plain(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """Return the sidecar where nothing is encrypted any more."""
+        return msgspec.structs.replace(self.with_hash(sidecar, address), encrypted=None, sealed_hash=None)
+
+    def with_hash(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
+        """Return the sidecar with the client's hash; without it where it does not decrypt, for it is only a hint."""
+        if sidecar.sealed_hash is None:
+            return sidecar
+        try:
+            text = self.cipher(address).decrypt(sidecar.sealed_hash, _hash_place(address))
+            return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
+        except (ConfigurationError, DamagedError, msgspec.DecodeError):
+            return sidecar
+
+
+def _has_marked(route: Route, definition: Definition) -> bool:
+    """Return whether a version that was deleted had encrypted controls."""
+    sidecar = route.definition.storage.sidecar(definition.address)
+    return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
+
+
+def _hash_place(address: DocumentAddress) -> Path:
+    """Return the place that binds the client's hash to a resource; no element has such a path."""
+    return "", address.collection.value, address.name

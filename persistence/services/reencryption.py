@@ -1,0 +1,329 @@
+"""Encrypting again what is stored, by what forms mark now and with the key that encrypts now (spec forms 4.5).
+
+Every revision is rewritten in place, one after the other: it keeps its instants, its stage and its entity tag, and what
+it was is not kept. Documents can be read and saved meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import BinaryIO
+
+import msgspec
+
+from persistence.crypto import frames
+from persistence.crypto.frames import PlainFile
+from persistence.errors import (
+    BadRequestError,
+    BusyError,
+    ConfigurationError,
+    DamagedError,
+    PersistenceError,
+    disk_errors,
+)
+from persistence.forms.encryption import Sealing, Survey
+from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
+from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant
+from persistence.model.sidecar import Sidecar
+from persistence.services.encryption_at_rest import EncryptionAtRest, Path
+from persistence.storage.rewriting import BodiesOf, RevisionRewriter
+from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import WordWatch
+
+_CHUNK = 1 << 18
+_ROUNDS = 3
+"""Rounds in which a document is looked at: what is saved while it is encrypted may say what held before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataRevision:
+    """A living revision: the current one, or with an ``instant`` an older one."""
+
+    address: DocumentAddress
+    instant: Instant | None
+    sidecar: Sidecar
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A revision that is to be rewritten, and what gives its new content and sidecar, but for id, size and digest."""
+
+    revision: DataRevision
+    content: Callable[[StoredRevision], Iterator[bytes]]
+    sidecar: Callable[[Sidecar, DocumentAddress], Sidecar]
+
+
+class Reencryption:
+    """Encrypts the data of one tree again. Methods raise what those of ``Store`` do."""
+
+    def __init__(self, store: Store, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
+        self._store = store
+        self._rewriter = RevisionRewriter(store, bodies_of)
+        self._at_rest = at_rest
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key that encrypts."""
+        return self._at_rest.keys.ring().writing is not None
+
+    def has_form(self, form: Form) -> bool:
+        """Return whether there is a form, other than the designer's."""
+        return not self._at_rest.dialect.is_designer(form) and form in self._store.forms(form.app)
+
+    def forms(self) -> list[Form]:
+        """Return the forms of the tree but for the designer's, in order."""
+        found = (form for form in self._store.forms() if not self._at_rest.dialect.is_designer(form))
+        return sorted(found, key=lambda form: (form.app, form.name))
+
+    def documents(self, form: Form) -> Iterator[str]:
+        """Yield the documents of a form, and the drafts of those that were never saved."""
+        saved = set[str]()
+        for document in self._store.documents(form):
+            saved.add(document)
+            yield document
+        for document in self._store.documents(form, Collection.DRAFT):
+            if document not in saved:
+                yield document
+
+    def encrypt(self, form: Form, document: str, version: int | None = None) -> tuple[int, list[str]]:
+        """Encrypt a document again with its draft, if it has the version; returns how many revisions, and problems.
+
+        Raises:
+            ConfigurationError: there is no key that encrypts.
+        """
+        self._at_rest.keys.ring().to_write()
+        for collection in Collection:  # what a kill has left holds what is to be encrypted, and nobody reads it
+            self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
+        count, problems = 0, list[str]()
+        for _ in range(_ROUNDS):
+            plan = self.plan(form, document, version)
+            problems = plan.problems
+            if not plan.rewritings:
+                break
+            for rewriting in plan.rewritings:
+                try:
+                    count += self._rewrite(rewriting)
+                except PersistenceError as error:
+                    problems.append(str(error))
+            if problems:
+                break
+        return count, problems
+
+    def plan(self, form: Form, document: str, version: int | None = None) -> DocumentPlan:
+        """Return what would be rewritten of a document and its draft, if it has the version."""
+        plan = DocumentPlan(self._store, self._rewriter, self._at_rest, form, document)
+        plan.make(version)
+        return plan
+
+    def _rewrite(self, rewriting: Rewriting) -> bool:
+        """Rewrite a revision, unless it is not there any more."""
+        revision = rewriting.revision
+        address, old = revision.address, revision.sidecar
+        found = _opened(self._rewriter, revision)
+        if found is None:
+            return False
+        doing, watch = f"encrypting {address} anew", WordWatch(MARKER_WORD)
+        with found.opened, self._rewriter.upload(address, old) as upload:
+            for piece in rewriting.content(found):
+                with disk_errors(doing):
+                    upload.write(piece)
+                watch.feed(piece)
+            with disk_errors(doing):
+                upload.flush()
+            described = rewriting.sidecar(old, address)
+            rewritten = msgspec.structs.replace(
+                described,
+                id=upload.id,
+                size=upload.size,
+                digest=upload.digest,
+                tag=old.etag,
+                encrypted=False if address.is_main and not watch.may_be_there else described.encrypted,
+            )
+            return self._rewriter.rewrite(address, revision.instant, old, rewritten, upload)
+
+
+@dataclass(slots=True)
+class DocumentPlan:
+    """Rewritings of one document and its draft; ``problems`` say what cannot be rewritten.
+
+    ``named`` are the attachments that data names in controls, each with whether any of these is marked.
+    """
+
+    store: Store
+    rewriter: RevisionRewriter
+    at_rest: EncryptionAtRest
+    form: Form
+    document: str
+    problems: list[str] = field(default_factory=list)
+    named: dict[tuple[Collection, str], bool] = field(default_factory=dict)
+    to_decrypt: list[Rewriting] = field(default_factory=list)
+    data: list[Rewriting] = field(default_factory=list)
+    to_encrypt: list[Rewriting] = field(default_factory=list)
+
+    @property
+    def rewritings(self) -> list[Rewriting]:
+        """The rewritings in order: attachments that become plain, data, attachments that become encrypted.
+
+        So at no time data says that an attachment is plain when it is not.
+        """
+        return [*self.to_decrypt, *self.data, *self.to_encrypt]
+
+    def make(self, version: int | None) -> None:
+        """Look at every revision, or at those of one version."""
+        revisions = [each for each in self._revisions() if version in (None, each.sidecar.version)]
+        data = [each for each in revisions if each.address.is_main]
+        for each in data:
+            self._look_at(each, self._note_names)
+        for each in revisions:
+            if not each.address.is_main:
+                self._look_at(each, self._plan_attachment)
+        for each in data:
+            self._look_at(each, self._plan_data)
+
+    def _revisions(self) -> Iterator[DataRevision]:
+        for collection in (Collection.DRAFT, Collection.DATA):
+            main = DocumentAddress(self.form, collection, self.document, DATA_XML)
+            for name in self.store.names(main):
+                yield from self._of_resource(main.moved(collection, name))
+
+    def _of_resource(self, address: DocumentAddress) -> Iterator[DataRevision]:
+        """Yield the living revisions of a resource, but not a second name of the current one that a kill has left."""
+        current = ""
+        for instant in (None, *self.store.revisions(address)):
+            try:
+                if instant is not None and self.store.is_older_name_of(address, instant, current):
+                    continue  # it goes with the first name, when that is rewritten
+                record = self.rewriter.record(address, instant)
+            except DamagedError as error:
+                self.problems.append(str(error))
+                continue
+            if record is not None and instant is None:
+                current = record.id
+            if record is not None and not record.deleted:
+                yield DataRevision(address, instant, record)
+
+    def _look_at(self, revision: DataRevision, look: Callable[[DataRevision, StoredRevision], None]) -> None:
+        """Look at a revision; one that cannot be read is a problem, and no obstacle to the others."""
+        try:
+            found = _opened(self.rewriter, revision)
+            if found is None:
+                return
+            with found.opened:
+                if found.is_edited:
+                    path = revision.address
+                    self.problems.append(f"{path} was edited by hand: persistence check --adopt PATH takes that in")
+                else:
+                    look(revision, found)
+        except (BadRequestError, BusyError, ConfigurationError, DamagedError) as error:
+            self.problems.append(str(error))
+
+    def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
+        """Note which attachments data names in controls, and whether any of these is marked."""
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
+        if marked is None:
+            return
+        paths = self.at_rest.paths(self.form, marked)
+        with HolderReader(self._is_own) as reader:
+            holders = reader.read(_pieces(found.opened)).holders
+        for holder in holders:
+            if holder.held.collection is not None:
+                key = holder.held.collection, holder.held.name
+                self.named[key] = self.named.get(key, False) or _is_below(holder, paths)
+
+    def _plan_attachment(self, revision: DataRevision, found: StoredRevision) -> None:
+        address, sidecar = revision.address, revision.sidecar
+        plain = self.at_rest.plain_file(found, address)
+        if self.named.get((address.collection, address.name), plain is not None):
+            header = frames.read_header(found.opened) if sidecar.encrypted else None
+            if header is None or header.key_id != self.at_rest.keys.ring().writing:
+                self.to_encrypt.append(Rewriting(revision, partial(self._encrypted, address), self._as_encrypted))
+        elif plain is not None:
+            self.to_decrypt.append(Rewriting(revision, partial(self._decrypted, address), self.at_rest.as_plain))
+
+    def _plan_data(self, revision: DataRevision, found: StoredRevision) -> None:
+        paths, values = self._marked_paths(revision, found)
+        survey = self._survey(found, paths, values)
+        has_values = survey.plain + survey.wanted > 0
+        if not survey.is_done or not self._is_hash_done(revision, is_wanted=has_values):
+            content = partial(self._encrypted_data, revision.address, paths, values)
+            sidecar = self._as_encrypted if has_values else self.at_rest.as_plain
+            self.data.append(Rewriting(revision, content, sidecar))
+
+    def _is_hash_done(self, revision: DataRevision, *, is_wanted: bool) -> bool:
+        """Return whether the client's hash of data, if there is one, is encrypted where values are."""
+        sidecar = revision.sidecar
+        if sidecar.sealed_hash is not None:
+            return is_wanted and self.at_rest.cipher(revision.address).is_current(sidecar.sealed_hash)
+        return sidecar.client_hash is None or not is_wanted
+
+    def _marked_paths(self, revision: DataRevision, found: StoredRevision) -> tuple[frozenset[Path], frozenset[Path]]:
+        """Return the paths that are marked, and those of them that take no files.
+
+        Where the definition is gone, both are those of the values that are encrypted.
+        """
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
+        if marked is not None:
+            return self.at_rest.paths(self.form, marked), marked.values
+        places = frozenset(self._survey(found, frozenset(), frozenset()).places)
+        return places, places
+
+    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> Survey:
+        cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
+        with Survey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
+            return survey.read(_pieces(found.opened))
+
+    def _is_own(self, held: AttachmentRef) -> bool:
+        return (held.form, held.document) == (self.form, self.document)
+
+    def _will_be_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        if self._is_own(held) and held.collection is not None:
+            will_be = self.named.get((held.collection, held.name))
+            if will_be is not None:
+                return will_be and self._is_there(held, held.collection)
+        return self.at_rest.is_encrypted(held, is_said)
+
+    def _is_there(self, held: AttachmentRef, collection: Collection) -> bool:
+        sidecar = self.store.sidecar(DocumentAddress(held.form, collection, held.document, held.name))
+        return sidecar is not None and not sidecar.deleted
+
+    def _encrypted_data(
+        self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
+    ) -> Iterator[bytes]:
+        plain = self.at_rest.decrypted(address, _pieces(found.opened))
+        with Sealing(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
+            yield from sealing.edited(plain)
+
+    def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
+        plain = self.at_rest.plain_file(found, address)
+        yield from _pieces(found.opened if plain is None else plain)
+
+    def _encrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:
+        return frames.encrypted(self._decrypted(address, found), address, self.at_rest.keys.ring())
+
+    def _as_encrypted(self, old: Sidecar, address: DocumentAddress) -> Sidecar:
+        return self.at_rest.as_encrypted(self.at_rest.as_plain(old, address), address)
+
+
+def _opened(rewriter: RevisionRewriter, revision: DataRevision) -> StoredRevision | None:
+    """Return a revision with its content open; ``None`` where it is not there any more."""
+    found = rewriter.read(revision.address, revision.instant)
+    if found is None or found.file is None:
+        return None
+    if found.sidecar.id != revision.sidecar.id:
+        found.file.close()
+        return None
+    return found
+
+
+def _is_below(holder: AttachmentHolder, paths: frozenset[Path]) -> bool:
+    return any(holder.path[:length] in paths for length in range(1, len(holder.path) + 1))
+
+
+def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(_CHUNK):
+        yield piece

@@ -1,0 +1,88 @@
+"""A tree that an earlier version has written is served, checked and searched as that version did, byte for byte.
+
+``record.py`` has written the tree and the answers. Wording that was changed since, on purpose, stands in ``REWORDED``.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persistence.cli import main
+from tests.landed import archive
+from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
+from tests.landed.wire import Wire, serving
+
+REWORDED: dict[str, str] = {}
+"""Texts of commands that read otherwise now than when they were recorded."""
+
+
+@pytest.fixture(scope="module", params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def tree(dialect: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the settings of a tree."""
+    directory = tmp_path_factory.mktemp(f"landed-{dialect}")
+    archive.unpack(tree_of(dialect), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def recorded(dialect: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lzma.decompress(answers_of(dialect).read_bytes()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def service(tree: Path) -> Iterator[Wire]:
+    with serving(Path(sys.executable), tree) as wire:
+        yield wire
+
+
+def test_every_request_is_answered_as_before(service: Wire, recorded: dict[str, Any]) -> None:
+    """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
+    assert len(recorded["answers"]) >= 300
+    different = []
+    for question, expected in recorded["answers"]:
+        answer = service.ask(question)
+        if answer != expected:
+            different.append((question, expected, answer))
+    assert not different, _told(different)
+
+
+def test_every_command_prints_what_it_did_before(
+    tree: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status and both streams, of commands that change nothing."""
+    monkeypatch.chdir(tree)
+    monkeypatch.setenv("TZ", "UTC")
+    different = []
+    for arguments, *expected in recorded["commands"]:
+        monkeypatch.setattr(sys, "argv", ["persistence", *arguments, "--config", "persistence.toml"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = [comparable(arguments, text, tree) for text in capsys.readouterr()]
+        if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
+            different.append((arguments, expected, [ended.value.code, *printed]))
+    assert not different, _told(different)
+
+
+def _reworded(text: str) -> str:
+    for old, new in REWORDED.items():
+        text = text.replace(old, new)
+    return text
+
+
+def _told(different: list[tuple[object, object, object]]) -> str:
+    """Return the first differences, for a person."""
+    lines = [f"{asked}\n  was {before}\n  is  {now}" for asked, before, now in different[:5]]
+    return f"{len(different)} differ:\n" + "\n".join(lines)
