@@ -19,7 +19,7 @@ from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, ConfigurationError, DamagedError, MalformedXmlError
-from persistence.forms.encryption import Opening
+from persistence.forms.encryption import ValueDecrypter
 from persistence.model.addresses import FORM_XHTML, AttachmentRef, DefinitionAddress, DocumentAddress, Form
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.properties.properties import Properties
@@ -145,7 +145,7 @@ class EncryptionAtRest:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.decrypt) as opening:
+            with ValueDecrypter(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
