@@ -37,8 +37,7 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Insp
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.opening import integrity_of, open_index
-from persistence.providers.places import bodies_by_form
+from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
@@ -157,7 +156,7 @@ class _Run:
                 Measures(
                     wanted.remedies,
                     DIALECTS[settings.dialect],
-                    lambda: chosen.reader().seen,
+                    chosen.reader,
                     wanted.adopter,
                     wanted.dry_run,
                 ),

@@ -36,13 +36,13 @@ from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, lease, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
 from persistence.storage.locks import STRIPES, LockFile, stripe
-from persistence.storage.storage import Readable
 
 ADOPTED_AS_IS = "took it in as it is"
 """The outcome of adopting damage."""
@@ -73,13 +73,13 @@ class Inspectors:
 class Measures:
     """The remedies that a check applies; with ``dry_run`` it only foretells them.
 
-    ``open_view`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
+    ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
     is the user to be recorded as who adopts.
     """
 
     remedies: frozenset[Remedy]
     dialect: Dialect
-    open_view: Callable[[], Readable]
+    open_reader: Callable[[], TreeReader]
     adopter: str | None = None
     dry_run: bool = False
 
@@ -98,7 +98,7 @@ class Check:
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, measures.open_view, measures.dialect, quarantine, measures.adopter)
+        self._adoption = Adoption(tree.layout, measures.open_reader, measures.dialect, quarantine, measures.adopter)
         self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:

@@ -13,7 +13,7 @@ from persistence.maintenance.check import Check, Inspectors, Measures
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.tree import Tree
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from persistence.storage.store import Store

@@ -19,7 +19,7 @@ from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import PENDING
