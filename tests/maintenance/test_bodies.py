@@ -9,7 +9,7 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.maintenance.attachments import BodiesOf
-from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.tree import Tree
 from persistence.properties.properties import Properties
@@ -35,9 +35,10 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     tree = Tree(place.store.root, lock_timeout=1)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
     view = BodiesReader(str(place.base))
-    inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
-    check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: opened(Store(tree.root, lock_timeout=1))))
-    reports = [report.finding for report in check.run() if report is not None]
+    options = CheckOptions(
+        SVC, Integrity(), bodies_of or (lambda _: view), lambda: opened(Store(tree.root, lock_timeout=1)), deep=deep
+    )
+    reports = [report.finding for report in Check(tree, index, options).run() if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 
 

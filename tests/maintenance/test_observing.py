@@ -14,7 +14,7 @@ from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
 from persistence.model.addresses import Collection, Form
@@ -43,9 +43,9 @@ def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
     index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
-    inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
     store = opened(Store(str(root), lock_timeout=1))
-    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
+    options = CheckOptions(SVC, Integrity(), lambda _: None, lambda: store, remedies=frozenset(remedies))
+    return Check(tree, index, options)
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
