@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from persistence.errors import BadRequestError, BodyTooLargeError, DamagedError
-from persistence.forms.data_marks import (
+from persistence.forms.editing import as_content
+from persistence.forms.form_data import (
     ATTACHMENT_ENCRYPTED,
     ATTACHMENT_MARKER,
-    OLD_MARKER,
     VALUE_ENCRYPTED,
-    VALUE_MARKER,
     is_value_marked,
 )
-from persistence.forms.editing import as_content
 from persistence.forms.leaves import Begun, Leaves
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
@@ -42,6 +40,8 @@ class Sealing(Leaves):
         BodyTooLargeError: a value is too long.
     """
 
+    dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
+
     def __init__(self, paths: Paths, values: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths, values)
         self.count = 0
@@ -52,16 +52,6 @@ class Sealing(Leaves):
         """Return the bound of a value, or of a path: every element may be a holder."""
         del attributes
         return LONGEST_ENCRYPTED if is_wanted else LONGEST_PATH
-
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether there is a mark of encryption."""
-        return VALUE_MARKER in attributes or ATTACHMENT_MARKER in attributes or attributes.get(OLD_MARKER) == "true"
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """Return whether an attribute is one of those of ``drops``."""
-        if not prefix:
-            return local == OLD_MARKER
-        return local in (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED) and self.is_fitting(prefix)
 
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """Handle a value, a holder, or another element."""
@@ -111,6 +101,8 @@ class Opening(Leaves):
         DamagedError: a value is too long to have been written by this service.
     """
 
+    dropped = (VALUE_ENCRYPTED,)
+
     def __init__(self, open_: Cipher) -> None:
         super().__init__()
         self._open = open_
@@ -120,25 +112,13 @@ class Opening(Leaves):
         del is_wanted
         return _LONGEST_SEALED if is_value_marked(attributes) else 0
 
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Return True: marks of values are dropped."""
-        del attributes
-        return True
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """Return whether an attribute is a mark of a value."""
-        return local == OLD_MARKER if not prefix else local == VALUE_ENCRYPTED and self.is_fitting(prefix)
-
     def leaf(self, begun: Begun, text: str, end: int) -> None:
-        """Decrypt a value."""
+        """Decrypt a value: only marked elements are looked at, so that there is a tag without the marks."""
         if begun.tag is None:
             return
         self.replace(begun.at, begun.tag.after, begun.tag.written)
         if text:
             self.replace(begun.tag.after, end, self.encoded(as_content(self._open(text, self.place))))
-
-    def branch(self, begun: Begun, text: str) -> None:
-        """Leave a mark where there is no value."""
 
     def long(self, begun: Begun) -> None:
         """Refuse a value that this service has not written."""
@@ -173,11 +153,6 @@ class Survey(Leaves):
         """Return the bound of a value, or of a path: every element may be a holder."""
         return _LONGEST_SEALED if is_wanted or is_value_marked(attributes) else LONGEST_PATH
 
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Return False: nothing is changed."""
-        del attributes
-        return False
-
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """Handle a value, a holder, or another element."""
         del end
@@ -192,9 +167,6 @@ class Survey(Leaves):
             self.wrong += is_said is not self._is_encrypted(held, is_said)
         elif text and begun.is_wanted:
             self.plain += 1
-
-    def branch(self, begun: Begun, text: str) -> None:
-        """Count nothing."""
 
     def long(self, begun: Begun) -> None:
         """Count a value that would not be written now."""

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.data_marks import FR
 from persistence.forms.editing import Editing, Tag
+from persistence.forms.form_data import FR, OLD_MARKER
 from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
@@ -38,7 +38,12 @@ class Leaves(Editing):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
     Most elements of large documents have neither attributes nor text: they are skipped.
+
+    ``dropped`` are marks of encryption to be removed: names of attributes in the form runner's namespace. The old mark,
+    which is in none, is removed with them.
     """
+
+    dropped: tuple[str, ...] = ()
 
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
         super().__init__(FR)
@@ -46,6 +51,7 @@ class Leaves(Editing):
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
+        self._marks = frozenset(f"{FR}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
         self._place: PathState[str] = path_matcher((tuple(map(PathStep, path)), kind) for path, kind in kinds)
         self._places: list[PathState[str]] = []
@@ -61,10 +67,6 @@ class Leaves(Editing):
         """Return how many characters of the text of an element that begins are of interest, or 0."""
 
     @abstractmethod
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the tag of an element that begins has attributes to drop (``is_dropped``)."""
-
-    @abstractmethod
     def leaf(self, begun: Begun, text: str, end: int) -> None:
         """Handle an element with attributes or text, and no elements inside.
 
@@ -72,20 +74,14 @@ class Leaves(Editing):
         """
 
     @abstractmethod
-    def branch(self, begun: Begun, text: str) -> None:
-        """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
-
-    @abstractmethod
     def long(self, begun: Begun) -> None:
         """Handle an element that is longer than ``looks_at`` wanted, or than is held in memory."""
 
+    def branch(self, begun: Begun, text: str) -> None:
+        """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
+
     def between(self, text: str) -> None:
         """Handle text in a wanted element, after an element inside."""
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """Return whether an attribute is to be dropped: by default none is."""
-        del prefix, local
-        return False
 
     @property
     def settled(self) -> int:
@@ -149,10 +145,18 @@ class Leaves(Editing):
         is_wanted = self._wanted_from > 0
         most = self.looks_at(attributes, is_wanted=is_wanted)
         if most:
-            tag = self.without(self.tag_of(at), self.is_dropped) if self.drops(attributes) else None
+            tag = self.without(self.tag_of(at), self._is_dropped) if self._drops(attributes) else None
             self._begun = Begun(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
+
+    def _drops(self, attributes: Mapping[str, str]) -> bool:
+        if not self._marks or not attributes:
+            return False
+        return attributes.get(OLD_MARKER) == "true" or not self._marks.isdisjoint(attributes)
+
+    def _is_dropped(self, prefix: str, local: str) -> bool:
+        return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
 
     def _text(self, text: str) -> None:
         if self._at is not None:

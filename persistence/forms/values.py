@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.data_marks import is_value_marked
+from persistence.forms.form_data import is_value_marked
 from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.limits import (
     DEEPEST,

@@ -1,4 +1,4 @@
-"""Who may call (spec crud 6.1, 4.1): everybody, trusted addresses, or whoever shows an API key.
+"""Callers and who of them is let in (spec crud 6.1, 4.1): all, those of trusted addresses, or those with an API key.
 
 Decided before anything else of a request is looked at, so that a stranger learns nothing of paths and documents. What a
 proxy says of the address behind it (``X-Forwarded-For``) is not believed: the peer of the socket counts.
@@ -61,7 +61,7 @@ class Opens(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who is let in without a key."""
+    """The callers that are let in without a key."""
 
     opens: Opens
     trusted: Trusted

@@ -156,36 +156,33 @@ def _owner(form: Form, owners: OwnerSets) -> str | None:
     return owner
 
 
-class DocumentIds:
-    """The ids of documents, by searches: in the order of their creation, so that deleting some changes no page."""
+def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
+    """Yield the ids of the documents of a form that the client who asks may find, each once, by searches.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def of(self, form: Form, collection: Collection) -> Iterator[str]:
-        """Yield the ids of the documents of a form that the client who asks may find, each once."""
-        drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
-        scope = Scope(drafts=DraftFilter(drafts))
-        since: Instant | None = None
-        known: set[str] = set()
-        while True:
-            page: list[Hit] = []
-            for number in count():  # further pages only where so many were created in one instant
-                page = self._page(form, scope, since, number)
-                if len(page) < _PAGE or page[-1].created != since:
-                    break
-                yield from _new(page, known)
+    They are in the order of their creation, so that deleting some changes no page.
+    """
+    scope = Scope(drafts=DraftFilter(Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE))
+    since: Instant | None = None
+    known: set[str] = set()
+    while True:
+        page: list[Hit] = []
+        for number in count():  # further pages only where so many were created in one instant
+            page = _page(client, form, scope, since, number)
+            if len(page) < _PAGE or page[-1].created != since:
+                break
             yield from _new(page, known)
-            if len(page) < _PAGE:
-                return
-            known = {hit.document for hit in page if hit.created == page[-1].created}
-            since = page[-1].created
+        yield from _new(page, known)
+        if len(page) < _PAGE:
+            return
+        known = {hit.document for hit in page if hit.created == page[-1].created}
+        since = page[-1].created
 
-    def _page(self, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
-        later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
-        order = Sort(Field.CREATED, is_descending=False)
-        query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
-        return [_hit(each, 1) for each in _asked(self._client, form, scope, query).documents]
+
+def _page(client: Client, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
+    later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+    order = Sort(Field.CREATED, is_descending=False)
+    query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
+    return [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
 
 
 def _new(page: list[Hit], known: set[str]) -> Iterator[str]:

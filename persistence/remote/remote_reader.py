@@ -15,7 +15,7 @@ import msgspec
 from persistence import client_request
 from persistence.crypto import frames
 from persistence.errors import BusyError, RemoteError, disk_errors
-from persistence.forms.data_marks import MARKER_WORD
+from persistence.forms.form_data import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.remote.answers import sidecar_of, tombstone_of

@@ -17,7 +17,7 @@ from persistence.remote.answers import as_stored, kept_hash
 from persistence.remote.client import DONE, Client, RemoteCall, body_of
 from persistence.remote.form_list import ListedDefinition, PublishedList
 from persistence.remote.provider_names import HeaderField
-from persistence.remote.remote_index import DocumentIds
+from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import RemoteReader
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
@@ -31,7 +31,7 @@ _NAMES = Layout("")
 _FORMAT = "data-format-version"
 
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
-"""Whether a document is being created of a form that has one only."""
+"""True while a document is being created of a form that has one only."""
 
 
 class RemoteStore(Storage):
@@ -102,7 +102,7 @@ class RemoteStore(Storage):
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """Yield the documents that the client who asks may find."""
         _NAMES.documents(form, collection)
-        return DocumentIds(self._client).of(form, collection)
+        return document_ids(self._client, form, collection)
 
     def upload(self, address: Address) -> Upload:
         """See ``Storage``."""

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
-from persistence.forms.holders import ITEM, AttachmentHolder, HolderReader, as_xml
+from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, write_attachment_list
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
 from persistence.properties.properties import Properties
@@ -40,7 +40,7 @@ class Attachments:
         controls = self._controls.of(form, version)
         if controls is None:
             raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
-        return as_xml(_named(holders, controls, self._properties.of(form).data_format))
+        return write_attachment_list(_named(holders, controls, self._properties.of(form).data_format))
 
 
 def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolder]:

@@ -22,9 +22,8 @@ from persistence.errors import (
     ForbiddenError,
     disk_errors,
 )
-from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing
-from persistence.forms.holders import ITEM
+from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
-from persistence.forms.publishing import Announcement, PreparedDefinition, answer, prepare
+from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
@@ -107,7 +107,7 @@ class Publishing:
             upload, received = stack.enter_context(receiving(self._store, address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
-        return answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
+        return write_publication_answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""

@@ -23,9 +23,8 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
-from persistence.forms.data_marks import MARKER_WORD
 from persistence.forms.encryption import Sealing, Survey
-from persistence.forms.holders import AttachmentHolder, HolderReader
+from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar

@@ -4,7 +4,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import DamagedError
-from persistence.forms.data_marks import nonrelevant_edges
+from persistence.forms.form_data import nonrelevant_edges
 
 FR = 'xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
 OFF = 'fr:relevant="false"'
