@@ -37,8 +37,7 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Chec
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.opening import integrity_of, open_index
-from persistence.providers.places import bodies_by_form
+from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT
@@ -155,7 +154,7 @@ class _Run:
                 DIALECTS[settings.dialect],
                 integrity,
                 bodies_of,
-                lambda: chosen.reader().seen,
+                chosen.reader,
                 remedies=wanted.remedies,
                 adopter=wanted.adopter,
                 dry_run=wanted.dry_run,

@@ -10,12 +10,16 @@ import click
 from persistence.cli.options import tree_options
 from persistence.cli.terminal import ProgressBar, counted, progress, safe
 from persistence.cli.trees import REMAINS, ChosenTree, choose_data, on_each
+from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.providers.opening import open_index, open_reencryption
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_encryption_keys, open_index
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.reencryption import Reencryption
 from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
@@ -105,10 +109,10 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
         with open_index(tree.settings, tree.properties, reader.root) as index:
             indexes.plan(reader, index, RebuildAim.REBUILT, changed).run(lambda _: None)
 
-    with (
-        OfflineJournal(tree.root) as noting,
-        open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
-    ):
+    keys = open_encryption_keys(tree.settings, tree.properties)
+    with OfflineJournal(tree.root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(providers.tree(reader.root).store, providers.bodies_by_form, at_rest)
         forms = reencryption.forms()
         if form is not None:
             if form not in forms:

@@ -35,13 +35,13 @@ from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
 from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, lease, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
 from persistence.storage.locks import STRIPES, LockFile, stripe
-from persistence.storage.storage import Readable
 
 ADOPTED_AS_IS = "took it in as it is"
 """The outcome of adopting damage."""
@@ -59,14 +59,14 @@ class CheckOptions:
     """What a check reads, and the remedies that it applies; with ``dry_run`` it only foretells them.
 
     ``integrity`` tells edits by hand from damage. ``bodies_of`` tells which directory has the bodies of a form.
-    ``open_view`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
+    ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
     is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
     """
 
     dialect: Dialect
     integrity: Integrity
     bodies_of: BodiesOf
-    open_view: Callable[[], Readable]
+    open_reader: Callable[[], TreeReader]
     remedies: frozenset[Remedy] = frozenset()
     adopter: str | None = None
     dry_run: bool = False
@@ -89,7 +89,7 @@ class Check:
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, options.open_view, options.dialect, quarantine, options.adopter)
+        self._adoption = Adoption(tree.layout, options.open_reader, options.dialect, quarantine, options.adopter)
         self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:

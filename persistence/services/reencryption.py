@@ -223,7 +223,7 @@ class DocumentPlan:
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
         """Note which attachments data names in controls, and whether any of these is marked."""
-        marked = self.at_rest.marked(self.form, revision.sidecar.version)
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is None:
             return
         paths = self.at_rest.paths(self.form, marked)
@@ -265,7 +265,7 @@ class DocumentPlan:
 
         Where the definition is gone, both are those of the values that are encrypted.
         """
-        marked = self.at_rest.marked(self.form, revision.sidecar.version)
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is not None:
             return self.at_rest.paths(self.form, marked), marked.values
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)

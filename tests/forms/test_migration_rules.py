@@ -7,8 +7,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.migration import migrate
-from persistence.forms.migration.pipeline import source_format
+from persistence.forms.migration.pipeline import migrate, source_format
 from persistence.forms.structure import (
     DefinitionTree,
     control_name,
