@@ -21,7 +21,7 @@ from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.layout import PENDING, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
