@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from persistence.cli import main
-from persistence.index import indexer
+from persistence.index.sync import updater
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1])}
 """What the service needs to find this module, wherever it runs."""
@@ -21,7 +21,7 @@ SERVING = "ThreadPoolExecutor"[:_LONGEST]
 
 def rig() -> None:
     """Let each thread that is started from now on tell the kernel its name, and the indexer not wait for more."""
-    indexer._GATHERING = 0.0  # noqa: SLF001 - there is nothing to set it by
+    updater._GATHERING = 0.0  # noqa: SLF001 - there is nothing to set it by
     real = threading.Thread.run
 
     def run(self: threading.Thread) -> None:

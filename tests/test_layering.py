@@ -29,21 +29,9 @@ ALLOWED = {
     "index": {"storage", "forms", "xml", "model", "closable", "errors"},
     "keys": {"storage", "model", "errors"},
     "crypto": {"storage", "model", "errors"},
-    "services": {
-        "crypto",
-        "xml",
-        "index",
-        "storage",
-        "forms",
-        "properties",
-        "model",
-        "dialect",
-        "closable",
-        "errors",
-    },
+    "definitions": {"storage", "forms", "xml", "model", "errors"},
     "remote": {
         "client_request",
-        "services",
         "xml",
         "crypto",
         "index",
@@ -56,7 +44,7 @@ ALLOWED = {
     },
     "providers": {
         "remote",
-        "services",
+        "definitions",
         "crypto",
         "index",
         "keys",
@@ -68,11 +56,26 @@ ALLOWED = {
         "closable",
         "errors",
     },
-    "http": {"client_request", "services", "keys", "model", "dialect", "errors"},
-    "maintenance": {
+    "services": {
+        "providers",
+        "definitions",
         "crypto",
         "xml",
+        "index",
+        "storage",
+        "forms",
+        "properties",
+        "model",
+        "dialect",
+        "closable",
+        "errors",
+    },
+    "http": {"client_request", "services", "keys", "model", "dialect", "errors"},
+    "maintenance": {
         "services",
+        "definitions",
+        "crypto",
+        "xml",
         "index",
         "storage",
         "forms",
@@ -81,7 +84,7 @@ ALLOWED = {
         "dialect",
         "errors",
     },
-    "app": {"http", "providers", "properties", "model", "dialect", "settings", "closable", "errors"},
+    "app": {"http", "services", "providers", "properties", "model", "dialect", "settings", "closable", "errors"},
     "starting": {"app", "http", "providers", "properties", "settings", "errors"},
     "cli": {
         "starting",
@@ -109,10 +112,10 @@ ONLY_IN = {
     "click": {"cli"},
     "httpx": {"remote"},
     "structlog": {"http"},
-    "sqlite3": {"index"},
+    "sqlite3": {"index/sqlite"},
     "cryptography": {"crypto"},
 }
-"""Which layers may import a library."""
+"""Which layers, or packages in them, may import a library."""
 
 ONE_PLACE = {
     ("os", "rename"): {"storage/files.py"},
@@ -158,6 +161,25 @@ def imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def _is_in(path: Path, packages: set[str]) -> bool:
+    inside = path.relative_to(PACKAGE).as_posix()
+    return any(inside == f"{each}.py" or inside.startswith(f"{each}/") for each in packages)
+
+
+KNOWN_IN = {
+    "persistence.index.sqlite": {"index/sqlite", "index/sync"},
+    "persistence.index.sync": {"index/sync", "index/__main__", "providers", "cli"},
+}
+"""Which packages may know the engine of the index, and its synchronisation with a file tree; others know protocols."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_the_index_is_known_by_its_protocol(path: Path) -> None:
+    for name in imports(path):
+        for package, homes in KNOWN_IN.items():
+            assert not f"{name}.".startswith(f"{package}.") or _is_in(path, homes), f"{path} imports {name}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_downwards(path: Path) -> None:
     own = layer(path)
@@ -166,7 +188,7 @@ def test_imports_point_downwards(path: Path) -> None:
         if parts[0] == "persistence" and own != "__init__":
             assert parts[1] in {own} | EVERYWHERE | ALLOWED[own], f"{own} imports {name}"
         elif parts[0] in ONLY_IN:
-            assert own in ONLY_IN[parts[0]], f"{own} imports {name}"
+            assert _is_in(path, ONLY_IN[parts[0]]), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -10,12 +10,16 @@ import click
 from persistence.cli.options import tree_options
 from persistence.cli.terminal import ProgressBar, counted, progress, safe
 from persistence.cli.trees import REMAINS, ChosenTree, choose_data, on_each
+from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
-from persistence.index.noting import Noting
-from persistence.index.work import Aim
+from persistence.index.protocol import RebuildAim
+from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
-from persistence.providers.opening import open_index, open_reencryption
+from persistence.providers.opened import OfflineProviders
+from persistence.providers.trees import open_encryption_keys, open_index
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.reencryption import Reencryption
 from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner
 from persistence.storage.reader import StoreReader
@@ -23,16 +27,16 @@ from persistence.storage.reader import StoreReader
 
 @click.command()
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
-@click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
+@click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
 @tree_options
 def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
-    """Make the search indexes of all forms in all trees anew, or that of one form.
+    """Rebuild the search indexes of all forms in all trees, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
     that reindex at once, the second waits.
 
-    Data of versions whose definition was deleted is found again. With VERSION only that of this one is, and the rest
-    stays as it was. The rows of tables for reports are read anew, too, with VERSION those of this one.
+    Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
+    VERSION only the data and the rows of this version are read, and the rest stays as it was.
 
     \b
     Exit status: 0  done
@@ -42,32 +46,32 @@ def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
     trees, form, version = choose_data(options, path)
     if verify and version is not None:
         raise click.UsageError("--verify compares all versions of a form: leave the VERSION out")
-    aim = Aim.VERIFIED if verify else Aim.ANEW
+    aim = RebuildAim.VERIFIED if verify else RebuildAim.REBUILT
     sys.exit(on_each(trees, lambda tree, prefix: _reindex(tree, prefix, aim, form, version)))
 
 
-def _reindex(tree: ChosenTree, prefix: str, aim: Aim, form: Form | None, version: int | None) -> int:
+def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, version: int | None) -> int:
     """Rebuild the indexes of a tree, or one of them; return the exit status."""
-    doing, did = ("verifying", "compared") if aim is Aim.VERIFIED else ("reindexing", "reindexed")
+    doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
         try:
-            work = indexes.plan(reader, index, aim, form, version)
+            job = indexes.plan(reader, index, aim, form, version)
         except BadRequestError as error:
             raise click.UsageError(str(error)) from error
-        if indexes.is_rebuilding(reader):
+        if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started, documents = time.monotonic(), 0
-        with progress(f"{prefix}{doing}", work.count) as bar:
+        with progress(f"{prefix}{doing}", job.count) as bar:
 
             def step(more: int) -> None:
                 nonlocal documents
                 documents += more
                 bar.step(more)
 
-            indexes.rebuild(work, step)
+            job.run(step)
         seconds = time.monotonic() - started
     click.echo(
-        f"{prefix}{did} {documents:,} documents and drafts of {counted(len(work.tasks), 'form')} in {seconds:.1f} s "
+        f"{prefix}{did} {documents:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
         f"({documents / max(seconds, 0.001):,.0f} a second)",
         err=True,
     )
@@ -79,7 +83,7 @@ def _reindex(tree: ChosenTree, prefix: str, aim: Aim, form: Form | None, version
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @tree_options
 def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
-    """Encrypt the data of all forms in all trees anew, or that of one form.
+    """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.
@@ -103,12 +107,12 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
 
     def rebuild_index(changed: Form) -> None:
         with open_index(tree.settings, tree.properties, reader.root) as index:
-            indexes.rebuild(indexes.plan(reader, index, Aim.ANEW, changed), lambda _: None)
+            indexes.plan(reader, index, RebuildAim.REBUILT, changed).run(lambda _: None)
 
-    with (
-        Noting(tree.root) as noting,
-        open_reencryption(tree.settings, tree.properties, tree.root, noting) as reencryption,
-    ):
+    keys = open_encryption_keys(tree.settings, tree.properties)
+    with OfflineJournal(tree.root) as noting, OfflineProviders(tree.settings, tree.properties, noting) as providers:
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[tree.settings.dialect], keys)
+        reencryption = Reencryption(providers.tree(reader.root).store, providers.bodies_by_form, at_rest)
         forms = reencryption.forms()
         if form is not None:
             if form not in forms:

@@ -20,7 +20,7 @@ from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
-from persistence.providers.opening import open_index
+from persistence.providers.trees import open_index
 from persistence.storage import owner
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")
@@ -78,7 +78,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         missing = run.missing_index()
         if missing is not None:
             with progress("making the index", missing.count) as bar:
-                indexes.rebuild(missing, bar.step)
+                missing.run(bar.step)
         hits = run.run(query, drafts)
     if as_json:
         for hit in hits.page:

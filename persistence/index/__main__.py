@@ -1,4 +1,4 @@
-"""A process that makes indexes, begun by a service or a command (``work``)."""
+"""A process that rebuilds indexes, started by a service or a command (``sync.jobs``)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from types import FrameType
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.index.making import processors
-from persistence.index.reindexing import reported
-from persistence.index.work import Work
+from persistence.index.sync.jobs import IndexJob, reported
 
 _ENDED = 143
 """The status of a process that was told to end, as shells have it."""
 
 
 def main() -> int:
-    """Make them; 1 where that was not possible, and the cause is said."""
+    """Do the job on standard input; return 1 where that was not possible, and log the cause."""
     signal.signal(signal.SIGTERM, _end)
-    work = msgspec.json.decode(sys.stdin.buffer.read(), type=Work)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=IndexJob)
     try:
-        if work.tasks:
-            with reported(work) as progress:
-                work.run(processes=processors(), progress=progress)
-        for cause in work.make_flat_views():
+        if job.tasks:
+            with reported(job) as progress:
+                job.make_indexes(progress)
+        for cause in job.make_flat_views():
             sys.stderr.write(f"persistence: no flat views of {cause}\n")
     except (PersistenceError, OSError) as error:
         sys.stderr.write(f"persistence: the index cannot be made: {error}\n")

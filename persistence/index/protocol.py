@@ -6,7 +6,7 @@ any time. Before it answers it must know every change that was acknowledged befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -32,13 +32,6 @@ class SearchIndex(Protocol):
         """Yield the different values of a field or control, sorted without regard to case, then as they are.
 
         Yield an empty value for a field that a document does not have; for a control, do not.
-        """
-
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """Return the paths of the indexed controls, in the order of the index.
-
-        The keys of the designer's own form are built in. Return ``None`` where the version is not published, or its
-        definition cannot be read.
         """
 
     def checking(self, form: Form, version: int) -> Streaming:
@@ -97,3 +90,115 @@ class Reindexer(Protocol):
 
     def status(self) -> ReindexingStatus:
         """Return the progress of the current rebuild, whichever process runs it."""
+
+
+class RebuildAim(Enum):
+    """The condition in which a rebuild leaves an index."""
+
+    READY = "ready to be asked"
+    VERIFIED = "compared with the tree"
+    REBUILT = "rebuilt"
+
+
+class RebuildJob(Protocol):
+    """A rebuild of the indexes of some forms."""
+
+    @property
+    def forms(self) -> int:
+        """Return the number of forms."""
+
+    def count(self) -> int:
+        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Do it in this process, with all processors, after whoever rebuilds an index already.
+
+        ``progress`` hears how many more documents have been read. This process must have no other threads but that of
+        the lease, which nothing here waits for.
+
+        Raises:
+            DiskError: a document cannot be read, or an index not be written.
+            BusyError: somebody else rebuilt one for very long.
+        """
+
+
+class IndexFault(Enum):
+    """A way in which an index is not as it should be."""
+
+    STALE = "it does not have a document as it is"
+    WRONG = "it has other values than the document"
+    BROKEN = "it cannot be read, or contradicts itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Discrepancy:
+    """Something that is wrong with an index; ``what`` says it in half a line."""
+
+    fault: IndexFault
+    what: str
+
+
+class IndexAudit(Protocol):
+    """Compares the index of one form with its documents while both change; for one thread.
+
+    A discrepancy is real, and nobody is about to mend it. What the service finds out for itself before it answers is
+    none: that there is no index, that it was made by another version, or that a document has just changed.
+
+    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way. Once an index is found broken,
+    nothing more is reported about it.
+    """
+
+    def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
+        """Check that the index has the current state of a document."""
+
+    def contents(self, document: str, *, is_draft: bool) -> Discrepancy | None:
+        """Check that the index has the values of a document which it has in its current state."""
+
+    def names(self) -> Iterator[tuple[str, bool]]:
+        """Yield the documents that the index has, each with whether it is a draft."""
+
+    def counts(self) -> Discrepancy | None:
+        """Check that the index can be read, and counts its documents right."""
+
+    def throughout(self) -> Discrepancy | None:
+        """Check that all of it can be read and belongs together. This takes longer, the more documents there are."""
+
+    def close(self) -> None:
+        """Close what was opened."""
+
+
+class MaintainedIndex(SearchIndex, Protocol):
+    """Checks, repairs and rebuilds the indexes of all forms. Methods raise ``BusyError`` and ``DiskError``."""
+
+    def has_definition(self, form: Form) -> bool:
+        """Return whether a form has a definition of its own, or had one."""
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """Return the versions of a form that have a definition, or had one."""
+
+    def is_ready(self, form: Form) -> bool:
+        """Return whether a search of a form finds an index, or needs none because there are no documents."""
+
+    def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> RebuildJob:
+        """Return the rebuild of the indexes of some forms, or of one version of one."""
+
+    def is_rebuilding(self) -> bool:
+        """Return whether somebody rebuilds an index."""
+
+    def update(self, form: Form, documents: Iterable[str]) -> None:
+        """Bring the rows of some documents up to date, in the index and in tables for reports."""
+
+    def invalidate(self, form: Form) -> None:
+        """Let the index of a form be rebuilt by whoever searches next. Raises ``OSError``."""
+
+    def audit(self, form: Form) -> IndexAudit:
+        """Return the comparison of the index of a form with its documents."""
+
+    def leftovers(self, form: Form) -> list[str]:
+        """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
+
+    def orphaned(self, seconds: float) -> Iterator[str]:
+        """Yield the paths of journals of dead processes that nobody has recovered for so long. Raises ``OSError``."""
+
+    def recover(self) -> None:
+        """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""

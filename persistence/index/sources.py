@@ -1,4 +1,4 @@
-"""What an index is made from: the definitions and documents of one form, read from the tree."""
+"""The definitions and documents of one form, read from the tree as an index needs them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.values import Extracted, ValueReader
-from persistence.index.handing import Handed, Handing
-from persistence.index.records import Owner, Record
+from persistence.forms.values import ExtractedText, ValueReader
+from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import (
     DATA_XML,
@@ -31,13 +30,13 @@ from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
 _VERSIONS = 64
-"""Versions of a form of which the definition by which documents were last taken in is remembered."""
+"""Versions of a form of which the definition by which documents were last indexed is remembered."""
 
-_DESIGNER_MARK = "designer"
-_NOTHING = Extracted({}, "")
+_DESIGNER_FINGERPRINT = "designer"
+_NOTHING = ExtractedText({}, "")
 
 
-class State(Enum):
+class DefinitionState(Enum):
     """Whether a version of a form is published."""
 
     PUBLISHED = "published"
@@ -46,21 +45,21 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """A version of a form as an index needs it; ``mark`` tells it from every other state of it."""
+class IndexedDefinition:
+    """A version of a form as an index needs it; ``fingerprint`` distinguishes it from every other state of it."""
 
-    mark: str
-    state: State
+    fingerprint: str
+    state: DefinitionState
     keys: tuple[IndexKey, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths of the indexed controls, in the order of the index."""
+        """Return the paths of the indexed controls, in the order of the index."""
         return tuple(key.path for key in self.keys)
 
 
-UNKNOWN = Definition("", State.UNKNOWN)
-"""That of a version of which nothing is known."""
+UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
+"""The definition of a version of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +82,8 @@ NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage. What was
-    read of documents already is in ``handed``.
+    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage. Values that
+    were extracted while documents were received are in ``cache``.
     """
 
     def __init__(
@@ -94,67 +93,73 @@ class Source:
         data_format: str,
         *,
         is_designer: bool,
-        handed: Handed | None = None,
+        cache: ExtractionCache | None = None,
     ) -> None:
         self.form = form
         self.data_format = data_format
         self.is_designer = is_designer
         self._view = view
-        self._handed = handed
-        self._read = handed or Handed()
+        self._cache = cache
+        self._read = cache or ExtractionCache()
         self._last: dict[int, str] = {}
 
-    def definition_mark(self, version: int) -> str:
-        """What tells the state of a definition; cheaper than reading it."""
+    def definition_fingerprint(self, version: int) -> str:
+        """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.is_designer:
-            return _DESIGNER_MARK
+            return _DESIGNER_FINGERPRINT
         return self.data_format + _text(self._view.fingerprint(DefinitionAddress(self.form, version, FORM_XHTML)))
 
-    def definition(self, version: int) -> Definition:
-        """The definition of a version."""
-        mark = self.definition_mark(version)
+    def definition(self, version: int) -> IndexedDefinition:
+        """Return the definition of a version."""
+        fingerprint = self.definition_fingerprint(version)
         if len(self._last) < _VERSIONS or version in self._last:
-            self._last[version] = mark
-        return self._read.definitions.of((self.form, version, mark), lambda: self._read_definition(version, mark))
+            self._last[version] = fingerprint
+        key = self.form, version, fingerprint
+        return self._read.definitions.of(key, lambda: self._read_definition(version, fingerprint))
 
     def checking(self, version: int) -> Streaming:
-        """What checks a document of a version while it is received; it reads it too, where the keys are known.
+        """Return a parser that checks a document while it is received, and extracts its values by the known keys.
 
-        They are those by which documents were last taken in. If they have changed since, what was read is not used.
+        These are the keys by which documents were last indexed. If they have changed since, the values are not used.
         """
-        mark = self._last.get(version)
-        if self._handed is None or mark is None:
+        fingerprint = self._last.get(version)
+        if self._cache is None or fingerprint is None:
             return Streaming()
-        last = self._read.definitions.known((self.form, version, mark))
-        if last is None or last.state is not State.PUBLISHED:
+        last = self._read.definitions.known((self.form, version, fingerprint))
+        if last is None or last.state is not DefinitionState.PUBLISHED:
             return Streaming()
-        return Handing(self._reader(version, last), mark, self._handed)
+        return CachingExtraction(self._reader(version, last), fingerprint, self._cache)
 
-    def mark(self, document: str, *, is_draft: bool) -> str:
-        """The mark of the state of a document; empty where nothing was ever stored.
+    def fingerprint(self, document: str, *, is_draft: bool) -> str:
+        """Return the fingerprint of a document or draft; empty where nothing was ever stored.
 
-        That of a draft tells the state of the saved document too, which decides who may read the draft.
+        That of a draft includes that of the saved document, which decides who may read the draft.
         """
-        mark = self._view.fingerprint(self._address(document, is_draft=is_draft))
-        if mark == NOTHING_THERE:
-            return ""
-        saved = self._view.fingerprint(self._address(document, is_draft=False)) if is_draft else NOTHING_THERE
-        return _text(mark) if saved == NOTHING_THERE else f"{_text(mark)} {_text(saved)}"
+        if is_draft:
+            return self.fingerprints(document)[0]
+        return self._fingerprint(self._address(document, is_draft=False))
+
+    def fingerprints(self, document: str) -> tuple[str, str]:
+        """Return the fingerprints of the draft and of the saved document; the draft is looked at first."""
+        draft = self._fingerprint(self._address(document, is_draft=True))
+        saved = self.fingerprint(document, is_draft=False)
+        return (f"{draft} {saved}" if draft and saved else draft), saved
 
     def size(self, document: str, *, is_draft: bool) -> int:
-        """The bytes of a document; 0 where there is none."""
+        """Return the bytes of a document; 0 where there is none."""
         content = self._view.fingerprint(self._address(document, is_draft=is_draft))[1]
         return 0 if content is None else content[2]
 
     def read(
-        self, document: str, *, is_draft: bool, mark: str, definitions: Callable[[int], Definition]
-    ) -> Record | None:
-        """A document by the definition of its version, with the mark that was taken before; ``None`` if there is none.
+        self, document: str, *, is_draft: bool, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+    ) -> IndexedDocument | None:
+        """Read a document by the definition of its version; ``None`` if there is none.
 
-        One that is damaged counts as none: searches go on, and ``check`` tells of it. So does a draft whose saved
-        document is damaged. A draft of a saved document is one of the version of that, which decides who may read it.
+        ``fingerprint`` was taken before. A damaged document counts as none, and so does a draft whose saved document is
+        damaged: searches go on, and ``check`` reports it. A draft of a saved document has the version of that one,
+        which decides who may read it.
         """
-        if not mark:
+        if not fingerprint:
             return None
         try:
             saved = self._view.sidecar(self._address(document, is_draft=False)) if is_draft else None
@@ -166,11 +171,11 @@ class Source:
         sidecar = found.sidecar
         decides = sidecar if saved is None or saved.deleted else saved
         extracted = self._extracted(found, decides.version, definitions(decides.version))
-        return Record(
+        return IndexedDocument(
             document=document,
             is_draft=is_draft,
             version=decides.version,
-            mark=mark,
+            fingerprint=fingerprint,
             created=sidecar.created,
             modified=sidecar.modified,
             creator=sidecar.creator,
@@ -184,11 +189,11 @@ class Source:
         )
 
     def versions(self) -> Iterator[int]:
-        """The versions that have a definition, or had one."""
+        """Return the versions that have a definition, or had one."""
         return iter((DESIGNER_VERSION,)) if self.is_designer else self._view.versions(self.form)
 
     def documents(self) -> Iterator[tuple[str, bool]]:
-        """Every document that has a directory, and every draft, each with whether it is a draft.
+        """Yield every document that has a directory, and every draft, each with whether it is a draft.
 
         Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
         """
@@ -196,37 +201,47 @@ class Source:
             for document in self._view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: StoredRevision, version: int, definition: Definition) -> Extracted:
+    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
         with found.opened as file, disk_errors("reading", self.form):
-            if self._handed is not None and found.etag == found.sidecar.id:
-                handed = self._handed.take(found.etag, definition.mark)
-                if handed is not None:
-                    return handed
+            if self._cache is not None and found.etag == found.sidecar.id:
+                cached = self._cache.pop(found.etag, definition.fingerprint)
+                if cached is not None:
+                    return cached
             try:
                 return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
             except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
                 return _NOTHING
 
+    def _fingerprint(self, address: DocumentAddress) -> str:
+        found = self._view.fingerprint(address)
+        return "" if found == NOTHING_THERE else _text(found)
+
     def _address(self, document: str, *, is_draft: bool) -> DocumentAddress:
         return DocumentAddress(self.form, Collection.DRAFT if is_draft else Collection.DATA, document, DATA_XML)
 
-    def _reader(self, version: int, definition: Definition) -> ValueReader:
-        key = (self.form, version, definition.mark, definition.state)
+    def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:
+        key = (self.form, version, definition.fingerprint, definition.state)
         return self._read.readers.of(key, lambda: ValueReader(definition.keys))
 
-    def _read_definition(self, version: int, mark: str) -> Definition:
+    def _read_definition(self, version: int, fingerprint: str) -> IndexedDefinition:
         if self.is_designer:
-            return Definition(mark, State.PUBLISHED, DESIGNER_KEYS)
+            return IndexedDefinition(fingerprint, DefinitionState.PUBLISHED, DESIGNER_KEYS)
         address = DefinitionAddress(self.form, version, FORM_XHTML)
         try:
             found = self._view.read(address, content=True)
             if found is None or found.file is None:
-                return Definition(mark, State.UNKNOWN if found is None else State.DELETED)
+                return IndexedDefinition(
+                    fingerprint, DefinitionState.UNKNOWN if found is None else DefinitionState.DELETED
+                )
             with found.file as file, disk_errors(f"reading {address}"):
-                return Definition(mark, State.PUBLISHED, read_index_keys(file.read(LARGEST_TREE + 1), self.data_format))
+                return IndexedDefinition(
+                    fingerprint,
+                    DefinitionState.PUBLISHED,
+                    read_index_keys(file.read(LARGEST_TREE + 1), self.data_format),
+                )
         except (DamagedError, BadRequestError):
-            return Definition(mark, State.UNKNOWN)
+            return IndexedDefinition(fingerprint, DefinitionState.UNKNOWN)
 
 
-def _text(mark: Fingerprint) -> str:
-    return ";".join("" if part is None else f"{part[0]:x}.{part[1]:x}.{part[2]:x}" for part in mark)
+def _text(fingerprint: Fingerprint) -> str:
+    return ";".join("" if part is None else f"{part[0]:x}.{part[1]:x}.{part[2]:x}" for part in fingerprint)

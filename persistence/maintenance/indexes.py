@@ -13,12 +13,7 @@ from functools import cached_property, partial
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError, disk_errors
-from persistence.index.auditing import Audit, Discrepancy, Fault
-from persistence.index.building import Progress
-from persistence.index.index import Index
-from persistence.index.making import State, processors
-from persistence.index.reindexing import progress_in, reported
-from persistence.index.work import Aim, FlatTask, Work
+from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.tree import Folder, Tree
 from persistence.maintenance.tree_reader import TreeReader
@@ -26,7 +21,7 @@ from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
-from persistence.services.searched import searched
+from persistence.services.search_scope import searched_versions
 from persistence.storage import directories, files, lease, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
 from persistence.storage.locks import LockFile
@@ -61,67 +56,32 @@ def writable_tree(path: str) -> Iterator[StoreReader]:
         yield view
 
 
-def plan(view: StoreReader, index: Index, aim: Aim, form: Form | None = None, version: int | None = None) -> Work:
-    """Plan the work on the index of a form, of one of its versions, or of all forms.
+def plan(
+    view: StoreReader, index: MaintainedIndex, aim: RebuildAim, form: Form | None = None, version: int | None = None
+) -> RebuildJob:
+    """Plan the rebuild of the index of a form, of one of its versions, or of all forms.
 
     Raises:
         NotFoundError: there is no such form or version.
         BadAddressError: a name cannot be that of a directory.
     """
     if form is None:
-        forms = sorted(view.forms(), key=lambda form: (form.app, form.name))
-        return Work(view.root, tuple(index.task(each, aim) for each in forms), _flat_tasks(index, aim, forms))
+        return index.job(sorted(view.forms(), key=lambda form: (form.app, form.name)), aim)
     require_form(view, index, form)
-    if version is not None and version not in index.maker(form).source.versions():
+    if version is not None and version not in index.versions(form):
         raise NotFoundError(f"{form} has no version {version}")
-    return Work(view.root, (index.task(form, aim, version),), _flat_tasks(index, aim, [form], version))
+    return index.job((form,), aim, version)
 
 
-def _flat_tasks(index: Index, aim: Aim, forms: list[Form], version: int | None = None) -> tuple[FlatTask, ...]:
-    """Return the flat views to be read again; nobody else knows what was changed by hand."""
-    if index.flat is None or aim is Aim.READY:
-        return ()
-    return tuple(index.flat.task(form, version) for form in forms)
-
-
-def require_form(view: StoreReader, index: Index, form: Form) -> None:
+def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
     """Check that a form has data or a definition in the tree, or a definition elsewhere.
 
     Raises:
         NotFoundError: it has none.
         BadAddressError: a name cannot be that of a directory.
     """
-    if form in view.forms(form.app):
-        return
-    source = index.maker(form).source
-    if source.is_designer or next(source.versions(), None) is None:
+    if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")
-
-
-def is_rebuilding(view: StoreReader) -> bool:
-    """Return whether somebody is rebuilding an index; another rebuild then waits. Raises ``DiskError``."""
-    with disk_errors("looking how far the index is"):
-        return progress_in(view.root) is not None
-
-
-def rebuild(work: Work, progress: Progress) -> None:
-    """Do the work with all processors, after any other rebuild.
-
-    This process must have no other thread but that of the lease, which nothing here waits for.
-
-    Raises:
-        DiskError: the tree cannot be read, or an index not be written.
-        BusyError: somebody else has been rebuilding for very long.
-    """
-    with disk_errors("making the index"), reported(work) as report:
-
-        def both(documents: int) -> None:
-            report(documents)
-            progress(documents)
-
-        work.run(processes=processors(), progress=both)
-    for cause in work.make_flat_views():
-        raise DiskError(f"no flat views of {cause}")
 
 
 class FormSearch:
@@ -130,7 +90,9 @@ class FormSearch:
     Methods raise ``DiskError``.
     """
 
-    def __init__(self, reader: TreeReader, index: Index, dialect: Dialect, form: Form, version: int | Searched) -> None:
+    def __init__(
+        self, reader: TreeReader, index: MaintainedIndex, dialect: Dialect, form: Form, version: int | Searched
+    ) -> None:
         """Find the versions.
 
         Raises:
@@ -143,7 +105,7 @@ class FormSearch:
         self._index = index
         self._form = form
         self._asked = version
-        self._versions = searched(form, version, catalog=reader.catalog, properties=reader.properties, dialect=dialect)
+        self._versions = searched_versions(form, reader.properties.of(form), reader.catalog_of(form), version, dialect)
 
     def require_controls(self, paths: Iterable[str]) -> None:
         """Check that all paths are those of indexed controls, by the definition that counts for the search.
@@ -151,19 +113,16 @@ class FormSearch:
         Raises:
             NotFoundError: one is not; the text has the nearest.
         """
-        version = self._versions.definition
-        indexed = self._index.keys(self._form, version) or ()
+        version, indexed = self._versions.definition.version, self._versions.index_paths or ()
         unknown = unknown_controls(self._form, version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
 
-    def missing_index(self) -> Work | None:
-        """Return the work to make an index; ``None`` if there is a usable one, or no document."""
-        maker = self._index.maker(self._form)
-        with disk_errors("looking at the index of", self._form):
-            if maker.state() is State.READY or next(maker.source.documents(), None) is None:
-                return None
-        return plan(self._reader.store, self._index, Aim.READY, self._form)
+    def missing_index(self) -> RebuildJob | None:
+        """Return the rebuild that a search needs; ``None`` if there is a usable index, or no document."""
+        if self._index.is_ready(self._form):
+            return None
+        return plan(self._reader.store, self._index, RebuildAim.READY, self._form)
 
     def run(self, query: Query, drafts: DraftFilter) -> Hits:
         """Return the hits of a query.
@@ -175,7 +134,7 @@ class FormSearch:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                hits = self._index.search(self._form, Scope(self._versions.versions, drafts), query)
+                hits = self._index.search(self._form, Scope(self._versions.numbers, drafts), query)
             except BusyError:
                 if time.monotonic() > end:
                     raise
@@ -186,9 +145,8 @@ class FormSearch:
             return hits
 
     def _require_published(self) -> None:
-        catalog = self._reader.catalog
-        if isinstance(self._asked, int) and catalog.version(self._form, self._asked) is None:
-            published = (each.version for each in catalog.readable(self._form))
+        if isinstance(self._asked, int) and self._versions.definition.published is None:
+            published = (each.version for each in self._versions.catalog.readable(self._form))
             raise NotFoundError(unpublished_version(self._form, self._asked, published))
 
 
@@ -204,13 +162,13 @@ class IndexInspector:
     read: that is a finding elsewhere.
     """
 
-    def __init__(self, tree: Tree, index: Index, *, deep: bool) -> None:
+    def __init__(self, tree: Tree, index: MaintainedIndex, *, deep: bool) -> None:
         self._tree = tree
         self._index = index
         self._deep = deep
         self._directory = tree.layout.own(INDEX)
         self._form: Form | None = None
-        self._audit: Audit | None = None
+        self._audit: IndexAudit | None = None
 
     def of_folder(self, folder: Folder) -> Iterator[Remediable]:
         """Find wrong rows of a document or draft."""
@@ -227,9 +185,9 @@ class IndexInspector:
         self._close()
         if not only:
             with disk_errors("looking what the index has still to take in"):
-                for path in self._index.abandoned(_ABANDONED_AFTER):
+                for path in self._index.orphaned(_ABANDONED_AFTER):
                     what = "a process that has ended has noted changes, and nobody has taken them in"
-                    yield Finding(FindingKind.INDEX_NOTES, path, what), self._index.take_in_abandoned
+                    yield Finding(FindingKind.INDEX_NOTES, path, what), self._index.recover
 
     @cached_property
     def _is_possible(self) -> bool:
@@ -248,7 +206,7 @@ class IndexInspector:
             yield Finding(FindingKind.STRAY_OWN, path, what), partial(directories.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
-            left = self._index.maker(form).generations.left()
+            left = self._index.leftovers(form)
         for each in left:
             what = "left by who was killed making an index"
             yield Finding(FindingKind.STRAY_OWN, each, what), partial(files.remove, each)
@@ -278,20 +236,15 @@ class IndexInspector:
     ) -> Iterator[Remediable]:
         if found is None:
             return
-        if found.fault is Fault.STALE and document is not None:
-            yield Finding(FindingKind.INDEX_STALE, path, found.what), partial(self._update, form, document)
-        elif found.fault is Fault.WRONG:
-            yield Finding(FindingKind.INDEX_WRONG, path, found.what), partial(self._index.forget, form)
+        if found.fault is IndexFault.STALE and document is not None:
+            yield Finding(FindingKind.INDEX_STALE, path, found.what), partial(self._index.update, form, [document])
+        elif found.fault is IndexFault.WRONG:
+            yield Finding(FindingKind.INDEX_WRONG, path, found.what), partial(self._index.invalidate, form)
         else:
             directory = self._tree.layout.index(form)
-            yield Finding(FindingKind.INDEX_DAMAGED, directory, found.what), partial(self._index.forget, form)
+            yield Finding(FindingKind.INDEX_DAMAGED, directory, found.what), partial(self._index.invalidate, form)
 
-    def _update(self, form: Form, document: str) -> None:
-        self._index.take_in(form, [document])
-        if self._index.flat is not None:
-            self._index.flat.take_in(form, [document])
-
-    def _audit_of(self, form: Form) -> Audit:
+    def _audit_of(self, form: Form) -> IndexAudit:
         """Return the audit of a form; only one is open, because the tree is walked form by form."""
         if self._audit is None or self._form != form:
             self._close()

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.data_marks import MARKER_WORD
-from persistence.forms.definition_check import DefinitionCheck
-from persistence.forms.metadata import MetadataReader
-from persistence.index.handing import Handing
+from persistence.forms.form_data import MARKER_WORD
+from persistence.forms.metadata import DefinitionCheck, MetadataReader
+from persistence.index.extraction import CachingExtraction
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
@@ -64,8 +63,8 @@ def receiving(
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        if isinstance(check, Handing):
-            check.hand_over(upload.id)
+        if isinstance(check, CachingExtraction):
+            check.keep(upload.id)
         metadata = metadata_of(check)
         with disk_errors(doing):
             upload.flush()

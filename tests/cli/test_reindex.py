@@ -1,4 +1,4 @@
-"""``persistence reindex``: the index made anew, with the service running or not."""
+"""``persistence reindex``: the index is rebuilt, with the service running or not."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.index.generations import Generations
-from persistence.index.reindexing import reported
-from persistence.index.work import Work
+from persistence.index.sync.generations import Generations
+from persistence.index.sync.jobs import IndexJob, reported
 from persistence.storage.layout import Layout
 from tests import orders
-from tests.cli.looking import Place, ended
+from tests.cli.command_runner import Place, ended
 from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter
@@ -147,7 +146,7 @@ def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) ->
 def test_the_second_of_two_waits(root: Path) -> None:
     with contextlib.ExitStack() as stack:
         (root / ".index").mkdir(exist_ok=True)
-        stack.enter_context(reported(Work(str(root), ())))
+        stack.enter_context(reported(IndexJob(str(root), ())))
         command = [*COMMAND, "reindex", "--data", str(root)]
         with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

@@ -136,7 +136,7 @@ def test_a_worker_has_two_threads_for_each_tree(tmp_path: Path) -> None:
     own = Counter(name for name in names if not name.startswith(rigged.SERVING))
     assert len(names) - own.total() <= 2
     main = own.total() - 4
-    assert (own["indexer"], own["tree-lease"], main) == (2, 2, 1)
+    assert (own["updater"], own["tree-lease"], main) == (2, 2, 1)
 
 
 def test_a_worker_that_ends_leaves_no_notes_and_no_log_beside_the_index(tmp_path: Path) -> None:

@@ -6,21 +6,21 @@ Whoever kills it between the two is to notice.
 from __future__ import annotations
 
 from persistence.cli import main
-from persistence.index.indexer import Indexer
+from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from tests.rigged import rig
 
 
-def _changing(_self: Indexer, _form: Form, _document: str) -> None:
+def _changing(_self: Updater, _form: Form, _document: str) -> None:
     """Nothing."""
 
 
-def _changed(self: Indexer, form: Form, document: str) -> None:
-    self._index.take_in(form, [document])
+def _changed(self: Updater, form: Form, document: str) -> None:
+    self._index.refresh(form, [document])
 
 
 if __name__ == "__main__":
-    Indexer.changing = _changing  # type: ignore[method-assign]
-    Indexer.changed = _changed  # type: ignore[method-assign]
+    Updater.changing = _changing  # type: ignore[method-assign]
+    Updater.changed = _changed  # type: ignore[method-assign]
     rig()
     main()

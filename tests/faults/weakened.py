@@ -12,7 +12,7 @@ from io import FileIO
 
 from persistence.cli import main
 from persistence.http import contents
-from persistence.index.indexer import Indexer
+from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.storage import commit, files, stored_revision
 from persistence.storage.layout import Place
@@ -66,17 +66,17 @@ def _cut_short() -> None:
 
 
 def _never_mind() -> None:
-    real = Indexer.changed
+    real = Updater.changed
 
-    def give_up(_self: Indexer, _form: Form, _error: Exception | None) -> None:
+    def give_up(_self: Updater, _form: Form, _error: Exception | None) -> None:
         """Nothing."""
 
-    def changed(self: Indexer, form: Form, document: str) -> None:
+    def changed(self: Updater, form: Form, document: str) -> None:
         if self._tickets[form, document][-1] is not None:
             real(self, form, document)
 
-    Indexer._give_up = give_up  # type: ignore[method-assign]  # noqa: SLF001 - the weakness
-    Indexer.changed = changed  # type: ignore[method-assign]
+    Updater._give_up = give_up  # type: ignore[method-assign]  # noqa: SLF001 - the weakness
+    Updater.changed = changed  # type: ignore[method-assign]
 
 
 FORGIVEN = "an fsync that fails is forgiven"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from persistence.cli import main
-from persistence.index.indexer import Indexer
+from persistence.index.sync.updater import Updater
 
 if __name__ == "__main__":
-    Indexer._run = lambda _self: None  # type: ignore[method-assign]  # noqa: SLF001 - the moment to be hit
+    Updater._run = lambda _self: None  # type: ignore[method-assign]  # noqa: SLF001 - the moment to be hit
     main()

@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from persistence.cli import main
-from persistence.index.index import Index
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 
 
 def _die_once() -> None:
-    real = Index.take_in
+    real = TreeIndex.refresh
     trace = Path.cwd() / "died"
 
-    def take_in(self: Index, form: Form, documents: Iterable[str]) -> None:
+    def refresh(self: TreeIndex, form: Form, documents: Iterable[str]) -> None:
         if not trace.exists():
             trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         real(self, form, documents)
 
-    Index.take_in = take_in  # type: ignore[method-assign]
+    TreeIndex.refresh = refresh  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

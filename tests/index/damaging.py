@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from persistence.errors import BusyError, DiskError
-from persistence.index.index import Index
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.search import (
     Comparison,
     ControlFilter,
@@ -58,7 +58,7 @@ QUERIES = (
 SCOPES = (Scope(), Scope((1,), DraftFilter(Drafts.EXCLUDE)))
 
 
-def answers(index: Index, memory: Memory) -> Iterator[str]:
+def answers(index: TreeIndex, memory: Memory) -> Iterator[str]:
     """How each search is answered."""
     oracle = memory.oracle()
     for query in QUERIES:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from persistence.index.index import Index
-from persistence.index.pending import Pending
-from persistence.index.records import SEPARATOR, Owner, Record
-from persistence.index.sources import Definition, State
+from persistence.index.extraction import IndexedDocument, Owner
+from persistence.index.sources import DefinitionState, IndexedDefinition
+from persistence.index.sqlite.records import SEPARATOR
+from persistence.index.sync.journal import Journal
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
@@ -49,7 +50,7 @@ class Memory:
     def __post_init__(self) -> None:
         self._marks = count(1)
         self._documents: dict[tuple[str, bool], tuple[str, Content]] = {}
-        self._definitions: dict[int, Definition] = {}
+        self._definitions: dict[int, IndexedDefinition] = {}
         self._hidden: set[tuple[str, bool]] = set()
 
     # What changes it.
@@ -65,15 +66,15 @@ class Memory:
 
     def publish(self, version: int, paths: tuple[str, ...]) -> None:
         keys = tuple(IndexKey(path, (PathStep(path),)) for path in paths)
-        self._definitions[version] = Definition(f"p{next(self._marks)}", State.PUBLISHED, keys)
+        self._definitions[version] = IndexedDefinition(f"p{next(self._marks)}", DefinitionState.PUBLISHED, keys)
         self._hidden -= self._of(version)
 
     def unpublish(self, version: int) -> None:
         """Delete a definition: what is there of its documents is not seen any more (spec search 2.5)."""
         if version in self._definitions:
-            if self._definitions[version].state is State.PUBLISHED:
+            if self._definitions[version].state is DefinitionState.PUBLISHED:
                 self._hidden |= self._of(version)
-            self._definitions[version] = Definition(f"d{next(self._marks)}", State.DELETED)
+            self._definitions[version] = IndexedDefinition(f"d{next(self._marks)}", DefinitionState.DELETED)
 
     def reveal(self) -> None:
         """A full reindexing: nothing is hidden any more."""
@@ -81,34 +82,38 @@ class Memory:
 
     # What an index reads.
 
-    def definition_mark(self, version: int) -> str:
-        return self.definition(version).mark
+    def definition_fingerprint(self, version: int) -> str:
+        return self.definition(version).fingerprint
 
-    def definition(self, version: int) -> Definition:
-        return self._definitions.get(version) or Definition("", State.UNKNOWN)
+    def definition(self, version: int) -> IndexedDefinition:
+        return self._definitions.get(version) or IndexedDefinition("", DefinitionState.UNKNOWN)
 
-    def mark(self, document: str, *, is_draft: bool) -> str:
+    def fingerprints(self, document: str) -> tuple[str, str]:
+        return self.fingerprint(document, is_draft=True), self.fingerprint(document, is_draft=False)
+
+    def fingerprint(self, document: str, *, is_draft: bool) -> str:
         found = self._documents.get((document, is_draft))
         saved = self._documents.get((document, False), ("",))[0] if is_draft else ""
         return "" if found is None else found[0] + saved
 
-    def size(self, document: str, *, is_draft: bool) -> int:  # noqa: ARG002 - none is large
-        return 0
+    def size(self, document: str, *, is_draft: bool) -> int:
+        found = self._documents.get((document, is_draft))
+        return 0 if found is None else sum(len(text) for texts in found[1].values.values() for text in texts)
 
     def read(
-        self, document: str, *, is_draft: bool, mark: str, definitions: Callable[[int], Definition]
-    ) -> Record | None:
+        self, document: str, *, is_draft: bool, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+    ) -> IndexedDocument | None:
         found = self._documents.get((document, is_draft))
         if found is None:
             return None
         content = found[1]
         paths = definitions(content.version).paths
         rest = [text for path, texts in content.values.items() if path not in paths for text in texts]
-        return Record(
+        return IndexedDocument(
             document=document,
             is_draft=is_draft,
             version=content.version,
-            mark=mark,
+            fingerprint=fingerprint,
             created=content.created,
             modified=content.modified,
             creator=content.creator,
@@ -167,11 +172,11 @@ def _user(owner: Owner) -> User:
     return User(owner.creator, owner.group, organization=owner.organization)
 
 
-def index_of(root: Path, memory: Memory) -> tuple[Index, Pending]:
-    """The index of what is in memory, its files below a root, and the notes of what it has still to take in."""
-    pending = Pending(Layout(str(root)).own(PENDING))
-    index = Index(str(root), pending, lambda _: memory)  # type: ignore[arg-type, return-value]
-    return opened(index), pending
+def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
+    """Return the index of what is in memory, its files below a root, and its journal."""
+    journal = Journal(Layout(str(root)).own(PENDING))
+    index = TreeIndex(str(root), journal, lambda _: memory)  # type: ignore[arg-type, return-value]
+    return opened(index), journal
 
 
 def plain(hit: Hit) -> Hit:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from persistence.index import conditions, distinct, finding, ordering, sampling, sql, trigrams
-from persistence.index.records import LONGEST_KEY
+from persistence.index.sqlite import conditions, paging, partitions, planner, trigrams
+from persistence.index.sqlite.records import LONGEST_KEY
 from persistence.model.search import Field, Query, Scope
 from tests.index import asked
 from tests.index.memory import FORM, Content, Memory, index_of, plain
@@ -33,25 +33,22 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
-    "each is looked for": {finding: {"_WORTH_READING": 0}, sql: {"_FEW": 0}},
+    "each is looked for": {planner: {"_WORTH_READING": 0}, partitions: {"_FEW": 0}},
     "everything is a lot": {
-        finding: {"_FEW": 1, "_SAMPLES": (1, 2)},
-        ordering: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
-        distinct: {"_LEAPS": 1},
+        planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1},
+        paging: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
     },
     "lists are walked": {
-        finding: {"_FEW": 2},
-        ordering: {"NEAR": 0, "_SORTING": 10**6},
-        distinct: {"_LEAPS": 0},
+        planner: {"_FEW": 2, "_LEAPS": 0},
+        paging: {"NEAR": 0, "_SORTING": 10**6},
     },
     "what trigrams tell is always looked at": {
-        finding: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
+        planner: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
         conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0},
-        trigrams: {"_MOST": 1},
-        sampling: {"_SAMPLED": 2},
+        trigrams: {"_MOST": 1, "_SAMPLED": 2},
     },
     "what trigrams tell is never looked at": {
-        finding: {"_FEW": 0},
+        planner: {"_FEW": 0},
         conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0},
         trigrams: {"_MOST": 100},
     },
@@ -108,12 +105,12 @@ def _compare(data: st.DataObject, before: list[object], after: list[object]) -> 
     memory.publish(1, asked.PATHS[:3])
     memory.publish(2, asked.PATHS[2:4])
     with _root() as root:
-        index, pending = index_of(root, memory)
+        index, journal = index_of(root, memory)
         for number, (name, content) in enumerate(before):  # type: ignore[misc]
             _save(memory, number, name, content)
         index.search(FORM, Scope(), Query())
         for number, (name, content) in enumerate(after, len(before)):  # type: ignore[misc]
-            pending.note(FORM, name[0])
+            journal.write(FORM, name[0])
             _save(memory, number, name, content)
         oracle, known = memory.oracle(), _texts(memory)
         for _ in range(_MANY):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.values import Extracted
+from persistence.forms.values import ExtractedText
 from persistence.index import budget as module
 from persistence.index.budget import Budget
-from persistence.index.connections import limited
-from persistence.index.handing import Handed
-from persistence.index.records import Edition, Record, decode, prepared
+from persistence.index.extraction import ExtractionCache, IndexedDocument
+from persistence.index.sqlite.connections import limited
+from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Hit, Query, Scope, TextMatch
@@ -23,10 +23,16 @@ from tests.index.memory import FORM, Content, Memory, index_of
 _DAY = Instant("2024-05-01T10:00:00.000Z")
 
 
+def indexed(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
+    return IndexedDocument("d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values)
+
+
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
     values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
-    record = Record("d", is_draft=False, version=1, mark="m", created=_DAY, modified=_DAY, values=values)
-    made = prepared(record, Edition(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    record = IndexedDocument(
+        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
+    )
+    made = prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
@@ -34,8 +40,10 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
     values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
-    record = Record("d", is_draft=False, version=1, mark="m", created=_DAY, modified=_DAY, values=values)
-    found = decode(prepared(record, Edition(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    record = IndexedDocument(
+        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
+    )
+    found = decode(prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
     assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
     most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
     Budget().hold(Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": most}), ("a",))
@@ -101,11 +109,11 @@ def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
 
 
 def test_what_waits_for_the_index_is_bounded() -> None:
-    handed = Handed()
+    handed = ExtractionCache()
     for number in range(MOST_HANDED + 10):
-        handed.give(str(number), "", Extracted({}, "x"))
-    assert handed.take("0", "") is None
-    assert handed.take(str(MOST_HANDED), "") is not None
+        handed.put(str(number), "", ExtractedText({}, "x"))
+    assert handed.pop("0", "") is None
+    assert handed.pop(str(MOST_HANDED), "") is not None
     for number in range(100):
-        handed.give(f"large {number}", "", Extracted({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
-    assert sum(handed.take(f"large {number}", "") is not None for number in range(100)) == 9
+        handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
+    assert sum(handed.pop(f"large {number}", "") is not None for number in range(100)) == 9

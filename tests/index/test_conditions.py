@@ -9,16 +9,16 @@ from contextlib import closing
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.index import conditions, parts
-from persistence.index.records import Card, encode
-from persistence.index.seeing import seen
-from persistence.index.shelves import Controls, Shelf
+from persistence.index.sqlite import card_search, conditions
+from persistence.index.sqlite.owners import visible
+from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql
+from persistence.index.sqlite.records import Card, encode
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from persistence.model.users import OwnerPattern, OwnerSet
 
-_CONTROLS = Controls({"name": 1, "topics": 2}, frozenset({2}))
+_CONTROLS = NumberedControls({"name": 1, "topics": 2}, frozenset({2}))
 _DAY = Instant("2024-05-01T10:00:00.000Z")
 _VALUES = {1: ("Ada Lovelace",), 2: ("red green", "Blue")}
 _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
@@ -27,13 +27,13 @@ _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        parts.install(connection, lambda: None)
+        card_search.install(connection, lambda: None)
         connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
         connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
         yield connection
 
 
-def _tested(*filters: ControlFilter) -> conditions.Sql:
+def _tested(*filters: ControlFilter) -> Sql:
     found = conditions.conditions(Scope(), Query(controls=filters), _CONTROLS, lambda _trigram, _column: 0, ())
     assert found is not None
     return conditions.tested(found)
@@ -84,12 +84,15 @@ def test_what_is_asked_twice_is_one_condition() -> None:
 def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_are_refused() -> None:
     """A user has hundreds of roles at most; SQLite takes 500 parts in one statement."""
 
-    def shelf(number: int, holders: int, organizations: int) -> Shelf:
+    def partition(number: int, holders: int, organizations: int) -> Partition:
         names = (frozenset({f"{number}-{at}" for at in range(organizations)}),)
         sight = OwnerSet(frozenset(OwnerPattern(f"ann{at}", organizations=names) for at in range(holders)))
-        return Shelf(number, 1, frozenset(), sights=frozenset({sight}))
+        return Partition(number, 1, frozenset(), sights=frozenset({sight}))
 
-    assert seen([shelf(number, 1, 500) for number in range(SEARCHED_OWNERS)], is_by_saved=True) is not None
-    for searched in ([shelf(1, SEARCHED_OWNERS + 1, 1)], [shelf(at, 1, 1) for at in range(SEARCHED_OWNERS + 1)]):
+    assert visible([partition(number, 1, 500) for number in range(SEARCHED_OWNERS)], is_by_saved=True) is not None
+    for searched in (
+        [partition(1, SEARCHED_OWNERS + 1, 1)],
+        [partition(at, 1, 1) for at in range(SEARCHED_OWNERS + 1)],
+    ):
         with pytest.raises(BadRequestError, match="search one version at a time"):
-            seen(searched, is_by_saved=True)
+            visible(searched, is_by_saved=True)

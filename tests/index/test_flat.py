@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.forms.flat_views import read_flat_views
-from persistence.index.flat import views as module
-from persistence.index.flat.catalogue import TABLES, Catalogue, Entry
-from persistence.index.flat.file import FlatFile
-from persistence.index.flat.making import FlatMaker
-from persistence.index.flat.views import FlatViews
+from persistence.forms.flat_tables import read_flat_views
+from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
+from persistence.index.sync import flat_views as module
+from persistence.index.sync.flat_maker import FlatMaker
+from persistence.index.sync.flat_views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity
@@ -92,13 +91,13 @@ def test_views_are_taken_down_as_they_are() -> None:
     )
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(TABLES)
-        catalogue = Catalogue(connection)
+        catalogue = FlatCatalogue(connection)
         for form, version, body in ((ORDER, 1, nested), (ORDER, 2, orders.definition()), (Form("a", "b"), 1, nested)):
             views = read_flat_views(body, form, version, NAMING)
             assert len(views) == (4 if body is nested else 2)
-            catalogue.enter(form, version, Entry("tag", "tree"), views)
+            catalogue.add(form, version, CataloguedVersion("tag", "tree"), views)
             assert catalogue.views(form, version) == views
-        assert catalogue.entries(ORDER) == {1: Entry("tag", "tree"), 2: Entry("tag", "tree")}
+        assert catalogue.versions(ORDER) == {1: CataloguedVersion("tag", "tree"), 2: CataloguedVersion("tag", "tree")}
         catalogue.remove(ORDER, 1)
         assert catalogue.views(ORDER, 1) == ()
         assert len(catalogue.names()) == 6
@@ -111,19 +110,19 @@ def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) 
         save(root, "d-1", "Eve")
         save(root, "new", "New")
         with pytest.raises(BusyError):  # so whoever has noted it tries again
-            flat.take_in(ORDER, ["d-1", "new"])
+            flat.refresh(ORDER, ["d-1", "new"])
         refused.append(True)
 
     FlatMaker(Watched(str(root), happening), str(root), ORDER, NAMING).create(1)
     assert refused == [True]
-    flat.take_in(ORDER, ["d-1", "new"])
+    flat.refresh(ORDER, ["d-1", "new"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
 
 
 def test_what_is_taken_in_before_the_form_has_tables_is_read_with_the_rest(root: Path) -> None:
     flat = flat_of(root)
     save(root, "new", "New")
-    flat.take_in(ORDER, ["new"])
+    flat.refresh(ORDER, ["new"])
     assert FlatFile(str(root)).identity is None
     settle(root)
     flat.create(ORDER, 1)
@@ -140,7 +139,7 @@ def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
     with pytest.raises(Exception, match="Input/output error"):
         FlatMaker(Watched(str(root), happening), str(root), ORDER, NAMING).create(1)
     assert rows(root) == ROWS
-    flat_of(root).take_in(ORDER, ["d-1"])
+    flat_of(root).refresh(ORDER, ["d-1"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]
 
 
@@ -156,7 +155,7 @@ def test_rows_are_read_anew_unless_they_are_known_to_be_of_the_tree(root: Path) 
     maker.create(1)
     file = FlatFile(str(root))
     with closing(file.opened()) as connection:
-        tree = Catalogue(connection).entries(ORDER)[1].tree
+        tree = FlatCatalogue(connection).versions(ORDER)[1].tree
     save(root, "d-1", "Eve")
     assert list(maker.refill_all(but=tree)) == []
     assert rows(root) == ROWS

@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.index import connections, facts, identity
-from persistence.index.index import Index
-from persistence.index.indexer import Indexer
-from persistence.index.pending import Pending
+from persistence.index.sqlite import connections, pool
+from persistence.index.sqlite.schema import SCHEMA_FACT, write_fact
+from persistence.index.sync import generations
+from persistence.index.sync.journal import Journal
+from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
@@ -42,7 +44,7 @@ def token(text: str) -> Query:
     return Query(controls=(ControlFilter("name", TextMatch.EXACT, text),))
 
 
-def names(index: Index, query: Query = _EVERYTHING) -> list[str]:
+def names(index: TreeIndex, query: Query = _EVERYTHING) -> list[str]:
     return [hit.document for hit in index.search(FORM, Scope(), query).page]
 
 
@@ -60,9 +62,9 @@ def file_of(root: Path) -> Path:
     return pointer.parent / pointer.read_text()
 
 
-def change(memory: Memory, pending: Pending, document: str, text: str, number: int) -> None:
+def change(memory: Memory, journal: Journal, document: str, text: str, number: int) -> None:
     """Save it, noted as the service notes it; the process dies before the index hears of it."""
-    pending.note(FORM, document)
+    journal.write(FORM, document)
     memory.put(document, content(text, number))
 
 
@@ -77,10 +79,10 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
         real(path)
         opened.append(path)
         if len(opened) == 1:
-            index.maker(FORM).rebuild(processes=1, timeout=1.0, progress=lambda _: None)
+            index.rebuild(FORM).run(processes=1, timeout=1.0, progress=lambda _: None)
 
     index, _ = index_of(tmp_path, memory)
-    monkeypatch.setattr(connections, "check", checked)
+    monkeypatch.setattr(pool, "check", checked)
     assert len(names(index)) == 5
     assert not os.path.exists(opened[0])
 
@@ -130,7 +132,7 @@ def _put_another(root: Path) -> None:
 def _another_schema(root: Path) -> None:
     path = file_of(root)
     with closing(sqlite3.connect(path)) as connection:
-        facts.write(connection, facts.SCHEMA_FACT, 10**6)
+        write_fact(connection, SCHEMA_FACT, 10**6)
         connection.commit()
 
 
@@ -151,19 +153,19 @@ LOSSES: tuple[Callable[[Path], None], ...] = (
 def test_files_that_are_lost_under_a_running_service_are_made_anew(
     lose: Callable[[Path], None], memory: Memory, tmp_path: Path
 ) -> None:
-    index, pending = index_of(tmp_path, memory)
+    index, journal = index_of(tmp_path, memory)
     other, _ = index_of(tmp_path, memory)
     assert len(names(index)) == len(names(other)) == 5
-    change(memory, pending, "d1", "before", 11)
-    index.take_in(FORM, ["d1"])
-    pending.leave()
-    for log in list(pending.abandoned()):
+    change(memory, journal, "d1", "before", 11)
+    index.refresh(FORM, ["d1"])
+    journal.leave()
+    for log in list(journal.abandoned()):
         log.remove()
     lose(tmp_path)
     for each in (index, other, index_of(tmp_path, memory)[0]):
         assert names(each, token("before")) == ["d1"]
         assert names(each, token("text 1")) == []
-    change(memory, pending, "d2", "after", 12)
+    change(memory, journal, "d2", "after", 12)
     for each in (other, index, index_of(tmp_path, memory)[0]):
         assert names(each, token("after")) == ["d2"]
         assert len(names(each)) == 5
@@ -174,10 +176,10 @@ def test_files_that_are_lost_while_nobody_serves_are_made_anew(
     lose: Callable[[Path], None], memory: Memory, tmp_path: Path
 ) -> None:
     """As after kill -9 of all workers: the last changes are in the log only."""
-    index, pending = index_of(tmp_path, memory)
+    index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    change(memory, pending, "d1", "before", 11)
-    index.take_in(FORM, ["d1"])
+    change(memory, journal, "d1", "before", 11)
+    index.refresh(FORM, ["d1"])
     copy = tmp_path / "as it was"
     shutil.copytree(tmp_path / ".index", copy)
     index._pool.discard(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
@@ -195,13 +197,13 @@ def test_files_that_are_lost_while_nobody_serves_are_made_anew(
 
 
 def test_what_a_dead_process_has_noted_is_taken_in(memory: Memory, tmp_path: Path) -> None:
-    index, pending = index_of(tmp_path, memory)
+    index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    change(memory, pending, "d1", "changed", 11)
-    change(memory, pending, "new", "new", 12)
-    pending.note(FORM, "d2")
+    change(memory, journal, "d1", "changed", 11)
+    change(memory, journal, "new", "new", 12)
+    journal.write(FORM, "d2")
     memory.delete("d2")
-    pending.leave()
+    journal.leave()
     for each in (index, index_of(tmp_path, memory)[0]):
         assert names(each) == ["new", "d1", "d4", "d3", "d0"]
         assert names(each, token("text 1")) == []
@@ -211,50 +213,50 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_LONGEST_WAIT", 0.05)
-    index, pending = index_of(tmp_path, memory)
+    index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    tried, real = threading.Semaphore(0), index.take_in
+    tried, real = threading.Semaphore(0), index.refresh
 
-    def take_in(form: Form, documents: Iterable[str]) -> None:
+    def refresh(form: Form, documents: Iterable[str]) -> None:
         try:
             real(form, documents)
         finally:
             tried.release()
 
-    monkeypatch.setattr(index, "take_in", take_in)
-    indexer = opened(Indexer(index, pending, lambda *_: None))
+    monkeypatch.setattr(index, "refresh", refresh)
+    updater = opened(Updater(index, journal, lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        indexer.changing(FORM, "d1")
+        updater.changing(FORM, "d1")
         memory.put("d1", content("changed", 11))
-        indexer.changed(FORM, "d1")
+        updater.changed(FORM, "d1")
         assert tried.acquire(timeout=30)
         with pytest.raises(BusyError):
             names(index)
         other.execute("ROLLBACK")
     assert names(index_of(tmp_path, memory)[0], token("changed")) == ["d1"]
-    assert tried.acquire(timeout=30)  # and the indexer tries again
+    assert tried.acquire(timeout=30)  # and the updater tries again
 
 
 def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The power cut has taken what was written last, and the notes with it."""
-    index, pending = index_of(tmp_path, memory)
+    index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
     index._pool.discard(FORM)  # noqa: SLF001 - all is in the one file, which is durable
     was = file_of(tmp_path).read_bytes()
-    change(memory, pending, "d1", "changed", 11)
-    change(memory, pending, "new", "new", 12)
-    pending.note(FORM, "d2")
+    change(memory, journal, "d1", "changed", 11)
+    change(memory, journal, "new", "new", 12)
+    journal.write(FORM, "d2")
     memory.delete("d2")
-    index.take_in(FORM, ["d1", "d2", "new"])
+    index.refresh(FORM, ["d1", "d2", "new"])
     index._pool.discard(FORM)  # noqa: SLF001
-    pending.leave()
+    journal.leave()
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):
         os.unlink(tmp_path / ".index/.pending" / name)
-    monkeypatch.setattr(identity, "_boot", lambda: "another")
+    monkeypatch.setattr(generations, "_boot", lambda: "another")
     for _ in range(2):
         again, _ = index_of(tmp_path, memory)
         assert names(again) == ["new", "d1", "d4", "d3", "d0"]
@@ -265,14 +267,14 @@ def test_a_copied_tree_and_its_original_go_their_own_ways(memory: Memory, tmp_pa
     """Copied with its index, while the service runs."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
-    index, pending = index_of(first, memory)
+    index, journal = index_of(first, memory)
     assert len(names(index)) == 5
-    change(memory, pending, "d1", "changed", 11)
+    change(memory, journal, "d1", "changed", 11)
     shutil.copytree(first, second)
     copied = copy.deepcopy(memory)
     other, others = index_of(second, copied)
     assert names(index, token("changed")) == names(other, token("changed")) == ["d1"]
-    change(memory, pending, "d2", "only here", 12)
+    change(memory, journal, "d2", "only here", 12)
     change(copied, others, "d3", "only there", 13)
     assert (names(index, token("only here")), names(other, token("only here"))) == (["d2"], [])
     assert (names(index, token("only there")), names(other, token("only there"))) == ([], ["d3"])
@@ -297,12 +299,12 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
     for number in range(40, 80):
         if number % 2:
             shutil.rmtree(tmp_path / ".index", ignore_errors=True)
-        index, pending = index_of(tmp_path, memory)
-        change(memory, pending, f"d{number}", f"text {number}", number)
+        index, journal = index_of(tmp_path, memory)
+        change(memory, journal, f"d{number}", f"text {number}", number)
         kills += killed(lambda index=index: names(index), rng.uniform(0.001, 0.04))  # type: ignore[misc]
         again, notes = index_of(tmp_path, memory)
         assert len(names(again)) == number + 1
-        again.take_in(FORM, [noted.document for noted in notes.outstanding()])
+        again.refresh(FORM, [entry.document for entry in notes.outstanding()])
         shutil.rmtree(tmp_path / ".index/.pending", ignore_errors=True)
     assert kills > 10
 
@@ -310,17 +312,15 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
 def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory, tmp_path: Path) -> None:
     indexes = [index_of(tmp_path, memory)[0] for _ in range(4)]
     for number in range(10):
-        maker = indexes[0].maker(FORM)
+        rebuild = indexes[0].rebuild(FORM)
         memory.put(f"new {number}", content("new", 20 + number))
-        pending = index_of(tmp_path, memory)[1]
-        pending.note(FORM, f"new {number}")
+        journal = index_of(tmp_path, memory)[1]
+        journal.write(FORM, f"new {number}")
         with ThreadPoolExecutor() as threads:
-            rebuilds = [
-                threads.submit(maker.rebuild, processes=1, timeout=30, progress=lambda _: None) for _ in range(2)
-            ]
+            rebuilds = [threads.submit(rebuild.run, processes=1, timeout=30, progress=lambda _: None) for _ in range(2)]
             searches = [threads.submit(names, each, token("new")) for each in indexes]
             for each in searches:
                 assert len(each.result()) == number + 1
             for each in rebuilds:
                 each.result()
-        pending.leave()
+        journal.leave()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from persistence.index.feeding import Reading
-from persistence.index.records import Edition
+from persistence.index.sqlite.records import VersionKeys
+from persistence.index.sync.parallel_reader import DocumentReader, read_all
 from persistence.model.instants import Instant
 from persistence.model.search import Query, Scope
 from tests.index.memory import FORM, Content, Memory, index_of
@@ -31,5 +31,5 @@ def test_a_page_holds_the_values_that_are_asked_for(tmp_path: Path) -> None:
 
 def test_documents_are_handed_on_before_they_are_too_much_to_hold() -> None:
     memory = _memory()
-    reading = Reading(memory, {1: Edition(1, 1, {"name": 1, "notes": 2})}, {1: memory.definition(1)})  # type: ignore[arg-type]
-    assert [len(batch) for _, batch in reading.prepared(0, 1)] == [2, 2, 0]
+    reader = DocumentReader(memory, {1: VersionKeys(1, 1, {"name": 1, "notes": 2})}, {1: memory.definition(1)})  # type: ignore[arg-type]
+    assert [len(batch) for _, batch in read_all(reader, 1)] == [2, 2, 0]

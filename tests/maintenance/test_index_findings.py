@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.index.generations import Generations
-from persistence.index.index import Index
-from persistence.index.pending import Pending
+from persistence.index.sync.generations import Generations
+from persistence.index.sync.journal import Journal
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.layout import PENDING, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
@@ -35,7 +35,7 @@ DRAFT = "acme/order/draft/d-4"
 INDEX = ".index/acme/order"
 
 
-def index_at(root: Path) -> Index:
+def index_at(root: Path) -> TreeIndex:
     return opened(index_of(str(root), SVC, Properties.load({}, SVC.property_prefix), pending_in(str(root))))
 
 
@@ -45,7 +45,7 @@ def hits(root: Path, form: Form = ORDER, text: str = "") -> Hits:
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    """A form whose documents are indexed, and no service."""
+    """A form whose documents are indexed, without a service."""
     root = tmp_path / "data"
     orders.plant(Planter(root))
     assert hits(root).total == 5
@@ -134,7 +134,7 @@ def lose_a_text_in_the_index_of_texts(workshop: Workshop) -> None:
 
 
 def garble_a_page(workshop: Workshop) -> None:
-    """Of one that is read only where a control is new."""
+    """A document that is read only if a control is new."""
     with closing(sqlite3.connect(current(workshop))) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page, size = connection.execute(
@@ -165,16 +165,16 @@ def lose_a_form(workshop: Workshop) -> None:
 
 
 def leave_notes(workshop: Workshop) -> None:
-    pending = opened(Pending(str(workshop.file(PENDING))))
-    pending.note(ORDER, "d-1")
-    pending.leave()
+    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal.write(ORDER, "d-1")
+    journal.leave()
     (log,) = workshop.file(PENDING).iterdir()
     os.utime(log, (time.time() - 100,) * 2)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to an index, and what finds it where."""
+    """A change of an index, and the finding with its path."""
 
     inflict: Callable[[Workshop], None]
     kind: str
@@ -263,12 +263,12 @@ def test_other_parts_of_the_tree_are_left_out(workshop: Workshop, case: Case) ->
 
 
 def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
-    """Whoever searches next takes it in first."""
+    """The next search updates the index first."""
     put_a_document_there(workshop)
     remove_a_document(workshop)
-    pending = opened(Pending(str(workshop.file(PENDING))))
-    pending.note(ORDER, "d-9")
-    pending.note(ORDER, "d-1")
+    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal.write(ORDER, "d-9")
+    journal.write(ORDER, "d-1")
     assert workshop.check("--deep").findings == []
     assert hits(workshop.root, text="call back").page[0].document == "d-9"
 
@@ -318,17 +318,17 @@ def test_a_deleted_document_has_no_row_and_is_not_missed(workshop: Workshop) -> 
 
 
 def test_notes_are_left_to_the_service_for_a_while(workshop: Workshop) -> None:
-    pending = opened(Pending(str(workshop.file(PENDING))))
-    pending.note(ORDER, "d-1")
+    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal.write(ORDER, "d-1")
     assert workshop.check().findings == []
     os.utime(next(workshop.file(PENDING).iterdir()), (1, 1))
     assert workshop.check().findings == []  # its process lives
-    pending.leave()
+    journal.leave()
     assert [kind for kind, _ in workshop.check().kinds] == ["index-notes"]
 
 
 def test_an_index_that_is_being_made_leaves_nothing(workshop: Workshop) -> None:
     leave_an_old_one(workshop)
-    with Generations(Layout(str(workshop.root)), ORDER).making(timeout=1):
+    with Generations(Layout(str(workshop.root)), ORDER).rebuilding(timeout=1):
         assert workshop.check().findings == []
     assert len(workshop.check().findings) == 1

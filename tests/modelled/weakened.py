@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from persistence.cli import main
-from persistence.index.indexer import Indexer
+from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.instants import next_after
 from persistence.services import rules
@@ -41,11 +41,11 @@ def _trust_the_clock() -> None:
 def _tell_no_index() -> None:
     """The index hears of no change."""
 
-    def nothing(_self: Indexer, _form: Form, _document: str) -> None:
+    def nothing(_self: Updater, _form: Form, _document: str) -> None:
         """Nothing."""
 
-    Indexer.changing = nothing  # type: ignore[method-assign]
-    Indexer.changed = nothing  # type: ignore[method-assign]
+    Updater.changing = nothing  # type: ignore[method-assign]
+    Updater.changed = nothing  # type: ignore[method-assign]
 
 
 def _remember() -> None:

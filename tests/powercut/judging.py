@@ -24,10 +24,10 @@ from persistence.app import create_app
 from persistence.cli import commands
 from persistence.closable import Closable
 from persistence.errors import DamagedError
-from persistence.index import identity
+from persistence.index.sync import generations
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
-from persistence.providers.opening import open_store
+from persistence.providers.trees import open_store
 from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
@@ -102,8 +102,8 @@ def prepare_process(log: str) -> None:
     The index takes a picture for the disk itself after a start of the machine: it compares what is left of it with the
     tree, where it would make the index of a copy anew.
     """
-    identity.is_same_place = lambda *_: True
-    identity._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
+    generations._place = lambda _identity: ""  # noqa: SLF001 - the picture is a copy
+    generations._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()  # what is imported by now stays; looking through it again for each disk takes longer than the rest
     sys.stderr = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the process lives

@@ -1,0 +1,294 @@
+"""The flat views of a form version, and the rows that a document has in them (spec search 7.2 to 7.4)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from lxml import etree
+
+from persistence.errors import BadRequestError
+from persistence.forms.controls import default_iteration
+from persistence.forms.form_data import is_value_marked
+from persistence.forms.matching import PathState, off_path, path_matcher
+from persistence.forms.structure import (
+    BIND,
+    GRID,
+    REPEAT,
+    SECTION,
+    DefinitionTree,
+    FormPart,
+    control_name,
+    is_repeated,
+    is_template_use,
+    on_definition,
+)
+from persistence.forms.trees import Element
+from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
+from persistence.model.addresses import LIBRARY_FORM, Form
+from persistence.model.flat_views import (
+    METADATA_COLUMNS,
+    FlatColumn,
+    FlatNaming,
+    FlatView,
+    UniqueNames,
+    identifier,
+    joined,
+)
+from persistence.model.form_versions import PathStep
+from persistence.xml.streaming import Streaming
+
+
+def read_flat_views(
+    stored: bytes, form: Form, version: int, naming: FlatNaming, taken: Iterable[str] = ()
+) -> tuple[FlatView, ...]:
+    """Read the views of a stored definition, the one of documents first; none of a library, or without a form model.
+
+    ``taken`` are names of other views.
+
+    Raises:
+        BadRequestError: the definition is too large, or has too many repeats or controls for views.
+        DamagedError: it is not well-formed XML.
+    """
+    if form.name == LIBRARY_FORM:
+        return ()
+    parts = (identifier(form.app), identifier(form.name), str(version))
+    return on_definition(stored, lambda definition: _Walk(definition, parts, naming, taken).views()) or ()
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A view while columns are added."""
+
+    view: FlatView
+    names: UniqueNames
+    columns: list[FlatColumn]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A position of the walk: a view, and the path from the element of its rows."""
+
+    view: _Growing
+    path: tuple[str, ...] = ()
+
+
+class _Walk:
+    """A walk through the body of a definition and the section templates in it, which makes the views (search 7.4)."""
+
+    def __init__(
+        self, definition: DefinitionTree, parts: tuple[str, ...], naming: FlatNaming, taken: Iterable[str]
+    ) -> None:
+        self._definition = definition
+        self._parts = parts
+        self._naming = naming
+        self._names = UniqueNames(taken, naming.longest)
+        self._growing: list[_Growing] = []
+        self._left = MOST_VIEW_CHARACTERS
+
+    def views(self) -> tuple[FlatView, ...]:
+        """Return the views, in the order of their elements in the definition."""
+        main = self._definition.main
+        self._walk(main, _Place(self._add(FlatView(self._name(())))), None)
+        return tuple(replace(each.view, columns=tuple(each.columns)) for each in self._growing)
+
+    def _walk(self, part: FormPart, start: _Place, section: str | None) -> None:
+        """Go through a part, which is shown by ``section`` if it is a section template."""
+        if part.body is None:
+            return
+        places = [start]
+        walk = etree.iterwalk(part.body, events=("start", "end"))
+        for event, element in walk:
+            self._count()
+            is_container = element.tag in {SECTION, GRID}
+            name = control_name(element)
+            if event == "end":
+                if is_container:
+                    places.pop()
+            elif is_container:
+                places.append(self._inside(part, element, name, places[-1]))
+                template = self._definition.template(element) if section is None and element.tag == SECTION else None
+                if template is not None and name:
+                    self._walk(template, places[-1], name)
+            elif name and element.tag not in {BIND, REPEAT} and not is_template_use(element):
+                self._column(name, places[-1], section)
+                walk.skip_subtree()
+
+    def _inside(self, part: FormPart, container: Element, name: str | None, place: _Place) -> _Place:
+        """Return the place in a section or grid."""
+        if not name:
+            return place
+        path = (*place.path, name)
+        if container.tag == GRID:
+            return self._repeat(name, place.view, path) if is_repeated(container) else place
+        if not is_repeated(container):
+            return replace(place, path=path)
+        return self._repeat(name, place.view, (*path, part.iteration_name(container) or default_iteration(name)))
+
+    def _repeat(self, name: str, around: _Growing, path: tuple[str, ...]) -> _Place:
+        """Return the place in the iterations of a repeat, whose name the column of numbers has, of any length."""
+        outer = around.view.repetitions
+        number = f"{identifier(name)}_repetition"
+        repetitions = (*outer, UniqueNames(outer, sys.maxsize).take(number))
+        self._count(*path, *repetitions)
+        return _Place(self._add(FlatView(self._name((name,)), (), around.view.name, path, repetitions)))
+
+    def _column(self, name: str, place: _Place, section: str | None) -> None:
+        view = place.view
+        self._count(*place.path, name)
+        if self._naming.prefixes_in_main and view.view.around is None:
+            said = (*place.path, name)
+        else:
+            said = (section, name) if section else (name,)
+        column = view.names.take(joined([identifier(each) for each in said], self._naming.longest))
+        view.columns.append(FlatColumn(column, (*place.path, name)))
+        if len(view.view.column_names) + len(view.columns) > MOST_COLUMNS:
+            raise BadRequestError(f"a flat view of the form would have more than {MOST_COLUMNS} columns")
+
+    def _name(self, repeat: tuple[str, ...]) -> str:
+        prefix, longest = self._naming.prefix, self._naming.longest
+        return self._names.take(prefix + joined((*self._parts, *map(identifier, repeat)), longest - len(prefix)))
+
+    def _add(self, view: FlatView) -> _Growing:
+        growing = _Growing(view, UniqueNames((*METADATA_COLUMNS, *view.repetitions), self._naming.longest), [])
+        self._growing.append(growing)
+        if len(self._growing) > MOST_VIEWS:
+            raise BadRequestError(f"the form would have more than {MOST_VIEWS} flat views")
+        return growing
+
+    def _count(self, *names: str) -> None:
+        self._left -= sum(map(len, names)) + 1
+        if self._left < 0:
+            raise BadRequestError("the form has too many controls for flat views, or too long names")
+
+
+Cell = str | int | None
+"""A value in a row: the number of a repetition, the text of a control, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opens:
+    """The element of a row of a view, in a row of the view ``around``."""
+
+    view: int
+    around: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Fills:
+    """An element whose text fills a column of the row."""
+
+    view: int
+    column: int
+
+
+class RowReader:
+    """A reader of the rows of views in documents; made once for the views of a form version."""
+
+    def __init__(self, views: tuple[FlatView, ...]) -> None:
+        numbers = {view.name: number for number, view in enumerate(views)}
+        self._views = views
+        self._inside: list[list[int]] = [[] for _ in views]
+        starts: list[tuple[str, ...]] = []
+        paths: list[tuple[tuple[str, ...], _Opens | _Fills]] = []
+        for number, view in enumerate(views):
+            around = None if view.around is None else numbers[view.around]
+            start = view.path if around is None else starts[around] + view.path
+            if around is not None:
+                self._inside[around].append(number)
+            starts.append(start)
+            paths.append((start, _Opens(number, around)))
+            for column, each in enumerate(view.columns, len(view.repetitions)):
+                paths.append((start + each.path, _Fills(number, column)))
+        self._start = path_matcher((tuple(map(PathStep, path)), found) for path, found in paths)
+
+    def read(self, pieces: Iterable[bytes]) -> dict[str, list[tuple[Cell, ...]]]:
+        """Read the rows of a document by the name of the view: the numbers of repetitions, and the values of controls.
+
+        Raises:
+            BadRequestError: there are too many (``MOST_CELLS``).
+            MalformedXmlError: the document is not well-formed, has a document type or passes a limit of ``Streaming``.
+        """
+        with _Rows([len(view.columns) for view in self._views], self._inside, self._start) as document:
+            rows = document.read(pieces).rows
+        return {view.name: list(map(tuple, each)) for view, each in zip(self._views, rows, strict=True)}
+
+
+class _Rows(Streaming):
+    """A parser that fills rows: a cell has the first text node at its path, if it is not encrypted.
+
+    ``columns`` are the numbers of controls of each view, ``inside`` the views of the repeats directly in it.
+    """
+
+    def __init__(self, columns: list[int], inside: list[list[int]], outer: PathState[_Opens | _Fills]) -> None:
+        super().__init__()
+        self.rows: list[list[list[Cell]]] = [[] for _ in columns]
+        self._columns = columns
+        self._inside = inside
+        self._opened = [0] * len(columns)
+        self._cells = 0
+        self._sealed_from = 0
+        self._parts: list[str] = []
+        self._places: list[PathState[_Opens | _Fills]] = []
+        self._place = outer
+        self._off_path: PathState[_Opens | _Fills] = off_path()
+        self.parser.buffer_text = True
+        self.parser.CharacterDataHandler = self._parts.append
+        self.parser.CommentHandler = self._settle
+        self.parser.ProcessingInstructionHandler = self._settle
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Follow the paths to an element, and open a row if it is the element of one."""
+        super().start(name, attributes)
+        self._settle()
+        self._places.append(self._place)
+        following = self._place.following
+        if following is None:
+            self._place = self._place.chosen(name, attributes)
+        else:
+            self._place = following.get(name, self._off_path)
+        if attributes and not self._sealed_from and is_value_marked(attributes):
+            self._sealed_from = self.depth
+        for found in self._place.found:
+            if isinstance(found, _Opens):
+                self._open(found)
+
+    def end(self, name: str) -> None:
+        """Fill the cells of the element that ends."""
+        super().end(name)
+        self._settle()
+        if self.depth < self._sealed_from:
+            self._sealed_from = 0
+        self._place = self._places.pop()
+
+    def _open(self, found: _Opens) -> None:
+        """Begin a row; the repeats inside count from one again."""
+        numbers: list[Cell] = []
+        if found.around is not None:
+            self._opened[found.view] += 1
+            outer = self.rows[found.around][-1]
+            numbers = [*outer[: len(outer) - self._columns[found.around]], self._opened[found.view]]
+        row = [*numbers, *[None] * self._columns[found.view]]
+        self._cells += len(row) + 1
+        if self._cells > MOST_CELLS:
+            raise BadRequestError(
+                f"the document would have more than {MOST_CELLS} values in the flat views of its form"
+            )
+        self.rows[found.view].append(row)
+        for view in self._inside[found.view]:
+            self._opened[view] = 0
+
+    def _settle(self, *_event: str) -> None:
+        """Fill cells with the text node that ends."""
+        if not self._parts:
+            return
+        text = "".join(self._parts)
+        self._parts.clear()
+        if self._sealed_from:
+            return
+        for found in self._place.found:
+            if isinstance(found, _Fills):
+                row = self.rows[found.view][-1]
+                if row[found.column] is None:
+                    row[found.column] = text

@@ -1,0 +1,202 @@
+"""Marks and holders in form data: elements that are not relevant, encrypted, or the path of an attachment.
+
+Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2.
+
+Non-relevant elements are cut out of the bytes as they are stored, so that everything else stays as it is: declarations
+of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from sys import getsizeof
+from xml.sax.saxutils import escape, quoteattr
+
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
+from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
+from persistence.model.addresses import AttachmentRef, parse_holder_path
+from persistence.xml.streaming import SEPARATOR, Streaming
+
+FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
+RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
+
+VALUE_ENCRYPTED = "value-encrypted"
+ATTACHMENT_ENCRYPTED = "attachment-encrypted"
+OLD_MARKER = "encrypted"
+
+MARKER_WORD = b"encrypted"
+"""A word in the names of all marks of encryption."""
+
+VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
+ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
+
+ITEM = "_"
+"""The name of the element around each file of a control that takes several."""
+
+_FR = f"{FR_NAMESPACE}{SEPARATOR}"
+
+
+def is_value_marked(attributes: Mapping[str, str]) -> bool:
+    """Return whether an element is marked as encrypted, in the new or in the old way (spec forms 4.3)."""
+    return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
+
+
+def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
+    """Return the bytes at which each non-relevant stretch begins and ends, in turn, ascending.
+
+    A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
+    a document needs a root.
+
+    Raises:
+        DamagedError: the stored data is not well-formed.
+    """
+    try:
+        with _Finder() as finder:
+            return finder.read(pieces).edges
+    except MalformedXmlError as error:
+        raise DamagedError(f"the stored form data cannot be parsed: {error}") from error
+
+
+class _Finder(Streaming):
+    """A parser that records the edges of non-relevant elements.
+
+    An event has the byte at which its markup begins; it ends where the next event begins. The default handler gets
+    every event that no other handler takes, so none is missed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parser.DefaultHandler = self._other
+        self.edges: array[int] = array("Q")
+        self._inside = 0
+        self._is_edge_next = False
+        self._is_root_emptied = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin a stretch, if the element is not relevant."""
+        super().start(name, attributes)
+        at = self._next_event()
+        if self._inside:
+            self._inside += 1
+        elif attributes.get(RELEVANT) == "false":
+            self._inside = 1
+            self._is_root_emptied = self.depth == 1
+            if self._is_root_emptied:
+                self._is_edge_next = True
+            else:
+                self.edges.append(at)
+
+    def end(self, name: str) -> None:
+        """End a stretch, if the element has begun it."""
+        super().end(name)
+        at = self._next_event()
+        if not self._inside:
+            return
+        self._inside -= 1
+        if self._inside:
+            return
+        if self._is_root_emptied:
+            self.edges.append(at)
+        else:
+            self._is_edge_next = True
+
+    def _other(self, _text: str) -> None:
+        self._next_event()
+
+    def _next_event(self) -> int:
+        at = self.parser.CurrentByteIndex
+        if self._is_edge_next:
+            self.edges.append(at)
+            self._is_edge_next = False
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentHolder:
+    """An element that names an attachment.
+
+    ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
+    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where the element or one around it
+    is marked as not relevant.
+    """
+
+    path: tuple[str, ...]
+    attributes: Mapping[str, str]
+    held: AttachmentRef
+    text: str
+    is_relevant: bool
+
+
+class HolderReader(Streaming):
+    """A parser that collects the holders of attachments that ``is_wanted``.
+
+    Raises, besides what ``Streaming`` does:
+        BadRequestError: there are too many.
+    """
+
+    def __init__(self, is_wanted: Callable[[AttachmentRef], bool]) -> None:
+        super().__init__()
+        self.parser.CharacterDataHandler = self._characters
+        self.holders: list[AttachmentHolder] = []
+        self._is_wanted = is_wanted
+        self._path: list[str] = []
+        self._attributes: dict[str, str] = {}
+        self._irrelevant_from = 0
+        self._text: str | None = None
+        self._left = LARGEST_ATTACHMENT_LIST
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin an element that may be a holder; the one around it is none."""
+        super().start(name, attributes)
+        self._path.append(name.rpartition(SEPARATOR)[2])
+        self._attributes, self._text = attributes, ""
+        if not self._irrelevant_from and attributes.get(RELEVANT) == "false":
+            self._irrelevant_from = self.depth
+
+    def end(self, name: str) -> None:
+        """Take the element, if it is a holder."""
+        held = parse_holder_path(self._text) if self._text else None
+        if held is not None and self._is_wanted(held):
+            self._take(held)
+        self._path.pop()
+        self._text = None
+        if self._irrelevant_from == self.depth:
+            self._irrelevant_from = 0
+        super().end(name)
+
+    def _take(self, held: AttachmentRef) -> None:
+        if len(self.holders) == MOST_HOLDERS:
+            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        own = {name.replace(_FR, "fr:"): value for name, value in self._attributes.items() if _is_copied(name)}
+        text = (self._text or "").strip()
+        path = tuple(map(sys.intern, self._path[1:]))
+        self._left -= HOLDER_COSTS + getsizeof(text) + getsizeof(path)
+        self._left -= sum(getsizeof(name) + getsizeof(value) for name, value in own.items())
+        if self._left < 0:
+            raise BadRequestError(f"the attachments in the form data take more than {LARGEST_ATTACHMENT_LIST} bytes")
+        self.holders.append(AttachmentHolder(path, own, held, text, not self._irrelevant_from))
+
+    def _characters(self, text: str) -> None:
+        if self._text is not None and len(self._text) <= LONGEST_PATH:
+            self._text += text
+
+
+def _is_copied(name: str) -> bool:
+    return name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
+
+
+def write_attachment_list(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
+    """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
+    lines = "".join(_as_xml(name, holder) for name, holder in attachments)
+    return f'<attachments xmlns:fr="{FR_NAMESPACE}">{lines}</attachments>'.encode()
+
+
+def _as_xml(name: str, holder: AttachmentHolder) -> str:
+    attributes = {**holder.attributes, "name": name}
+    if not holder.is_relevant:
+        attributes["fr:relevant"] = "false"
+    said = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<attachment{said}>{escape(holder.text)}</attachment>"

@@ -1,0 +1,224 @@
+"""The conditions of a search in SQL.
+
+A condition can *select* the documents that meet it, or *test* one document. In a search one condition selects, and the
+others test the documents that it leads to. The planner decides which one selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from persistence.index.sqlite import trigrams
+from persistence.index.sqlite.card_search import CardTest, passing
+from persistence.index.sqlite.owners import keyed, visible
+from persistence.index.sqlite.partitions import Arms, NumberedControls, Partition, Sql, parameters_of
+from persistence.index.sqlite.records import FACTS, SEPARATOR, column_of, first_row
+from persistence.index.sqlite.schema import FIELDS
+from persistence.index.sqlite.trigrams import Rarity
+from persistence.model.instants import Instant
+from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
+
+_WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
+
+_BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
+_AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The SQL for the texts of some documents, among which are all that meet a condition.
+
+    Above the share ``worth`` of all documents, looking at everything is quicker than looking at each of these.
+    """
+
+    narrows: Sql
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition:
+    """One condition of a search.
+
+    ``selects`` gives ``row`` and ``shelf`` of the documents that meet it, each once; with ``is_scan`` it looks at every
+    document. ``test`` is an expression that is true of ``c``, a row and its shelf, where the document meets the
+    condition; with ``is_quick`` it need not look at the document. With ``is_ordered``, ``selects`` goes by row in a
+    partition, and can be counted quickly. ``card_test`` is the condition where it asks of the document's card only.
+    """
+
+    selects: Sql | Arms
+    test: Sql
+    narrowing: Narrowing | None = None
+    is_scan: bool = False
+    is_quick: bool = False
+    is_ordered: bool = False
+    card_test: CardTest | None = None
+
+
+def conditions(
+    scope: Scope, query: Query, controls: NumberedControls, rarity: Rarity, searched: Sequence[Partition]
+) -> list[SqlCondition] | None:
+    """Return the conditions of a search of some partitions.
+
+    Return ``None`` where no document can meet them, because a control is not indexed.
+    """
+    found: list[SqlCondition] = []
+    seen = visible(searched, is_by_saved=scope.seen.is_by_saved)
+    if seen is not None:
+        found.append(
+            SqlCondition(seen.selects, seen.test, is_scan=seen.is_scan, is_quick=True, is_ordered=seen.is_ordered)
+        )
+    if scope.drafts.kind is Drafts.ONLY:
+        if scope.drafts.for_document is not None:
+            found.append(_draft_of(scope.drafts.for_document))
+        elif scope.drafts.never_saved:
+            found.append(_never_saved())
+    for control in dict.fromkeys(query.controls):
+        number = controls.numbers.get(control.path)
+        if number is None:
+            return None
+        found.append(_matching(number, control, "DISTINCT" if number in controls.several else "", rarity))
+    found += _fields(query.fields)
+    if query.text:
+        found.append(_anywhere(query.text.casefold(), controls, rarity))
+    return found
+
+
+def _keyed(number: int, text: str) -> SqlCondition:
+    """Return the condition that a control or fact has exactly this value."""
+    selects, test = keyed(number, text)
+    return SqlCondition(selects, test, is_quick=True, is_ordered=True)
+
+
+def _draft_of(document: str) -> SqlCondition:
+    return SqlCondition(
+        Sql("SELECT row, shelf FROM documents WHERE document = ? AND draft AND shelf IN {partitions}", (document,)),
+        Sql("EXISTS (SELECT 1 FROM documents d WHERE d.document = ? AND d.draft AND d.row = c.row)", (document,)),
+        is_quick=True,
+    )
+
+
+def _never_saved() -> SqlCondition:
+    saved = "EXISTS (SELECT 1 FROM documents s WHERE s.document = {of}.document AND NOT s.draft)"
+    return SqlCondition(
+        Sql(f"SELECT row, shelf FROM documents d WHERE shelf IN {{partitions}} AND NOT {saved.format(of='d')}"),
+        Sql(f"EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND NOT {saved.format(of='d')})"),
+        is_scan=True,
+    )
+
+
+def _fields(filters: Iterable[FieldFilter]) -> list[SqlCondition]:
+    """Return the conditions on facts; those on one time are one, so that it selects what lies between its limits."""
+    found = []
+    limits: dict[Field, list[FieldFilter]] = {}
+    for each in dict.fromkeys(filters):
+        if each.comparison is Comparison.EXACT:
+            found.append(_keyed(FACTS[each.field], each.value))
+        else:
+            limits.setdefault(each.field, []).append(each)
+    for field, bounds in limits.items():
+        low = max((each.value for each in bounds if each.comparison is Comparison.GTE), default=_BEFORE_ALL)
+        high = min((each.value for each in bounds if each.comparison is Comparison.LT), default=_AFTER_ALL)
+        found.append(_saved(low, high) if field is Field.LAST_MODIFIED else _between(FACTS[field], low, high))
+    return found
+
+
+def _between(number: int, low: str, high: str) -> SqlCondition:
+    """Return the condition that a time among the facts is not before the first and before the second."""
+    return SqlCondition(
+        Sql(
+            "SELECT row, shelf FROM entries WHERE number = ? AND shelf IN {partitions} AND fold >= ? AND fold < ?",
+            (number, low, high),
+        ),
+        Sql("EXISTS (SELECT 1 FROM documents d WHERE d.row = c.row AND d.created >= ? AND d.created < ?)", (low, high)),
+    )
+
+
+def _saved(low: str, high: str) -> SqlCondition:
+    """Return the condition that the last save is not before the first time and before the second."""
+    bounds = first_row(Instant(low)), first_row(Instant(high))
+    return SqlCondition(
+        Sql("SELECT row, shelf FROM documents WHERE shelf IN {partitions} AND row >= ? AND row < ?", bounds),
+        Sql("(c.row >= ? AND c.row < ?)", bounds),
+        is_quick=True,
+        is_ordered=True,
+    )
+
+
+def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity) -> SqlCondition:
+    folded = control.text.casefold()
+    if control.match is TextMatch.EXACT:
+        return _keyed(number, control.text)
+    if control.match is TextMatch.SUBSTRING:
+        scanned = Sql("instr(fold, ?)", (folded,))
+        return _on_card(CardTest(number, folded, are_words=False), [folded], scanned, distinct, rarity)
+    words = list(dict.fromkeys(folded.split()))
+    scanned = Sql(" AND ".join(["instr(' ' || fold || ' ', ?)"] * len(words)), tuple(f" {word} " for word in words))
+    return _on_card(CardTest(number, folded, are_words=True), words, scanned, distinct, rarity)
+
+
+def _on_card(card_test: CardTest, texts: list[str], scanned: Sql, distinct: str, rarity: Rarity) -> SqlCondition:
+    """Return the condition that one value has all the ``texts``; ``scanned`` tests a fold that is not cut."""
+    number = card_test.number
+    cut, test = passing([card_test], "e"), passing([card_test], "c")
+    scans = Sql(
+        f"SELECT {distinct} row, shelf FROM entries e WHERE number = ? AND shelf IN {{partitions}} AND fold > 0 AND"
+        f" CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
+        (number, *cut.parameters, *scanned.parameters),
+    )
+    asked = trigrams.query_for(texts, column_of(number), rarity)
+    if not asked:
+        return SqlCondition(scans, test, is_scan=True, card_test=card_test)
+    match = f"{FIELDS[column_of(number)]} : ({asked})"
+    narrows = Sql("SELECT rowid AS text FROM fields WHERE fields MATCH ?", (match,))
+    return SqlCondition(scans, test, Narrowing(narrows, _WORTH_IN_FIELD), card_test=card_test)
+
+
+def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCondition:
+    """Return the condition that a text node of the document has the text in it."""
+    used = sorted({column_of(number) for number in controls.numbers.values()})
+    in_fields = " OR ".join(f"instr(f.c{column}, ?)" for column in used) or "0"
+    texts = (folded,) * (len(used) + 1)
+    test = Sql(
+        "EXISTS (SELECT 1 FROM documents d JOIN rests_content r ON r.id = d.text JOIN fields_content f ON f.id = d.text"
+        f" WHERE d.row = c.row AND (instr(r.c0, ?) OR {in_fields}))",
+        texts,
+    )
+    scans = Sql(
+        "SELECT d.row, d.shelf FROM rests_content r CROSS JOIN fields_content f ON f.id = r.id"
+        " CROSS JOIN texts t ON t.text = r.id CROSS JOIN documents d {indexed}"
+        f" ON d.shelf IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
+        texts,
+    )
+    asked = trigrams.query_for([folded], None, rarity)
+    if not asked:
+        return SqlCondition(scans, test, is_scan=True)
+    either = Sql(
+        "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
+        (asked, asked),
+    )
+    if len(folded) == trigrams.TRIGRAM:  # where the index says that it is there, it is
+        return SqlCondition(among(either), test)
+    return SqlCondition(scans, test, Narrowing(either, _WORTH_ANYWHERE))
+
+
+def among(texts: Sql) -> Sql:
+    """Return the SQL for the documents of some texts on the partitions that are searched."""
+    return Sql(
+        f"SELECT d.row, d.shelf FROM ({texts.text}) n CROSS JOIN texts t USING (text)"
+        " CROSS JOIN documents d {indexed} ON d.shelf IN {partitions} AND d.row = t.row",
+        texts.parameters,
+    )
+
+
+def tested(found: Iterable[SqlCondition]) -> Sql:
+    """Return an expression that is true of ``c`` where it meets all of the conditions; the quick ones come first.
+
+    The card is tested once for all conditions on it: there may be hundreds.
+    """
+    found = tuple(found)
+    on_card = [each.card_test for each in found if each.card_test is not None]
+    tests = [each.test for each in found if each.is_quick]
+    tests += [passing(on_card, "c")] if on_card else []
+    tests += [each.test for each in found if not each.is_quick and each.card_test is None]
+    return Sql(" AND ".join(each.text for each in tests) or "1", parameters_of(tests))

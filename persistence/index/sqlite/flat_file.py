@@ -1,0 +1,319 @@
+"""The file of flat views: one for all forms, at a path that stays the same. It has their tables and their catalogue."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from persistence.errors import BadRequestError
+from persistence.forms.flat_tables import Cell
+from persistence.index.sqlite import connections
+from persistence.index.sqlite.faults import UnusableError, code_of
+from persistence.index.sqlite.schema import COMPLETE, SCHEMA_FACT, read_fact, write_fact
+from persistence.model.addresses import Form
+from persistence.model.flat_views import DOCUMENT_COLUMN, METADATA_COLUMNS, FlatColumn, FlatView
+from persistence.storage import directories, files
+from persistence.storage.layout import FLAT, Layout
+from persistence.storage.locks import LockFile
+
+SCHEMA = 1
+"""The version of the catalogue's tables."""
+
+_WAL = 64 << 20
+"""Bytes of the log of changes that are kept on disk after a large one."""
+
+_LONGEST_WAIT = 10.0
+_LONGEST_STATEMENT = 1_000_000
+"""Bytes of a statement that SQLite takes."""
+
+_BEING_MADE = "the file of flat views is being made"
+
+CATALOGUE = ("catalogue_versions", "catalogue_views", "catalogue_columns")
+
+TABLES = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE catalogue_versions (
+    app TEXT NOT NULL, form TEXT NOT NULL, version INTEGER NOT NULL, definition TEXT NOT NULL, tree TEXT NOT NULL,
+    PRIMARY KEY (app, form, version)
+) WITHOUT ROWID;
+CREATE TABLE catalogue_views (
+    app TEXT NOT NULL, form TEXT NOT NULL, version INTEGER NOT NULL, number INTEGER NOT NULL,
+    view TEXT NOT NULL COLLATE NOCASE UNIQUE, around TEXT, path TEXT NOT NULL, repetition TEXT,
+    PRIMARY KEY (app, form, version, number)
+) WITHOUT ROWID;
+CREATE TABLE catalogue_columns (
+    view TEXT NOT NULL COLLATE NOCASE, number INTEGER NOT NULL, name TEXT NOT NULL, path TEXT NOT NULL,
+    PRIMARY KEY (view, number)
+) WITHOUT ROWID;
+"""
+"""Paths are those of elements below the root element of a document, with ``/`` between."""
+
+FileIdentity = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatFile:
+    """The file in the tree of a root. It is made whole and aside, so whoever finds it can use it.
+
+    Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
+    Methods raise ``OSError`` and ``BusyError``.
+    """
+
+    root: str
+
+    @property
+    def path(self) -> str:
+        """Return the path of the file."""
+        return f"{self._directory}/flat.sqlite"
+
+    @property
+    def identity(self) -> FileIdentity | None:
+        """Return what distinguishes it from another one that takes its place; ``None`` where there is none."""
+        return connections.identity_of(self.path)
+
+    def opened(self) -> sqlite3.Connection:
+        """Open the file, which must be there.
+
+        Raises:
+            UnusableError: it is damaged, or of another version of the service.
+            sqlite3.Error: it cannot be opened now.
+        """
+        connections.require_own(self.path)
+        connection = connections.opened_to_write(self.path)
+        try:
+            _check(connection)
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
+            connection.execute("PRAGMA secure_delete = ON")  # a value may have gone because it is encrypted now
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def make(self) -> None:
+        """Make it where there is none. Raises ``sqlite3.Error`` too."""
+        directories.ensure(self._directory)
+        files.ensure_file(self._lock)
+        with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
+            if files.exists(self.path):
+                return
+            fresh = f"{self.path}-new"
+            for path in (self.path, fresh):
+                _remove(path)
+            files.ensure_file(fresh)
+            with closing(connections.opened_to_write(fresh)) as connection:
+                connection.executescript(TABLES)
+                write_fact(connection, SCHEMA_FACT, SCHEMA)
+            connections.sync(fresh)
+            files.rename(fresh, self.path)
+            directories.sync(self._directory)
+
+    def settle(self, identity: FileIdentity | None) -> None:
+        """Note that it has the views of all forms that have some, if it is still that file.
+
+        Raises:
+            UnusableError, sqlite3.Error: it cannot be opened.
+        """
+        if identity is not None and self.identity == identity:
+            with closing(self.opened()) as connection:
+                write_fact(connection, COMPLETE, 1)
+
+    def discard(self, identity: FileIdentity | None) -> None:
+        """Remove it if it is still the file that was found to be unusable."""
+        with LockFile(self._lock).exclusive(_BEING_MADE, timeout=_LONGEST_WAIT):
+            if identity is not None and self.identity == identity:
+                _remove(self.path)
+
+    @property
+    def _directory(self) -> str:
+        return Layout(os.path.realpath(self.root)).own(FLAT)
+
+    @property
+    def _lock(self) -> str:
+        return f"{self._directory}/lock"
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    try:
+        schema = read_fact(connection, SCHEMA_FACT)
+        for table in CATALOGUE:
+            connection.execute(f"SELECT 1 FROM {table} LIMIT 0")
+    except sqlite3.Error as error:
+        if code_of(error) != sqlite3.SQLITE_ERROR:
+            raise
+        schema = None  # there is no such table
+    if schema != SCHEMA:
+        raise UnusableError("the file of flat views is not of this version")
+
+
+def _remove(path: str) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        files.remove(path + suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class CataloguedVersion:
+    """A form version with flat views, or one that is to have some.
+
+    ``definition`` is the entity tag of the definition that they were made by; it is empty while they are to be made by
+    the stored one. ``tree`` is the identity of the tree that rows were read from; rows of another one may be stale.
+    """
+
+    definition: str
+    tree: str
+
+
+class FlatCatalogue:
+    """The catalogue in the file of a connection. Methods raise ``sqlite3.Error``."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.execute
+        self._executemany = connection.executemany
+        self._connection = connection
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all views are there that definitions ask for."""
+        return read_fact(self._connection, COMPLETE) is not None
+
+    @property
+    def schema_version(self) -> int:
+        """Return a number that changes whenever tables are made or dropped."""
+        return int(self._execute("PRAGMA schema_version").fetchone()[0])
+
+    def forms(self) -> list[Form]:
+        """Return the forms that have versions in the catalogue."""
+        return [Form(*row) for row in self._execute("SELECT DISTINCT app, form FROM catalogue_versions")]
+
+    def is_of(self, tree: str) -> bool:
+        """Return whether all rows were read from a tree."""
+        return not self._execute("SELECT 1 FROM catalogue_versions WHERE tree <> ?", (tree,)).fetchone()
+
+    def versions(self, form: Form) -> dict[int, CataloguedVersion]:
+        """Return the versions of a form."""
+        found = self._execute(
+            "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
+        )
+        return {version: CataloguedVersion(definition, tree) for version, definition, tree in found}
+
+    def views(self, form: Form, version: int) -> tuple[FlatView, ...]:
+        """Return the views of a version, that of documents first."""
+        rows = self._execute(
+            "SELECT view, around, path, repetition FROM catalogue_views WHERE app = ? AND form = ? AND version = ?"
+            " ORDER BY number",
+            (form.app, form.name, version),
+        ).fetchall()
+        found: dict[str, FlatView] = {}
+        starts: dict[str, tuple[str, ...]] = {}
+        for name, around, path, repetition in rows:
+            starts[name] = start = _steps(path)
+            columns = tuple(
+                FlatColumn(column, _steps(path)[len(start) :])
+                for column, path in self._execute(
+                    "SELECT name, path FROM catalogue_columns WHERE view = ? ORDER BY number", (name,)
+                )
+            )
+            outer = () if around is None else (*found[around].repetitions, repetition)
+            within = start if around is None else start[len(starts[around]) :]
+            found[name] = FlatView(name, columns, around, within, outer)
+        return tuple(found.values())
+
+    def names(self) -> list[str]:
+        """Return the names of all views."""
+        return [name for (name,) in self._execute("SELECT view FROM catalogue_views")]
+
+    def request(self, form: Form, version: int) -> None:
+        """Let the views of a version be made by the stored definition; until then they stay as they are."""
+        self._execute(
+            "INSERT INTO catalogue_versions VALUES (?, ?, ?, '', '')"
+            " ON CONFLICT DO UPDATE SET definition = excluded.definition, tree = excluded.tree",
+            (form.app, form.name, version),
+        )
+
+    def doubt(self, form: Form) -> None:
+        """Let the rows of a form be read again."""
+        self._execute("UPDATE catalogue_versions SET tree = '' WHERE app = ? AND form = ?", (form.app, form.name))
+
+    def add(self, form: Form, version: int, entry: CataloguedVersion, views: Iterable[FlatView]) -> None:
+        """Add a version with its views, and make their tables, without rows.
+
+        Raises:
+            BadRequestError: the names of columns are too long.
+        """
+        key = form.app, form.name, version
+        self._execute("INSERT INTO catalogue_versions VALUES (?, ?, ?, ?, ?)", (*key, entry.definition, entry.tree))
+        starts: dict[str, tuple[str, ...]] = {}
+        for number, view in enumerate(views, 1):
+            start = view.path if view.around is None else starts[view.around] + view.path
+            starts[view.name] = start
+            repetition = view.repetitions[-1] if view.repetitions else None
+            row = *key, number, view.name, view.around, "/".join(start), repetition
+            self._execute("INSERT INTO catalogue_views VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._executemany(
+                "INSERT INTO catalogue_columns VALUES (?, ?, ?, ?)",
+                [
+                    (view.name, at, column.name, "/".join(start + column.path))
+                    for at, column in enumerate(view.columns, 1)
+                ],
+            )
+            self._execute(_table_of(view))
+
+    def remove(self, form: Form, version: int) -> None:
+        """Remove a version, and drop the tables of its views."""
+        for view in self.views(form, version):
+            self._execute(f"DROP TABLE IF EXISTS {_quoted(view.name)}")
+        key = form.app, form.name, version
+        where = "WHERE app = ? AND form = ? AND version = ?"
+        self._execute(f"DELETE FROM catalogue_columns WHERE view IN (SELECT view FROM catalogue_views {where})", key)
+        self._execute(f"DELETE FROM catalogue_views {where}", key)
+        self._execute(f"DELETE FROM catalogue_versions {where}", key)
+
+
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")) if path else ()
+
+
+def _table_of(view: FlatView) -> str:
+    # Numbers and times have the affinity of texts: what was entered is what is read.
+    columns = [f"{_quoted(name)} TEXT" for name in view.column_names]
+    columns[0] += " NOT NULL"
+    first = 1 if view.repetitions else len(METADATA_COLUMNS)
+    for at, name in enumerate(view.repetitions, first):
+        columns[at] = f"{_quoted(name)} INTEGER NOT NULL"
+    key = ", ".join(map(_quoted, (DOCUMENT_COLUMN, *view.repetitions)))
+    statement = f"CREATE TABLE {_quoted(view.name)} ({', '.join(columns)}, PRIMARY KEY ({key}))"
+    if len(statement) > _LONGEST_STATEMENT:
+        raise BadRequestError("the names of the columns of a flat view are too long together")
+    return statement
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRows:
+    """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
+
+    views: tuple[FlatView, ...]
+    metadata: tuple[Cell, ...]
+    rows: Mapping[str, list[tuple[Cell, ...]]]
+
+    def add(self, connection: sqlite3.Connection) -> None:
+        """Insert the rows; there must be none of the document."""
+        for view in self.views:
+            rows = self.rows[view.name]
+            if rows:
+                first = self.metadata if view.around is None else self.metadata[:1]
+                values = ", ".join("?" * len(view.column_names))
+                connection.executemany(
+                    f"INSERT INTO {_quoted(view.name)} VALUES ({values})", ((*first, *cells) for cells in rows)
+                )
+
+
+def remove_rows(connection: sqlite3.Connection, views: Iterable[FlatView], document: str) -> None:
+    """Delete the rows of a document from the tables of some views."""
+    for view in views:
+        connection.execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,283 @@
+"""Searches and distinct values of an index: the planner chooses the condition that selects the fewest documents."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from persistence.index.budget import Budget
+from persistence.index.sqlite.card_search import card_passing
+from persistence.index.sqlite.conditions import Narrowing, SqlCondition, among, conditions, tested
+from persistence.index.sqlite.connections import Reader
+from persistence.index.sqlite.paging import Paging
+from persistence.index.sqlite.partitions import Arms, NumberedControls, Partition, Sql, partitions_of
+from persistence.index.sqlite.records import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, is_cut, key_of, order_of
+from persistence.model.search import Field, Hit, Query, Scope
+from persistence.model.users import User
+
+_FEW = 20_000
+"""Documents that are gathered at once; where more are found, the list is walked along in its order."""
+
+_WORTH_READING = 4
+"""Rows of a condition that are read for each document of another: to look for one takes longer than to read as many."""
+
+_SAMPLES = 2_000, 20_000, 200_000
+"""Limits up to which the documents of each condition are counted, until one selects fewer."""
+
+_LEAPS = 2_000
+"""Distinct values up to which the next one is looked for; beyond, all entries are read."""
+
+_PAGE = (
+    "SELECT d.document, d.draft, d.mark, d.card FROM json_each(?) j CROSS JOIN documents d ON d.row = j.value"
+    " ORDER BY j.key"
+)
+_NEXT = (
+    "SELECT fold, value FROM entries WHERE number = ? AND shelf = ? AND (fold, value) > (?, ?)"
+    " ORDER BY fold, value LIMIT 1"
+)
+_EVERYTHING = tested(())
+
+_Key = tuple[Fold, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedHit:
+    """A document that was found, and the fingerprint of the state of its files that the index has."""
+
+    hit: Hit
+    fingerprint: str
+
+
+def find(reader: Reader, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedHit]]:
+    """Return the number of documents that a search finds, and those on the page.
+
+    Raises:
+        BadRequestError: the search asks for more than the budget.
+        sqlite3.Error: the index cannot be read.
+    """
+    connection = reader.connection
+    controls = NumberedControls.of(connection)
+    searched = partitions_of(connection, scope)
+    if budget is not None:
+        budget.allow_for(sum(partition.documents for partition in searched))
+    asked = conditions(scope, query, controls, reader.sample.rarity, searched)
+    if asked is None or not searched:
+        return 0, ()
+    paging = Paging(connection, query, controls, searched, budget)
+    total, rows = _Plan(connection, searched, asked, paging).run()
+    wanted = None if query.paths is None else frozenset(query.paths)
+    paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
+    page = []
+    for row in connection.execute(_PAGE, (json.dumps(rows),)):
+        found = _hit(row, paths)
+        if budget is not None:
+            budget.check()
+            budget.hold(found.hit, query.paths or ())
+        page.append(found)
+    return total, page
+
+
+def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedHit:
+    document, draft, fingerprint, text = row
+    card = decode(text)
+    owner = card.reader
+    hit = Hit(
+        document=document,
+        version=card.version,
+        is_draft=bool(draft),
+        created=card.created,
+        modified=card.modified,
+        creator=card.creator,
+        group=card.group,
+        organization=card.organization,
+        modifier=card.modifier,
+        stage=card.stage,
+        values={paths[number]: values for number, values in card.values.items() if number in paths},
+        saved_owner=None if owner is None else User(owner.creator, owner.group, organization=owner.organization),
+    )
+    return IndexedHit(hit, fingerprint)
+
+
+class _Plan:
+    """How the rows of one search are found."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        searched: Sequence[Partition],
+        asked: Sequence[SqlCondition],
+        paging: Paging,
+    ) -> None:
+        self._connection = connection
+        self._partitions = searched
+        self._conditions = asked
+        self._paging = paging
+
+    def run(self) -> tuple[int, list[int]]:
+        """Return the number of documents, and the rows of the page."""
+        if not self._conditions:
+            total = self._documents()
+            return total, self._paging.walked(total, _EVERYTHING)
+        selecting, reach = self._selecting(self._conditions)
+        tests = [each for each in self._conditions if each is not selecting]
+        if selecting.narrowing is not None:
+            narrowed = self._narrowed(selecting.narrowing)
+            if narrowed is not None:
+                return self._found(selecting, self._bound(narrowed), tested(self._conditions))
+        elif reach is not None and reach < _FEW:
+            return self._met(selecting, tests)
+        return self._found(selecting, self._bound(selecting.selects), tested(tests))
+
+    def _met(self, selecting: SqlCondition, tests: Iterable[SqlCondition]) -> tuple[int, list[int]]:
+        """Return the number of documents that meet all conditions, and the page of them, where few meet the first.
+
+        Of a condition that goes by row, all rows between the first and the last of these are read, if they are not many
+        more: that is much quicker than to look for each.
+        """
+        rows, left = self._rows(self._bound(selecting.selects)), []
+        for each in tests:
+            between = self._between(each, rows) if each.is_ordered and rows else None
+            if between is None:
+                left.append(each)
+            else:
+                rows = [row for row in rows if row in between]
+        others = [each for each in left if each.card_test is None]
+        if others and rows:
+            rows = self._passing(rows, tested(others))
+        on_card = [each.card_test for each in left if each.card_test is not None]
+        if on_card and rows:
+            rows = self._passing(rows, card_passing(on_card, "c.card"))
+        return len(rows), self._paging.gathered(rows)
+
+    def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
+        """Return those of some documents for which an expression is true."""
+        selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
+        return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
+
+    def _between(self, condition: SqlCondition, rows: Sequence[int]) -> frozenset[int] | None:
+        """Return the rows that meet an ordered condition and lie among others; ``None`` where these are too many."""
+        most = len(rows) * _WORTH_READING
+        selects = self._bound(condition.selects)
+        text = f"SELECT row FROM ({selects.text}) WHERE row BETWEEN ? AND ? LIMIT {most + 1}"
+        found = self._rows(Sql(text, (*selects.parameters, min(rows), max(rows))))
+        return frozenset(found) if len(found) <= most else None
+
+    def _rows(self, selecting: Sql) -> list[int]:
+        return [row[0] for row in self._connection.execute(selecting.text, selecting.parameters)]
+
+    def _found(self, selecting: SqlCondition, source: Sql, where: Sql) -> tuple[int, list[int]]:
+        """Return the number of documents that a source selects and that pass the tests, and the page of them."""
+        selected = f"FROM ({source.text}) c WHERE {where.text}"
+        parameters = source.parameters + where.parameters
+        cursor = self._connection.execute(f"SELECT c.row {selected}", parameters)
+        found = [row[0] for row in cursor.fetchmany(_FEW + 1)]
+        if len(found) <= _FEW:
+            return len(found), self._paging.gathered(found)
+        if selecting.is_ordered and self._paging.is_by_save:
+            total = int(self._connection.execute(f"SELECT count(*) {selected}", parameters).fetchone()[0])
+            return total, self._paging.walked(total, where, selecting.selects)
+        if self._paging.is_by_save and self._paging.is_near:
+            return self._paging.foremost(found, lambda: [row[0] for row in cursor.fetchmany(_FEW)])
+        total = len(found)
+        while more := len(cursor.fetchmany(_FEW)):
+            total += more
+        return total, self._paging.walked(total, tested(self._conditions))
+
+    def _selecting(self, found: Sequence[SqlCondition]) -> tuple[SqlCondition, int | None]:
+        """Return the condition that selects the fewest documents, as far as that is quickly told, and how many.
+
+        Return ``None`` for the number where there was nothing to choose between.
+        """
+        quick = [condition for condition in found if not condition.is_scan]
+        if len(quick) < 2:  # noqa: PLR2004 - nothing to choose between
+            return next(iter(quick or found)), None
+        sources = [each.narrowing.narrows if each.narrowing else each.selects for each in quick]
+        for most in _SAMPLES:
+            reached = [self._reach(source, most) for source in sources]
+            if min(reached) < most:
+                break
+        return quick[reached.index(min(reached))], min(reached)
+
+    def _narrowed(self, narrowing: Narrowing) -> Sql | None:
+        """Return the documents to look at; ``None`` where there are too many."""
+        narrows = narrowing.narrows
+        found = self._connection.execute(f"{narrows.text} LIMIT {_FEW + 1}", narrows.parameters).fetchall()
+        if len(found) <= _FEW:
+            narrows = Sql("SELECT value AS text FROM json_each(?)", (json.dumps([text for (text,) in found]),))
+        else:
+            most = int(self._documents() * narrowing.worth)
+            if self._reach(narrows, most) >= most:
+                return None
+        return among(narrows)
+
+    def _reach(self, source: Sql | Arms, most: int) -> int:
+        """Return the number of documents to look at, counted up to a limit."""
+        bound = self._bound(source)
+        text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
+        return int(self._connection.execute(text, bound.parameters).fetchone()[0])
+
+    def _documents(self) -> int:
+        return sum(partition.documents for partition in self._partitions)
+
+    def _bound(self, source: Sql | Arms) -> Sql:
+        return source.on([partition.number for partition in self._partitions])
+
+
+def distinct(reader: Reader, scope: Scope, by: Field | str, budget: Budget | None) -> Iterator[str]:
+    """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks.
+
+    Raises:
+        BadRequestError: there are more than the budget allows.
+        sqlite3.Error: the index cannot be read.
+    """
+    connection = reader.connection
+    controls = NumberedControls.of(connection)
+    number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
+    searched = partitions_of(connection, scope)
+    asked = conditions(scope, Query(), controls, reader.sample.rarity, searched)
+    if number is None or asked is None:
+        return
+    where = tested(asked)
+    if budget is not None:
+        budget.allow_for(sum(partition.documents for partition in searched))
+    found = (_keys(connection, int(number), partition, where) for partition in searched)
+    for key, _ in groupby(heapq.merge(*found, key=order_of)):
+        if budget is not None:
+            budget.check()
+        if key[0] == NOTHING and not isinstance(by, Field):
+            continue
+        value = "" if key[0] == NOTHING else _value(connection, int(number), key)
+        if budget is not None:
+            budget.hold_value(value)
+        yield value
+
+
+def _keys(connection: sqlite3.Connection, number: int, partition: Partition, where: Sql) -> Iterator[_Key]:
+    last: _Key = (-1, -1)
+    for _ in range(_LEAPS if where == _EVERYTHING else 0):
+        found = connection.execute(_NEXT, (number, partition.number, *last)).fetchone()
+        if found is None:
+            return
+        last = found
+        yield last
+    yield from connection.execute(
+        "SELECT DISTINCT fold, value FROM entries c WHERE number = ? AND shelf = ? AND (fold, value) > (?, ?)"
+        f" AND {where.text} ORDER BY fold, value",
+        (number, partition.number, *last, *where.parameters),
+    )
+
+
+def _value(connection: sqlite3.Connection, number: int, key: _Key) -> str:
+    fold, value = key
+    if is_cut(fold):
+        row = connection.execute(
+            "SELECT d.card FROM entries e JOIN documents d USING (row)"
+            " WHERE e.number = ? AND e.fold = ? AND e.value = ?",
+            (number, fold, value),
+        ).fetchone()
+        return next(each for each in decode(row[0]).of(number) if key_of(each) == key)
+    return str(fold if value == AS_FOLDED else value)

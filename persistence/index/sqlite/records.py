@@ -1,0 +1,283 @@
+"""The values that the index keeps of a document: its card, its entries and its columns of text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from itertools import islice
+
+import msgspec
+
+from persistence.index.extraction import IndexedDocument, Owner
+from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
+from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.search import Field
+
+SEPARATOR = "\x1f"
+"""Separates texts that are kept as one: XML cannot have this character, so no text that is searched for has it."""
+
+COLUMNS = 32
+"""The number of columns of text of indexed controls; controls share them in turn."""
+
+LONGEST_KEY = 200
+"""Characters of a value by which it is sorted; two that differ only after these are still told apart."""
+
+NOTHING = 0
+"""The fold, and the value, of a control without a value: before every text."""
+
+AS_FOLDED = "\uffff"
+"""The value of an entry whose fold is the value itself: after others, as small letters are after capitals."""
+
+ROWS_PER_MILLISECOND = 1 << 20
+_LAST_MILLISECOND = (1 << 43) - 2
+"""Since 1970, and until then: of the instants before 1691 and after 2248 all are one, because numbers of rows end."""
+
+Fold = str | int
+Value = str | int
+EntryRow = tuple[int, Fold, Value, int]
+"""Number, fold, value and edge."""
+
+
+class Fact(IntEnum):
+    """Facts about a document that are entered like the values of a control, under numbers that no control has."""
+
+    CREATED = -1
+    CREATED_BY = -2
+    LAST_MODIFIED_BY = -3
+    WORKFLOW_STAGE = -4
+    GROUP = -5
+    ORGANIZATION = -6
+    SAVED_BY = -7
+    SAVED_GROUP = -8
+    SAVED_ORGANIZATION = -9
+
+
+OF_DRAFTS = (Fact.SAVED_BY, Fact.SAVED_GROUP, Fact.SAVED_ORGANIZATION)
+"""The facts of drafts only: the owner who decides who may read them, which is that of the saved document, if any."""
+
+
+FACTS: Mapping[Field, Fact] = {
+    Field.CREATED: Fact.CREATED,
+    Field.CREATED_BY: Fact.CREATED_BY,
+    Field.LAST_MODIFIED_BY: Fact.LAST_MODIFIED_BY,
+    Field.WORKFLOW_STAGE: Fact.WORKFLOW_STAGE,
+}
+"""The facts by which searches filter and sort; the time of the last save is the order of the rows."""
+
+
+class Edge(IntFlag):
+    """Marks the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
+
+    NONE = 0
+    LOWEST = 1
+    HIGHEST = 2
+
+
+class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Everything that an answer says of a document, and the values of every indexed control by its number.
+
+    ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
+    """
+
+    version: int
+    created: Instant
+    modified: Instant
+    creator: str | None
+    group: str | None
+    organization: tuple[str, ...]
+    modifier: str | None
+    stage: str | None
+    values: dict[int, tuple[str, ...]]
+    reader: Owner | None = None
+
+    def of(self, number: int) -> tuple[str, ...]:
+        """Return the values of a control or a fact."""
+        if number > 0:
+            return self.values.get(number, ())
+        if number in OF_DRAFTS:
+            return () if self.reader is None else _of_owner(self.reader, number)
+        match number:
+            case Fact.ORGANIZATION:
+                return self.organization
+            case Fact.CREATED:
+                said: str | None = self.created
+            case Fact.CREATED_BY:
+                said = self.creator
+            case Fact.LAST_MODIFIED_BY:
+                said = self.modifier
+            case Fact.WORKFLOW_STAGE:
+                said = self.stage
+            case _:
+                said = self.group
+        return () if said is None else (said,)
+
+
+def _of_owner(owner: Owner, fact: int) -> tuple[str, ...]:
+    if fact == Fact.SAVED_ORGANIZATION:
+        return owner.organization
+    said = owner.creator if fact == Fact.SAVED_BY else owner.group
+    return () if said is None else (said,)
+
+
+_encoder = msgspec.json.Encoder()
+decode = msgspec.json.Decoder(Card).decode
+"""Decodes a card from its JSON."""
+
+
+def encode(card: Card) -> str:
+    """Return a card as JSON."""
+    return _encoder.encode(card).decode()
+
+
+def as_in_card(text: str) -> str:
+    """Return a text as it is written within a value in the JSON of a card."""
+    return _encoder.encode(text).decode()[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionKeys:
+    """The indexed controls of a form version by which its documents are read.
+
+    ``numbers`` are the numbers of the controls by path, in the order of the index. ``round`` changes whenever the
+    documents must be read again.
+    """
+
+    version: int
+    round: int
+    numbers: Mapping[str, int]
+
+
+class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A document, ready to be written without a look at the index. ``fields`` and ``rest`` are folded."""
+
+    document: str
+    is_draft: bool
+    version: int
+    round: int
+    fingerprint: str
+    created: Instant
+    modified: Instant
+    card: str
+    fields: tuple[str | None, ...]
+    rest: str
+    entries: tuple[EntryRow, ...]
+
+
+def prepared(record: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+    """Make a document ready to be written."""
+    card = Card(
+        version=record.version,
+        created=record.created,
+        modified=record.modified,
+        creator=record.creator,
+        group=record.group,
+        organization=record.organization,
+        modifier=record.modifier,
+        stage=record.stage,
+        values=_bounded({number: record.values.get(path, ()) for path, number in keys.numbers.items()}),
+        reader=record.reader,
+    )
+    return PreparedDocument(
+        document=record.document,
+        is_draft=record.is_draft,
+        version=record.version,
+        round=keys.round,
+        fingerprint=record.fingerprint,
+        created=record.created,
+        modified=record.modified,
+        card=encode(card),
+        fields=columns(card),
+        rest=record.rest.casefold(),
+        entries=tuple(entries(card)),
+    )
+
+
+def _bounded(values: Mapping[int, tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+    """Return the values of a document that are indexed; those beyond the limits are left out, each as a whole."""
+    left, number_left = MOST_INDEXED, MOST_INDEXED_VALUES
+    found = {}
+    for number, each in values.items():
+        fits = len(each) <= number_left and sum(map(len, each)) <= left
+        found[number] = each if fits else tuple(islice(_fitting(each, left), number_left))
+        left -= sum(map(len, found[number]))
+        number_left -= len(found[number])
+    return found
+
+
+def _fitting(values: Iterable[str], left: int) -> Iterator[str]:
+    for value in values:
+        if len(value) <= left:
+            left -= len(value)
+            yield value
+
+
+def first_row(modified: Instant) -> int:
+    """Return the lowest number of a row saved at an instant: rows are in the order in which documents were saved."""
+    milliseconds = epoch_nanoseconds(modified) // 1_000_000
+    return max(-_LAST_MILLISECOND, min(milliseconds, _LAST_MILLISECOND)) * ROWS_PER_MILLISECOND
+
+
+def key_of(value: str) -> tuple[Fold, Value]:
+    """Return the key of a value: its folded text and, where that differs, the value."""
+    folded = value.casefold()
+    if len(value) > LONGEST_KEY or len(folded) > LONGEST_KEY:
+        digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:32]
+        return folded[:LONGEST_KEY] + SEPARATOR, digest
+    return folded, AS_FOLDED if folded == value else value
+
+
+def is_cut(fold: Fold) -> bool:
+    """Return whether an entry has only the beginning of its value."""
+    return isinstance(fold, str) and fold.endswith(SEPARATOR)
+
+
+BOTH = int(Edge.LOWEST | Edge.HIGHEST)
+"""The edge of a value that is the only one."""
+
+
+_FACTS_OF_ALL = tuple(fact for fact in Fact if fact not in OF_DRAFTS)
+
+
+def entries(card: Card) -> Iterator[EntryRow]:
+    """Yield the entries of a document under its facts and under the controls of its form."""
+    for number in (*(Fact if card.reader else _FACTS_OF_ALL), *card.values):
+        values = card.of(number)
+        if number is Fact.CREATED:
+            yield int(number), card.created, AS_FOLDED, BOTH  # as it is, so that times are compared
+        elif not values:
+            yield int(number), NOTHING, NOTHING, BOTH
+        elif len(values) == 1:
+            yield int(number), *key_of(values[0]), BOTH
+        else:
+            yield from _several(int(number), values)
+
+
+def _several(number: int, values: Iterable[str]) -> Iterator[EntryRow]:
+    keys = sorted({key_of(value) for value in values}, key=order_of)
+    for at, (fold, value) in enumerate(keys):
+        edge = (Edge.LOWEST if at == 0 else 0) | (Edge.HIGHEST if at == len(keys) - 1 else 0)
+        yield number, fold, value, int(edge)
+
+
+def order_of(key: tuple[Fold, Value]) -> tuple[bool, Fold, Value]:
+    """Return the order in which SQLite sorts keys: numbers before texts."""
+    fold, value = key
+    return isinstance(fold, str), fold, value
+
+
+def columns(card: Card) -> tuple[str | None, ...]:
+    """Return the columns of text of the indexed controls, folded."""
+    found: list[str | None] = [None] * COLUMNS
+    for number, values in card.values.items():
+        if values:
+            at, text = column_of(number), SEPARATOR.join(values).casefold()
+            before = found[at]
+            found[at] = text if before is None else f"{before}{SEPARATOR}{text}"
+    return tuple(found)
+
+
+def column_of(number: int) -> int:
+    """Return the column of text of a control."""
+    return number % COLUMNS

@@ -1,0 +1,202 @@
+"""Making the flat views of form versions: their tables, and the rows of all documents.
+
+Each version is made in one transaction, so nobody sees half of it. In that transaction the catalogue says that the form
+has flat views: whoever changes a document meanwhile waits for it to end, and then replaces the rows of the document;
+what was changed earlier is read. So no change is lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
+from persistence.forms.flat_tables import RowReader, read_flat_views
+from persistence.index.sqlite.connections import transaction
+from persistence.index.sqlite.faults import EngineError, UnusableError, as_told, is_lost
+from persistence.index.sqlite.flat_file import CataloguedVersion, FlatCatalogue, FlatFile, FlatRows
+from persistence.index.sqlite.state import Connection
+from persistence.index.sync.generations import tree_identity
+from persistence.limits import LARGEST_TREE
+from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.flat_views import FlatNaming, FlatView
+from persistence.storage.storage import Readable
+
+_LONGEST_WAIT = 600
+"""Seconds to wait for whoever makes other views."""
+
+_CHECKPOINT = 1000
+"""Milliseconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
+_ATTEMPTS = 5
+_RETRY_AFTER = 5
+_CHUNK = 1 << 18
+
+
+class FlatReader:
+    """Reads the rows of the saved documents of one form, by the views of its versions.
+
+    Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
+    """
+
+    def __init__(self, view: Readable, form: Form, views: Mapping[int, tuple[FlatView, ...]]) -> None:
+        self._view = view
+        self._form = form
+        self._views = views
+        self._readers = {version: RowReader(of_version) for version, of_version in views.items()}
+
+    def all(self) -> Iterator[FlatRows]:
+        """Yield the rows of every document of the versions, in no order."""
+        return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
+
+    def read(self, document: str) -> FlatRows | None:
+        """Return the rows of a document; ``None`` where there is none, or where it is of another version.
+
+        A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
+        """
+        address = DocumentAddress(self._form, Collection.DATA, document, DATA_XML)
+        try:
+            found = self._view.read(address, content=True)
+        except DamagedError:
+            return None
+        if found is None or found.file is None:
+            return None
+        sidecar = found.sidecar
+        with found.file as file, disk_errors("reading", address):
+            reader = self._readers.get(sidecar.version)
+            if reader is None:
+                return None
+            views = self._views[sidecar.version]
+            try:
+                rows = reader.read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+            except BadRequestError:  # edited by hand, or too large for tables
+                rows = {view.name: [] for view in views}
+                rows[views[0].name] = [(None,) * len(views[0].columns)]
+        return FlatRows(views, (document, sidecar.created, sidecar.modified, sidecar.modifier), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMaker:
+    """Makes the flat views of one form, called as ``naming`` says.
+
+    Methods raise ``DiskError``, ``BusyError`` and the domain errors of reading a definition.
+    """
+
+    view: Readable
+    root: str
+    form: Form
+    naming: FlatNaming
+
+    def create(self, version: int) -> None:
+        """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
+
+        def work(connection: Connection) -> None:
+            FlatCatalogue(connection).request(self.form, version)
+            self._make(connection, version)
+
+        self._change(work)
+
+    def drop(self, version: int) -> None:
+        """Drop the views of a version if its definition is deleted."""
+
+        def work(connection: Connection) -> None:
+            if version in FlatCatalogue(connection).versions(self.form):
+                self._make(connection, version)
+
+        if self._file.identity is not None:
+            self._change(work)
+
+    def refill(self, version: int, *, but: str = "") -> None:
+        """Read the rows of a version again, unless they are of the tree ``but``; its columns stay.
+
+        Where its views were lost, they are made again.
+        """
+
+        def work(connection: Connection) -> None:
+            catalogue = FlatCatalogue(connection)
+            if version not in catalogue.versions(self.form) and self._is_wanted(version):
+                catalogue.request(self.form, version)
+            self._make(connection, version, but)
+
+        if self._file.identity is not None or self._is_wanted(version):
+            self._change(work)
+
+    def refill_all(self, *, but: str = "") -> Iterator[str]:
+        """Read the rows of all versions again; yield why some cannot be made."""
+        known: set[int] = set()
+        if self._file.identity is not None:
+            self._change(lambda connection: known.update(FlatCatalogue(connection).versions(self.form)))
+        for version in sorted({*known, *filter(self._is_wanted, self.view.versions(self.form))}):
+            try:
+                self.refill(version, but=but)
+            except PersistenceError as error:
+                yield f"{self.form}, version {version}: {error}"
+
+    @property
+    def _file(self) -> FlatFile:
+        return FlatFile(self.root)
+
+    def _change(self, work: Callable[[Connection], None]) -> None:
+        """Do some work by a connection to the file, which is made where there is none that can be used."""
+        what = f"making flat views of {self.form}"
+        with disk_errors(what):
+            for _ in range(_ATTEMPTS):
+                found = None
+                try:
+                    self._file.make()
+                    found = self._file.identity
+                    with closing(self._file.opened()) as connection:
+                        connection.execute(f"PRAGMA busy_timeout = {_LONGEST_WAIT * 1000}")
+                        work(connection)
+                        connection.execute(f"PRAGMA busy_timeout = {_CHECKPOINT}")
+                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is gone is in the log, too
+                except (UnusableError, EngineError) as error:
+                    if isinstance(error, EngineError) and not is_lost(error):
+                        raise as_told(error, what) from error
+                    self._file.discard(found)
+                else:
+                    if self._file.identity == found:
+                        return
+        raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
+
+    def _make(self, connection: Connection, version: int, but: str = "") -> None:
+        """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
+
+        Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
+        """
+        cause: PersistenceError | None = None
+        with transaction(connection):
+            catalogue = FlatCatalogue(connection)
+            known = catalogue.versions(self.form).get(version)
+            if known is None or (but and known.tree == but):
+                return
+            views, tag = catalogue.views(self.form, version), known.definition
+            catalogue.remove(self.form, version)
+            address = DefinitionAddress(self.form, version, FORM_XHTML)
+            found = self.view.read(address, content=True)
+            if found is None or found.file is None:
+                return
+            with found.file as file, disk_errors("reading", address):
+                if not tag:
+                    tag = found.etag
+                    try:
+                        stored = file.read(LARGEST_TREE + 1)
+                        views = read_flat_views(stored, self.form, version, self.naming, catalogue.names())
+                    except (BadRequestError, DamagedError) as error:
+                        cause = error
+            if views:
+                catalogue.add(self.form, version, CataloguedVersion(tag, tree_identity(self.root)), views)
+                for rows in FlatReader(self.view, self.form, {version: views}).all():
+                    rows.add(connection)
+        if cause is not None:
+            raise cause
+
+    def _is_wanted(self, version: int) -> bool:
+        """Return whether flat views of a version were asked for, as its definition's sidecar always knows."""
+        try:
+            sidecar = self.view.sidecar(DefinitionAddress(self.form, version, FORM_XHTML))
+        except DamagedError:
+            return False
+        return sidecar is not None and sidecar.flat_view

@@ -1,0 +1,235 @@
+"""The flat views of a tree: made when a definition is published, and filled as documents change."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from itertools import islice
+
+from persistence.closable import Closable, closed
+from persistence.errors import DamagedError, DiskError, disk_errors
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
+from persistence.index.sqlite.connections import transaction
+from persistence.index.sqlite.faults import (
+    EngineError,
+    UnusableError,
+    as_told,
+    is_lost,
+    is_transient,
+    require_room,
+)
+from persistence.index.sqlite.flat_file import FileIdentity, FlatCatalogue, FlatFile, remove_rows
+from persistence.index.sqlite.state import Connection
+from persistence.index.sync.flat_maker import FlatMaker, FlatReader
+from persistence.index.sync.generations import tree_identity
+from persistence.index.sync.jobs import FlatTask, IndexJob
+from persistence.index.sync.rebuild import SMALL
+from persistence.index.sync.reindexing import JobProcesses
+from persistence.limits import INDEXES_KEPT
+from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
+from persistence.model.flat_views import FlatNaming, FlatView
+from persistence.storage.integrity import Integrity
+from persistence.storage.reader import StoreReader
+from persistence.storage.routed import apart
+from persistence.storage.storage import Readable
+
+_PATIENCE = 1000
+"""Milliseconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
+
+
+class FlatViews(Closable):
+    """The flat views of the tree of a root. ``naming_of`` says how those of a form are called. A ``ReportTables``.
+
+    It owns a connection to their file and the processes that make them.
+    ``elsewhere`` are the definitions that other trees have. Methods raise ``DiskError`` and ``BusyError``.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        naming_of: Callable[[Form], FlatNaming],
+        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
+    ) -> None:
+        self._root = os.path.realpath(root)
+        self._integrity = Integrity(elsewhere.hand_edits)
+        self._elsewhere = elsewhere
+        self._naming = naming_of
+        self._file = FlatFile(self._root)
+        self._lock = threading.Lock()
+        self._kept: _KeptConnection | None = None
+        self._inherited: _KeptConnection | None = None
+        self._is_closed = False
+        self._processes = JobProcesses()
+        self._restoring: subprocess.Popen[bytes] | None = None
+        self._restored: FileIdentity | None = None
+        self._is_asked = False
+
+    def close(self) -> None:
+        """End the processes that make views, and close the file."""
+        self._processes.close()
+        with self._lock:
+            self._is_closed = True
+            self._close()
+
+    def create(self, form: Form, version: int) -> None:
+        """Make the views of a version, as ``ReportTables`` says."""
+        view = StoreReader(self._root)
+        if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
+            self._maker(form).create(version)
+        elif not self._processes.run(IndexJob(self._root, flat=(self._task(form, version, is_new=True),))):
+            raise DiskError("the flat views could not be made; the log says why")
+        self.restore()
+
+    def drop(self, form: Form, version: int) -> None:
+        """Drop the views of a version whose definition was deleted."""
+        if self._file.identity is not None:
+            self._maker(form).drop(version)
+
+    def task(self, form: Form, version: int | None = None) -> FlatTask:
+        """Return the task to read the rows of a form, or of one version, again."""
+        return self._task(form, version)
+
+    def refresh(self, form: Form, documents: Iterable[str]) -> None:
+        """Replace the rows of documents; do nothing where the form has no views.
+
+        If the file turns out to be damaged, everything is read again (``restore``).
+        """
+        with self._using(f"bringing the flat views up to date of {form}", form) as kept:
+            if kept is None or not FlatCatalogue(kept.connection).versions(form):
+                return
+            with transaction(kept.connection):
+                views = kept.views(form)
+                reader = FlatReader(StoreReader(self._root, self._integrity), form, views)
+                every = [view for of_version in views.values() for view in of_version]
+                for document in documents:
+                    remove_rows(kept.connection, every, document)
+                    rows = reader.read(document)
+                    if rows is not None:
+                        rows.add(kept.connection)
+
+    def restore(self) -> None:
+        """Start a process that makes the views again which may be out of date, after a power cut, for instance.
+
+        If the file is lost, these are all views that the sidecars of definitions ask for; they are read once.
+        """
+        if self._file.identity is None and not self._is_asked:
+            self._is_asked = True
+            if self._is_wanted():
+                self._file.make()
+        with self._using("looking at the flat views") as kept:
+            if kept is None:
+                return
+            tree = tree_identity(self._root)
+            catalogue = FlatCatalogue(kept.connection)
+            if catalogue.is_complete and catalogue.is_of(tree):
+                return
+            if self._restoring is not None and self._restoring.poll() is None and self._restored == kept.identity:
+                return
+            forms = catalogue.forms() if catalogue.is_complete else self._forms()
+            tasks = tuple(self._task(form, but=tree) for form in forms)
+            self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
+
+    def _is_wanted(self) -> bool:
+        """Return whether a published definition has views."""
+        for form in self._forms():
+            view = self._view(form)
+            for version in view.versions(form):
+                with suppress(DamagedError):
+                    sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+                    if sidecar is not None and sidecar.flat_view and not sidecar.deleted:
+                        return True
+        return False
+
+    def _forms(self) -> Iterable[Form]:
+        return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
+
+    def _view(self, form: Form) -> Readable:
+        return apart(self._root, self._elsewhere.root(form), self._integrity)
+
+    def _maker(self, form: Form) -> FlatMaker:
+        return FlatMaker(self._view(form), self._root, form, self._naming(form))
+
+    @contextmanager
+    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptConnection | None]:
+        """Use the connection of this process for a block; ``None`` where there is no file.
+
+        A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
+        to be read again. ``restore`` does the rest.
+        """
+        with self._lock, disk_errors(doing):
+            if self._is_closed:
+                raise closed("the file of flat views")
+            require_room(self._root)
+            found = self._file.identity
+            try:
+                yield self._opened(found)
+            except (EngineError, UnusableError) as error:
+                self._close()
+                if isinstance(error, EngineError) and is_transient(error):
+                    raise as_told(error, doing) from error
+                self._doubt(error, found, form)
+            else:
+                return
+        self.restore()
+
+    def _doubt(self, error: Exception, found: FileIdentity | None, form: Form | None) -> None:
+        if form is not None and isinstance(error, EngineError) and not is_lost(error):
+            with suppress(UnusableError), closing(self._file.opened()) as connection:
+                FlatCatalogue(connection).doubt(form)
+                return
+        self._file.discard(found)
+        self._file.make()
+
+    def _opened(self, found: FileIdentity | None) -> _KeptConnection | None:
+        kept = self._kept
+        if kept is not None and (kept.identity != found or kept.process != os.getpid()):
+            self._close()
+            kept = None
+        if kept is None and found is not None:
+            kept = self._kept = _KeptConnection(self._file.opened(), found)
+        return kept
+
+    def _close(self) -> None:
+        """Close the connection; one that a fork has got from its parent is the parent's, and is left as it is."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        if kept.process == os.getpid():
+            kept.connection.close()
+        else:
+            self._inherited = kept
+
+    def _task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
+        there, hand_edits = self._elsewhere.root(form), self._elsewhere.hand_edits.value
+        return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, there, hand_edits)
+
+
+class _KeptConnection:
+    """A connection that stays open: as long as one does, others can read the file without being allowed to write."""
+
+    def __init__(self, connection: Connection, identity: FileIdentity) -> None:
+        self.connection = connection
+        self.identity = identity
+        self.process = os.getpid()
+        self._schema = 0
+        self.connection.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+        self._views: dict[Form, dict[int, tuple[FlatView, ...]]] = {}
+
+    def views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
+        """Return the views of the versions of a form; to be called in a transaction."""
+        catalogue = FlatCatalogue(self.connection)
+        schema = catalogue.schema_version
+        if schema != self._schema:  # tables were made since
+            self._schema = schema
+            self._views.clear()
+        found = self._views.get(form)
+        if found is None:
+            if len(self._views) >= INDEXES_KEPT:
+                self._views.clear()
+            found = self._views[form] = {
+                version: catalogue.views(form, version) for version in catalogue.versions(form)
+            }
+        return found

@@ -1,0 +1,208 @@
+"""Rebuilds of indexes, one form after another, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import msgspec
+
+from persistence.errors import DiskError, disk_errors
+from persistence.index.protocol import RebuildAim
+from persistence.index.sources import Source
+from persistence.index.sqlite.faults import EngineError, UnusableError, as_told
+from persistence.index.sqlite.flat_file import FlatFile
+from persistence.index.sync.flat_maker import FlatMaker
+from persistence.index.sync.generations import Generations
+from persistence.index.sync.rebuild import Progress, Rebuild, processors
+from persistence.model.addresses import Form
+from persistence.model.flat_views import FlatNaming
+from persistence.storage import files, locks, nofollow
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.layout import REINDEXING, Layout
+from persistence.storage.locks import LockFile
+from persistence.storage.reader import StoreReader
+from persistence.storage.routed import apart
+
+_LONGEST_WAIT = 24 * 3600.0
+"""Seconds for which a rebuild waits for another one, which comes to an end."""
+
+_PAUSE = 0.2
+"""Seconds between two reports of progress."""
+
+
+class IndexTask(msgspec.Struct, frozen=True):
+    """The index of one form, and the aim of its rebuild.
+
+    ``only`` is as in ``Rebuild.run``; ``data_format`` and ``is_designer`` are as in ``Source``. ``definitions`` is the
+    root of the tree that has its definition, empty where it is the same. ``hand_edits`` is a value of ``HandEdits``.
+    """
+
+    app: str
+    form: str
+    data_format: str
+    is_designer: bool
+    aim: RebuildAim = RebuildAim.READY
+    only: int | None = None
+    definitions: str = ""
+    hand_edits: str = HandEdits.XML.value
+
+    def rebuild(self, root: str) -> Rebuild:
+        """Return the rebuild of the index in the tree of a root."""
+        form = Form(self.app, self.form)
+        view = apart(root, self.definitions, Integrity(HandEdits(self.hand_edits)))
+        source = Source(view, form, self.data_format, is_designer=self.is_designer)
+        return Rebuild(root, Generations(Layout(root), form), source)
+
+
+class FlatTask(msgspec.Struct, frozen=True):
+    """The flat views of one form, called as ``naming`` says, or of one version; except those of the tree ``but``.
+
+    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` and
+    ``hand_edits`` are as in ``IndexTask``.
+    """
+
+    app: str
+    form: str
+    naming: FlatNaming
+    version: int | None = None
+    but: str = ""
+    is_new: bool = False
+    definitions: str = ""
+    hand_edits: str = HandEdits.XML.value
+
+
+class IndexJob(msgspec.Struct, frozen=True):
+    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
+
+    root: str
+    tasks: tuple[IndexTask, ...] = ()
+    flat: tuple[FlatTask, ...] = ()
+
+    @property
+    def forms(self) -> int:
+        """Return the number of forms."""
+        return len(self.tasks)
+
+    def count(self) -> int:
+        """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
+        return sum(1 for task in self.tasks for _ in task.rebuild(self.root).source.documents())
+
+    def run(self, progress: Progress) -> None:
+        """Rebuild now, in this process, with all processors. Raises as ``RebuildJob.run`` does."""
+        with disk_errors("making the index"), reported(self) as report:
+
+            def both(documents: int) -> None:
+                report(documents)
+                progress(documents)
+
+            self.make_indexes(both)
+        for cause in self.make_flat_views():
+            raise DiskError(f"no flat views of {cause}")
+
+    def begin(self) -> subprocess.Popen[bytes]:
+        """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
+        with tempfile.TemporaryFile() as told:  # not an argument: there may be thousands of forms
+            told.write(msgspec.json.encode(self))
+            told.seek(0)
+            command = [sys.executable, "-m", "persistence.index"]
+            return subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+
+    def make_indexes(self, progress: Progress) -> None:
+        """Make the indexes. Raises as ``run`` does."""
+        for task in self.tasks:
+            form = Form(task.app, task.form)
+            try:
+                with disk_errors("making the index of", form):
+                    self._make(task, processors(), progress)
+            except EngineError as error:
+                raise as_told(error, f"the index of {form}") from error
+
+    def make_flat_views(self) -> Iterator[str]:
+        """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
+
+        Raises:
+            PersistenceError: those of one version cannot be made, or their file cannot be looked at.
+        """
+        view, file = StoreReader(self.root), FlatFile(self.root)
+        with disk_errors("looking at the tables of flat views"):
+            found = file.identity
+        for task in self.flat:
+            seen = apart(self.root, task.definitions, Integrity(HandEdits(task.hand_edits)))
+            maker = FlatMaker(seen, self.root, Form(task.app, task.form), task.naming)
+            if task.version is None:
+                yield from maker.refill_all(but=task.but)
+            elif task.is_new:
+                maker.create(task.version)
+            else:
+                maker.refill(task.version)
+        if {Form(task.app, task.form) for task in self.flat if task.version is None}.issuperset(view.forms()):
+            with suppress(EngineError, UnusableError):  # otherwise it is done once more
+                file.settle(found)
+
+    def _make(self, task: IndexTask, processes: int, progress: Progress) -> None:
+        rebuild = task.rebuild(self.root)
+        match task.aim:
+            case RebuildAim.READY:
+                rebuild.make_ready(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
+            case RebuildAim.VERIFIED:
+                rebuild.verify(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
+            case RebuildAim.REBUILT:
+                rebuild.run(processes=processes, timeout=_LONGEST_WAIT, progress=progress, only=task.only)
+
+
+class RebuildProgress(msgspec.Struct, frozen=True):
+    """The number of documents that have been read, and how many there are."""
+
+    current: int = 0
+    total: int = 0
+
+
+@contextmanager
+def reported(job: IndexJob) -> Iterator[Progress]:
+    """Wait for other rebuilds to end, and report the progress of a job during the block. Raises ``OSError``."""
+    path = f"{job.root}/{REINDEXING}"
+    files.ensure_file(path)
+    with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
+        yield _Report(path, job.count()).add
+
+
+def progress_in(root: str) -> RebuildProgress | None:
+    """Return the progress of the rebuild in the tree of a root; ``None`` where there is none."""
+    try:
+        descriptor = nofollow.open_to_read(f"{root}/{REINDEXING}")
+    except FileNotFoundError:
+        return None
+    try:
+        if locks.try_lock(descriptor):
+            return None
+        data = nofollow.read_small(descriptor)
+    finally:
+        os.close(descriptor)
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(data, type=RebuildProgress)
+    return RebuildProgress()
+
+
+class _Report:
+    """Writes the progress into a file, now and then."""
+
+    def __init__(self, path: str, total: int) -> None:
+        self._path = path
+        self._total = total
+        self._current = 0
+        self._written = 0.0
+        self.add(0)
+
+    def add(self, documents: int) -> None:
+        """Count more documents that have been read."""
+        self._current += documents
+        if time.monotonic() > self._written + _PAUSE:
+            self._written = time.monotonic()
+            said = RebuildProgress(min(self._current, self._total), self._total)
+            files.overwrite(self._path, msgspec.json.encode(said))  # in place: it is locked

@@ -1,0 +1,318 @@
+"""The journal of documents that change: an entry is written before the change, and struck off when the index has it.
+
+Every process that changes documents has logs of its own in one directory, and holds their locks for as long as it
+lives. So an entry outlives a process that is killed, and others can tell that it was. Entries are not made durable: the
+kernel keeps what a process has written, and after a power cut the index is compared with the whole tree.
+
+A log only grows, until nothing in it is outstanding.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.closable import Closable, closed
+from persistence.model.addresses import Form
+from persistence.model.sidecar import fresh_id
+from persistence.storage import directories, files, nofollow
+from persistence.storage.layout import PENDING, Layout
+from persistence.storage.locks import try_lock
+
+_FULL = 1 << 13
+"""Bytes in a log at which another one is begun: others read all of it, also what is struck off already."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """A document that has changed, or is about to, in ``data``, in ``draft`` or in both."""
+
+    form: Form
+    document: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """One entry, which is to be struck off; two of the same document are two."""
+
+    entry: JournalEntry
+
+
+class Journal(Closable):
+    """The entries of all processes below one directory, which is made with the first. For all threads, across forks.
+
+    It owns the logs of this process. Methods raise ``OSError``.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._logs: list[_Log] = []
+        self._is_closed = False
+        _in_use.add(self)
+
+    def write(self, form: Form, document: str) -> Ticket:
+        """Write an entry, before anything of the change can be seen; others know of it from now on.
+
+        Raises:
+            BusyError: the journal was closed.
+        """
+        ticket = Ticket(JournalEntry(form, document))
+        with self._lock:
+            if self._is_closed:
+                raise closed("the index")
+            if not self._logs or (len(self._logs) == 1 and self._logs[0].is_full):
+                self._logs.append(_Log(self._directory))
+            self._logs[-1].add(ticket)
+        return ticket
+
+    def strike(self, tickets: Iterable[Ticket]) -> None:
+        """Strike off entries of this process, which the index has now; what is struck off already stays so."""
+        struck = set(tickets)
+        with self._lock:
+            for log in self._logs:
+                log.strike(struck)
+            while len(self._logs) > 1 and not self._logs[0].tickets:
+                self._logs.pop(0).remove()
+
+    def leave(self) -> None:
+        """Leave all entries to others, as if the process had ended; no change of an entry may still be under way."""
+        with self._lock:
+            while self._logs:
+                self._logs.pop().close()
+
+    def close(self) -> None:
+        """Leave outstanding entries to others, and remove the logs that have none."""
+        with self._lock:
+            self._is_closed = True
+            while self._logs:
+                with suppress(OSError):
+                    self._logs.pop().end()
+
+    def outstanding(self) -> tuple[JournalEntry, ...]:
+        """Return the entries of all processes, dead or alive, each once; others may have struck off some already."""
+        with self._lock:
+            own = {log.name for log in self._logs}
+            entries = {ticket.entry: None for log in self._logs for ticket in log.tickets}
+        for each in self._others(own):
+            try:
+                if each.stat(follow_symlinks=False).st_size:
+                    with open(nofollow.open_to_read(each.path), "rb") as file:
+                        entries.update(dict.fromkeys(_decoded(file.read())))
+            except FileNotFoundError:  # all of it has been struck off since it was listed
+                continue
+        return tuple(entries)
+
+    def abandoned(self) -> Iterator[AbandonedLog]:
+        """Yield the logs of dead processes, each locked until the next is asked for; empty ones are removed."""
+        with self._lock:
+            own = {log.name for log in self._logs}
+        for entry in self._others(own):
+            try:
+                descriptor = nofollow.open_to_read(entry.path)
+            except FileNotFoundError:
+                continue
+            with open(descriptor, "rb") as file:
+                # One without a name was taken up by another process in between.
+                if not try_lock(descriptor) or not os.fstat(descriptor).st_nlink:
+                    continue
+                found = AbandonedLog(tuple(dict.fromkeys(_decoded(file.read()))), entry.path)
+                if found.entries:
+                    yield found
+                else:
+                    found.remove()
+
+    def orphaned(self, seconds: float) -> Iterator[str]:
+        """Yield the paths of the logs of dead processes that were last written to so long ago."""
+        with self._lock:
+            own = {log.name for log in self._logs}
+        for entry in self._others(own):
+            with suppress(FileNotFoundError):
+                descriptor = nofollow.open_to_read(entry.path)
+                try:
+                    is_old = time.time() - os.fstat(descriptor).st_mtime > seconds
+                    if is_old and try_lock(descriptor):
+                        yield entry.path
+                finally:
+                    os.close(descriptor)
+
+    def _others(self, own: set[str]) -> Iterator[os.DirEntry[str]]:
+        try:
+            entries = os.scandir(self._directory)
+        except FileNotFoundError:
+            return
+        with entries:
+            for entry in entries:
+                if entry.name not in own and entry.is_file(follow_symlinks=False):
+                    yield entry
+
+    def forked(self) -> None:
+        """Let go of the logs in a child: they are its parent's. The locks last until both have closed them."""
+        self._lock = threading.Lock()
+        self.leave()
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedLog:
+    """A log of a dead process, locked so that nobody else takes it up meanwhile."""
+
+    entries: tuple[JournalEntry, ...]
+    _path: str
+
+    def remove(self) -> None:
+        """Remove the log, once the index has all of its entries."""
+        files.remove(self._path)
+
+
+class _Log:
+    """One file of entries of this process, locked while it is open, and the tickets that are outstanding."""
+
+    def __init__(self, directory: str) -> None:
+        self.tickets: set[Ticket] = set()
+        self._directory = directory
+        self.name, self._descriptor = _begun(directory)
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it is long enough for another one to be begun."""
+        return os.fstat(self._descriptor).st_size >= _FULL
+
+    def add(self, ticket: Ticket) -> None:
+        if not os.fstat(self._descriptor).st_nlink:
+            self._begin_again()
+        files.write_all(self._descriptor, _encoded(ticket.entry))
+        self.tickets.add(ticket)
+
+    def strike(self, tickets: set[Ticket]) -> None:
+        outstanding = len(self.tickets)
+        self.tickets -= tickets
+        if outstanding and not self.tickets:
+            files.cut(self._descriptor)
+
+    def remove(self) -> None:
+        try:
+            files.remove(f"{self._directory}/{self.name}")
+        finally:
+            self.close()
+
+    def end(self) -> None:
+        """Close the log, and remove it where nothing in it is outstanding."""
+        if self.tickets:
+            self.close()
+        else:
+            self.remove()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _begin_again(self) -> None:
+        """Begin another log: somebody has removed the whole index, as he may, and others would not find this one."""
+        name, descriptor = _begun(self._directory)
+        try:
+            for ticket in self.tickets:
+                files.write_all(descriptor, _encoded(ticket.entry))
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(self._descriptor)
+        self.name, self._descriptor = name, descriptor
+
+
+def _begun(directory: str) -> tuple[str, int]:
+    """Return the name of a new file in a directory, which is made if it is missing, and the file, open and locked."""
+    directories.ensure(directory)
+    while True:
+        name = fresh_id()
+        descriptor = files.open_log(f"{directory}/{name}")
+        try:
+            # Before it is locked it looks abandoned, and empty: whoever saw it so has it, or has removed it.
+            is_own = try_lock(descriptor) and os.fstat(descriptor).st_nlink
+        except OSError:
+            os.close(descriptor)
+            raise
+        if is_own:
+            return name, descriptor
+        os.close(descriptor)
+
+
+def _encoded(entry: JournalEntry) -> bytes:
+    """Return a line of a log. It begins with its newline: one that a full disk has cut off spoils no other."""
+    return b"\n" + msgspec.json.encode((entry.form.app, entry.form.name, entry.document))
+
+
+_LINE = msgspec.json.Decoder(tuple[str, str, str])
+
+
+def _decoded(text: bytes) -> Iterator[JournalEntry]:
+    """Yield the entries of a log. A line that is not whole does not count: its change has not begun."""
+    for line in text.split(b"\n"):
+        try:
+            app, form, document = _LINE.decode(line)
+        except msgspec.DecodeError:
+            continue
+        yield JournalEntry(Form(app, form), document)
+
+
+_in_use: weakref.WeakSet[Journal] = weakref.WeakSet()
+"""All journals of this process. What is registered for forks cannot be taken back: it is registered once, for all."""
+
+
+def _forked() -> None:
+    for each in tuple(_in_use):
+        each.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+_AT_ONCE = 100
+"""Documents after which entries are left to the service, which would look at all of them with every search."""
+
+
+class OfflineJournal(Closable):
+    """Writes journal entries for a command that changes documents, and leaves them to the service.
+
+    If an entry cannot be written, the index of the form is invalidated. A ``ChangeListener``.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._layout = Layout(os.path.realpath(root))
+        self._journal = Journal(self._layout.own(PENDING))
+        self._invalid: set[Form] = set()
+        self._count = 0
+
+    def changing(self, form: Form, document: str) -> None:
+        """Write an entry, before a document changes."""
+        try:
+            self._journal.write(form, document)
+        except OSError:
+            self._invalid.add(form)
+            self._invalidate(form)
+
+    def changed(self, form: Form, document: str) -> None:  # noqa: ARG002 - what an observer is told
+        """Invalidate the index where there is no entry: it may have been rebuilt before the document changed."""
+        if form in self._invalid:
+            self._invalidate(form)
+        self._count += 1
+        if self._count % _AT_ONCE == 0:
+            self.leave()
+
+    def leave(self) -> None:
+        """Leave all entries to others, this process too: nothing is being changed any more."""
+        with suppress(OSError):
+            self._journal.leave()
+
+    def close(self) -> None:
+        """Leave all entries to others, and write no more."""
+        self._journal.close()
+
+    def _invalidate(self, form: Form) -> None:
+        with suppress(OSError):
+            files.remove(self._layout.current_index(form))

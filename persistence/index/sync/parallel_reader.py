@@ -1,0 +1,139 @@
+"""Reading the documents of a form for a new index, by several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+import msgspec
+
+from persistence.errors import DiskError
+from persistence.index.sources import UNKNOWN, IndexedDefinition, Source
+from persistence.index.sqlite.records import PreparedDocument, VersionKeys, prepared
+from persistence.index.sqlite.rows import DocumentName
+
+_CHUNK = 500
+_LARGEST_CHUNK = 1 << 20
+"""Bytes of documents after which a chunk is full, however few they are: it is held as a whole."""
+_AHEAD = 4
+"""Chunks of each process that are read ahead of what is written."""
+_LOOK = 1.0
+"""Seconds after which a process looks whether the one that needs it still lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentReader:
+    """Reads the documents of a source by the keys and definitions of the versions that there are."""
+
+    source: Source
+    keys: Mapping[int, VersionKeys]
+    definitions: Mapping[int, IndexedDefinition]
+
+    def chunks(self) -> Iterator[list[DocumentName]]:
+        """Yield the names of all documents, as many at a time as may be held as a whole."""
+        chunk: list[DocumentName] = []
+        size = 0
+        for document, is_draft in self.source.documents():
+            chunk.append((document, is_draft))
+            size += self.source.size(document, is_draft=is_draft)
+            if len(chunk) == _CHUNK or size > _LARGEST_CHUNK:
+                yield chunk
+                chunk, size = [], 0
+        yield chunk
+
+    def read(self, names: list[DocumentName]) -> list[PreparedDocument]:
+        """Read some documents, without those that are deleted or damaged."""
+        found = []
+        for document, is_draft in names:
+            fingerprint = self.source.fingerprint(document, is_draft=is_draft)
+            read = self.source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._definition)
+            if read is not None:
+                found.append(prepared(read, self.keys.get(read.version) or VersionKeys(read.version, 1, {})))
+        return found
+
+    def _definition(self, version: int) -> IndexedDefinition:
+        return self.definitions.get(version, UNKNOWN)
+
+
+def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, list[PreparedDocument]], None, None]:
+    """Yield all documents in batches, each with the number of names that were looked at for it.
+
+    With one process, this one reads. Several are forks, which end with the generator: this process must have no other
+    threads, and must close the generator.
+
+    Raises:
+        DiskError: a document cannot be read, or a process was killed.
+    """
+    if processes == 1:
+        for chunk in reader.chunks():
+            yield len(chunk), reader.read(chunk)
+        return
+    context = multiprocessing.get_context("fork")
+    executor = ProcessPoolExecutor(processes, context, initializer=_begin, initargs=(reader, os.getpid()))
+    running: deque[tuple[int, Future[bytes]]] = deque()
+    try:
+        for chunk in reader.chunks():
+            running.append((len(chunk), _submitted(executor, chunk)))
+            if len(running) > _AHEAD * processes:
+                yield _received(*running.popleft())
+        while running:
+            yield _received(*running.popleft())
+    except BrokenProcessPool:
+        raise DiskError("a process that was reading documents for the index was killed") from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _submitted(executor: ProcessPoolExecutor, chunk: list[DocumentName]) -> Future[bytes]:
+    # The first call starts the processes. Ctrl-C during that would be reported by a half-made process.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return executor.submit(_read, chunk)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _received(looked_at: int, future: Future[bytes]) -> tuple[int, list[PreparedDocument]]:
+    received = _decode(future.result())
+    if isinstance(received, str):
+        raise DiskError(f"reading documents for the index: {received}")
+    return looked_at, received
+
+
+# In the processes that read.
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[PreparedDocument] | str).decode
+
+_readers: list[DocumentReader] = []
+"""The reader of this process."""
+
+
+def _begin(reader: DocumentReader, parent: int) -> None:
+    # Ctrl-C reaches every process of the terminal: the parent ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _readers.append(reader)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent was killed: it would wait for ever for more to read."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os._exit(1)
+
+
+def _read(chunk: list[DocumentName]) -> bytes:
+    try:
+        return _encode(_readers[-1].read(chunk))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other process is to know
+        return _encode(f"{type(error).__name__}: {error}")

@@ -1,0 +1,231 @@
+"""The updater: a thread of each process that changes documents, which brings the index up to date with them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from persistence.closable import Closable, closed
+from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError
+from persistence.index.sync.journal import Journal, Ticket
+from persistence.index.sync.tree_index import TreeIndex
+from persistence.model.addresses import Form
+
+_AT_ONCE = 200
+_GATHERING = 1.0
+"""Seconds in which changes are gathered: several at once cost little more than one."""
+_IDLE = 1.0
+"""Seconds without changes after which there is time to tidy up."""
+_PAUSE = 0.5
+"""Seconds until the next attempt where others or the disk are in the way. Each time it is twice as long."""
+_LONGEST_PAUSE = 8.0
+_RECOVERING = 30.0
+"""Seconds between two looks for journals of dead processes."""
+
+_LONGEST_END = 10.0
+"""Seconds for which ``close`` waits for the documents that are just being read."""
+
+Failed = Callable[[Form | None, Exception], None]
+"""Hears that the index of a form was given up, to be rebuilt by whoever searches, and why; or of another fault."""
+
+
+class _Changed(NamedTuple):
+    """A document that has changed, and its ticket; ``None`` where the disk has refused the entry."""
+
+    form: Form
+    document: str
+    ticket: Ticket | None
+
+
+class Updater(Closable):
+    """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
+
+    It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look for
+    journals of dead processes.
+    """
+
+    def __init__(self, index: TreeIndex, journal: Journal, failed: Failed) -> None:
+        self._index = index
+        self._journal = journal
+        self._failed = failed
+        self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
+        self._changed: deque[_Changed] = deque()
+        self._delayed: list[_Changed] = []
+        self._pause = _PAUSE
+        self._retried = 0.0
+        self._lock = threading.Lock()
+        self._woken = threading.Condition(self._lock)
+        self._process = 0
+        self._thread: threading.Thread | None = None
+        self._is_ending = False
+        self._looked = 0.0
+        self._untidy: set[Form] = set()
+
+    def start(self) -> None:
+        """Recover what dead processes have left, now and from then on."""
+        with self._lock:
+            self._begin()
+
+    def close(self) -> None:
+        """End the thread after the documents it is just reading. The rest stays in the journal for whoever comes next.
+
+        Were it stopped with the process, it might hold a lock that SQLite needs to end, too.
+        """
+        with self._woken:
+            self._is_ending = True
+            self._woken.notify_all()
+        thread, self._thread = self._thread, None
+        if thread is not None and self._process == os.getpid():  # otherwise it is that of the process that has forked
+            thread.join(_LONGEST_END)
+
+    def changing(self, form: Form, document: str) -> None:
+        """Write a journal entry before a document changes; where that fails, the index of the form is given up.
+
+        Raises:
+            BusyError: the updater was closed.
+        """
+        if self._is_ending:
+            raise closed("the index")
+        try:
+            ticket = self._journal.write(form, document)
+        except OSError as error:
+            self._give_up(form, error)
+            ticket = None
+        with self._lock:
+            self._tickets[form, document].append(ticket)
+
+    def changed(self, form: Form, document: str) -> None:
+        """Let the rows of the document be brought up to date."""
+        with self._woken:
+            tickets = self._tickets[form, document]
+            ticket = tickets.pop()
+            if not tickets:
+                del self._tickets[form, document]
+        if ticket is None:  # it may have been rebuilt meanwhile, before the document changed
+            self._give_up(form, None)
+        with self._woken:
+            self._changed.append(_Changed(form, document, ticket))
+            self._begin()
+            self._woken.notify()
+
+    def _begin(self) -> None:
+        """Start the thread, once in each process: a fork has none."""
+        if self._process != os.getpid() and not self._is_ending:
+            self._process = os.getpid()
+            self._thread = threading.Thread(target=self._run, name="updater", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_ending:
+            try:
+                self._recover()
+                if self._is_changed():
+                    self._wait(_GATHERING)
+                    self._update([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
+                else:
+                    self._tidy()
+            except Exception as error:  # noqa: BLE001 - without this thread, every search would have its work to do
+                self._failed(None, error)
+                self._wait(_PAUSE)
+
+    def _is_changed(self) -> bool:
+        """Wait until something has changed, or until something else is due; return whether something has changed."""
+        now = time.monotonic()
+        until = now + _IDLE if self._untidy else self._looked + _RECOVERING
+        if self._delayed:
+            until = min(until, self._retried)
+        with self._woken:
+            self._woken.wait_for(lambda: bool(self._changed) or self._is_ending, max(until - now, 0))
+            if self._delayed and time.monotonic() >= self._retried:
+                self._changed.extend(self._delayed)
+                self._delayed.clear()
+            return bool(self._changed)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but not when the process is to end."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._is_ending, seconds)
+
+    def _update(self, changed: list[_Changed]) -> None:
+        by_form: defaultdict[Form, list[_Changed]] = defaultdict(list)
+        for each in changed:
+            by_form[each.form].append(each)
+        waiting = {
+            form
+            for form, documents in by_form.items()
+            if not all((self._has_indexed(form, documents), self._has_filled(form, documents)))
+        }
+        with suppress(OSError):
+            self._journal.strike(each.ticket for each in changed if each.ticket and each.form not in waiting)
+        if waiting and not self._delayed:
+            self._retried = time.monotonic() + self._pause
+            self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._delayed.extend(each for each in changed if each.form in waiting)
+        if not self._delayed:
+            self._pause = _PAUSE
+
+    def _has_indexed(self, form: Form, changed: list[_Changed]) -> bool:
+        """Update the index; return ``False`` where others are in the way, or the disk is full: entries stay."""
+        try:
+            self._index.refresh(form, [each.document for each in changed])
+            self._untidy.add(form)
+        except (BusyError, DiskFullError):
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, the index must not stay as it is
+            if self._is_over():
+                return False
+            self._give_up(form, error)
+            return True
+        try:
+            self._index.make_ready(form)
+        except (BusyError, DiskFullError):  # it is being built, and lists what changes meanwhile; or will be
+            return True
+        except Exception as error:  # noqa: BLE001 - the same
+            if self._is_over():
+                return False
+            self._give_up(form, error)
+        return True
+
+    def _is_over(self) -> bool:
+        """Return whether the process ends: a failure then says nothing of the index, and entries stay."""
+        return self._is_ending or not threading.main_thread().is_alive()
+
+    def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
+        """Update flat views; return ``False`` where others write, or the disk refuses: entries stay."""
+        try:
+            if self._index.flat is not None:
+                self._index.flat.refresh(form, [each.document for each in changed])
+        except (BusyError, DiskError):
+            return False
+        except Exception as error:  # noqa: BLE001 - later changes are to be indexed all the same
+            self._failed(form, error)
+        return True
+
+    def _tidy(self) -> None:
+        """Merge what many small changes have left, as long as nothing else is due."""
+        while self._untidy and not self._changed and not self._is_ending:
+            form = self._untidy.pop()
+            with suppress(PersistenceError):
+                if self._index.merge(form):
+                    self._untidy.add(form)
+
+    def _recover(self) -> None:
+        """Recover what dead processes have left, and restore flat views after a power cut."""
+        if time.monotonic() < self._looked + _RECOVERING:
+            return
+        self._looked = time.monotonic()
+        with suppress(OSError, PersistenceError):
+            if self._index.flat is not None:
+                self._index.flat.restore()
+            self._index.recover()
+
+    def _give_up(self, form: Form, error: Exception | None) -> None:
+        with suppress(OSError):
+            self._index.invalidate(form)
+        if error is not None:
+            self._failed(form, error)

@@ -1,0 +1,372 @@
+"""Requests to search and for distinct values: their meaning, and refusals (spec search 1.1 to 1.7, and 3)."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape, quoteattr
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persistence.errors import BadRequestError
+from persistence.forms.search_xml import read_distinct_request, read_search_request
+from persistence.limits import MOST_CHILDREN, MOST_TOKENS
+from persistence.model.search import (
+    Comparison,
+    ControlFilter,
+    DraftFilter,
+    Drafts,
+    Field,
+    FieldFilter,
+    Query,
+    SearchRequest,
+    Sort,
+    TextMatch,
+)
+from persistence.model.users import ANONYMOUS, User
+
+ANN = User("ann")
+_EXACT, _SUBSTRING, _TOKEN = TextMatch.EXACT, TextMatch.SUBSTRING, TextMatch.TOKEN
+
+
+def asked(*children: str, root: str = "search", user: User = ANN) -> SearchRequest:
+    return read_search_request([f"<{root}>{''.join(children)}</{root.split(maxsplit=1)[0]}>".encode()], user)
+
+
+def query(text: str = "", **attributes: str) -> str:
+    said = "".join(f" {name.replace('_', '-')}={quoteattr(value)}" for name, value in attributes.items())
+    return f"<query{said}>{escape(text)}</query>"
+
+
+def test_nothing_asked_for_is_everything_the_last_modified_first() -> None:
+    assert asked() == SearchRequest()
+    request = SearchRequest()
+    assert request.query == Query(sort=Sort(Field.LAST_MODIFIED, is_descending=True), offset=0, size=10)
+    assert request.any_of == ("read", "update", "delete")
+
+
+def test_the_example_of_the_specification() -> None:
+    body = """<search return-all-indexed-fields="false">
+      <query>free text</query>
+      <query path="customer/name" match="substring" sort="asc">ada</query>
+      <query path="customer/topics" control="select">red green</query>
+      <query path="customer/status"/>
+      <query metadata="created"    match="gte">2024-05-01T00:00:00Z</query>
+      <query metadata="created-by" match="exact">ann</query>
+      <drafts for-document-id="d-3">only</drafts>
+      <operations any-of="update delete"/>
+      <page-size>10</page-size>
+      <page-number>1</page-number>
+      <lang>en</lang>
+    </search>"""
+    assert read_search_request([body.encode()], ANN) == SearchRequest(
+        query=Query(
+            text="free text",
+            controls=(
+                ControlFilter("customer/name", _SUBSTRING, "ada"),
+                ControlFilter("customer/topics", _TOKEN, "red green"),
+            ),
+            fields=(
+                FieldFilter(Field.CREATED, Comparison.GTE, "2024-05-01T00:00:00.000Z"),
+                FieldFilter(Field.CREATED_BY, Comparison.EXACT, "ann"),
+            ),
+            sort=Sort("customer/name", is_descending=False),
+        ),
+        paths=("customer/name", "customer/topics", "customer/status"),
+        drafts=DraftFilter(Drafts.ONLY, "d-3"),
+        any_of=("update", "delete"),
+    )
+
+
+def test_what_is_not_known_is_ignored() -> None:
+    body = (
+        '<a:other xmlns:a="urn:a" page-size="x"><!-- --><?a b?>stray<a:query path="p">x</a:query><name>n</name>'
+        '<query path="p" name="n" type="t" summary-show="true" a:sort="x">a<b>c</b><![CDATA[d]]></query>'
+        "<nested><page-size>x</page-size></nested></a:other>"
+    )
+    request = read_search_request([body.encode()], ANN)
+    assert request == SearchRequest(query=Query(controls=(ControlFilter("p", _EXACT, "acd"),)), paths=("p",))
+
+
+@pytest.mark.parametrize(
+    ("queries", "text"),
+    [
+        ([query(" free text\n")], "free text"),
+        ([query("x", path="p"), query("y", metadata="created-by", match="exact"), query("z")], "z"),
+        ([query(), query("second")], ""),
+        ([query("  "), query("second")], ""),
+        ([query("first"), query("second")], "first"),
+        ([query("x", path="")], ""),
+        ([query("free", sort="whatever", match="whatever")], "free"),
+    ],
+)
+def test_the_free_text_is_that_of_the_first_query_about_nothing_in_particular(queries: list[str], text: str) -> None:
+    assert asked(*queries).query.text == text
+
+
+@pytest.mark.parametrize(
+    ("sent", "path"),
+    [
+        ("a/b", "a/b"),
+        ("a[1]/b[1]", "a/b"),
+        ("[1]", ""),
+        ("a[2]/b", "a[2]/b"),
+        ("a[11]]", "a[11]]"),
+        (" a ", " a "),
+        ("xf:instance[@id = 'x']/*", "xf:instance[@id = 'x']/*"),
+    ],
+)
+def test_a_path_is_taken_literally_but_for_the_first_of_each(sent: str, path: str) -> None:
+    request = asked(query("x", path=sent))
+    assert (request.paths, request.query.controls) == ((path,), (ControlFilter(path, _EXACT, "x"),))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "match"),
+    [
+        ({}, _EXACT),
+        ({"match": "substring"}, _SUBSTRING),
+        ({"match": "token"}, _TOKEN),
+        ({"match": "exact"}, _EXACT),
+        ({"match": "exact", "control": "input"}, _EXACT),
+        ({"control": "input"}, _SUBSTRING),
+        ({"control": "textarea"}, _SUBSTRING),
+        ({"control": "output"}, _SUBSTRING),
+        ({"control": "select"}, _TOKEN),
+        ({"control": "open-select"}, _TOKEN),
+        ({"control": "-select"}, _TOKEN),
+        ({"control": "select1"}, _EXACT),
+        ({"control": "selected"}, _EXACT),
+        ({"control": "Input"}, _EXACT),
+        ({"control": ""}, _EXACT),
+    ],
+)
+def test_how_values_are_compared(attributes: dict[str, str], match: TextMatch) -> None:
+    assert asked(query(" a  B ", path="p", **attributes)).query.controls == (ControlFilter("p", match, "a  B"),)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_a_query_without_text_asks_for_values_only(text: str) -> None:
+    """Its match does not matter then; the name of a field is checked all the same."""
+    request = asked(query(text, path="p", match="like"), query(text, metadata="created", match="like"))
+    assert (request.paths, request.query) == (("p",), Query())
+
+
+def test_paths_come_back_in_order_and_as_often_as_they_are_asked_for() -> None:
+    request = asked(query(path="b"), query("free"), query("x", path="a"), query(path="b[1]"))
+    assert request.paths == ("b", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        (("created", "gte", "2024-05-01T00:00:00Z"), (Field.CREATED, Comparison.GTE, "2024-05-01T00:00:00.000Z")),
+        (("created", "lt", "2024-05-01T02:00:00+02:00"), (Field.CREATED, Comparison.LT, "2024-05-01T00:00:00.000Z")),
+        (("last-modified", "gte", "2024-05-01Z"), (Field.LAST_MODIFIED, Comparison.GTE, "2024-05-01T00:00:00.000Z")),
+        (("created", "lt", "2024-05-01T00:00:00.0001Z"), (Field.CREATED, Comparison.LT, "2024-05-01T00:00:00.001Z")),
+        (("created", "gte", "2024-12-31T23:59:59.9991Z"), (Field.CREATED, Comparison.GTE, "2025-01-01T00:00:00.000Z")),
+        (("created", "gte", "2024-05-01T00:00:00.250Z"), (Field.CREATED, Comparison.GTE, "2024-05-01T00:00:00.250Z")),
+        (("created-by", "exact", " Ann "), (Field.CREATED_BY, Comparison.EXACT, "Ann")),
+        (("last-modified-by", "exact", "cid"), (Field.LAST_MODIFIED_BY, Comparison.EXACT, "cid")),
+        (("workflow-stage", "exact", "in review"), (Field.WORKFLOW_STAGE, Comparison.EXACT, "in review")),
+    ],
+)
+def test_conditions_on_fields(given: tuple[str, str, str], condition: tuple[Field, Comparison, str]) -> None:
+    """Stored times have whole milliseconds: a bound between two of them is the later one."""
+    metadata, match, text = given
+    assert asked(query(text, metadata=metadata, match=match)).query.fields == (FieldFilter(*condition),)
+
+
+def test_a_range_is_two_conditions() -> None:
+    request = asked(
+        query("2024-05-01Z", metadata="created", match="gte"), query("2024-05-02Z", metadata="created", match="lt")
+    )
+    assert [condition.comparison for condition in request.query.fields] == [Comparison.GTE, Comparison.LT]
+
+
+def test_a_query_about_both_counts_as_both() -> None:
+    request = asked(query("ann", path="p", metadata="created-by", match="exact"))
+    assert request.paths == ("p",)
+    assert request.query.controls == (ControlFilter("p", _EXACT, "ann"),)
+    assert request.query.fields == (FieldFilter(Field.CREATED_BY, Comparison.EXACT, "ann"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "sort"),
+    [
+        (query(path="p[1]", sort="asc"), Sort("p", is_descending=False)),
+        (query("x", path="p", sort="desc"), Sort("p", is_descending=True)),
+        (query(path="p", sort=" ASC "), Sort("p", is_descending=False)),
+        (query(path="p", sort="DeSc"), Sort("p", is_descending=True)),
+        *((query(metadata=each.value, sort="asc"), Sort(each, is_descending=False)) for each in Field),
+    ],
+)
+def test_sorts(given: str, sort: Sort) -> None:
+    assert asked(query(path="other"), given).query.sort == sort
+
+
+@pytest.mark.parametrize(
+    ("size", "number", "window"),
+    [
+        ("10", "1", (0, 10)),
+        ("2", "3", (4, 2)),
+        ("", "", (0, 10)),
+        (" \n", " 2\t", (10, 10)),
+        ("007", "01", (0, 7)),
+    ],
+)
+def test_pages(size: str, number: str, window: tuple[int, int]) -> None:
+    made = asked(f"<page-number>{number}</page-number>", f"<page-size>{size}</page-size>").query
+    assert (made.offset, made.size) == window
+
+
+def test_a_page_far_away_is_one_that_any_database_can_count_to() -> None:
+    far = "9" * 18
+    made = asked(f"<page-size>{far}</page-size>", f"<page-number>{far}</page-number>").query
+    assert made.offset + made.size < 1 << 63
+    assert min(made.offset, made.size) > 1 << 50
+
+
+@pytest.mark.parametrize("user", [ANN, ANONYMOUS])
+@pytest.mark.parametrize(("text", "holds"), [("true", True), ("True", False), (" true", False), ("1", False)])
+def test_all_indexed_controls_are_asked_for_by_one_word(text: str, holds: bool, user: User) -> None:  # noqa: FBT001
+    assert asked(root=f"search return-all-indexed-fields='{text}'", user=user).all_indexed is holds
+
+
+@pytest.mark.parametrize(
+    ("element", "drafts"),
+    [
+        ("", DraftFilter(Drafts.INCLUDE)),
+        ("<drafts>include</drafts>", DraftFilter(Drafts.INCLUDE)),
+        ("<drafts>exclude</drafts>", DraftFilter(Drafts.EXCLUDE)),
+        ("<drafts>only</drafts>", DraftFilter(Drafts.ONLY)),
+        ('<drafts for-document-id="d">only</drafts>', DraftFilter(Drafts.ONLY, "d")),
+        ('<drafts for-never-saved-document="">only</drafts>', DraftFilter(Drafts.ONLY, never_saved=True)),
+        ('<drafts for-never-saved-document="x" for-document-id="d">only</drafts>', DraftFilter(Drafts.ONLY, "d")),
+        ('<drafts for-document-id="d">include</drafts>', DraftFilter(Drafts.INCLUDE)),
+        ('<drafts for-never-saved-document="true">exclude</drafts>', DraftFilter(Drafts.EXCLUDE)),
+    ],
+)
+def test_drafts(element: str, drafts: DraftFilter) -> None:
+    assert asked(element).drafts == drafts
+    assert asked(element, user=ANONYMOUS).drafts == DraftFilter(Drafts.EXCLUDE)
+
+
+@pytest.mark.parametrize("text", ["", "Only", " only", "only ", "both", "true"])
+def test_drafts_in_other_words_are_refused_but_not_looked_at_where_nobody_sees_them(text: str) -> None:
+    element = f"<drafts>{text}</drafts>"
+    with pytest.raises(BadRequestError, match="drafts"):
+        asked(element)
+    assert asked(element, user=ANONYMOUS).drafts == DraftFilter(Drafts.EXCLUDE)
+
+
+@pytest.mark.parametrize(
+    ("element", "any_of"),
+    [
+        ("", ("read", "update", "delete")),
+        ('<operations any-of="create"/>', ("create",)),
+        ('<operations any-of=" list  delete list "/>', ("delete", "list")),
+        ('<operations any-of=""/>', ()),
+        ("<operations/>", ()),
+    ],
+)
+def test_operations(element: str, any_of: tuple[str, ...]) -> None:
+    assert asked(element).any_of == any_of
+
+
+@pytest.mark.parametrize(
+    ("children", "cause"),
+    [
+        *((f"<page-size>{text}</page-size>", "page-size") for text in ("0", "-1", "x", "1.5", "+1", "1 0", "9" * 30)),
+        *((f"<page-number>{text}</page-number>", "page-number") for text in ("0", "00", "x", "٣")),
+        (query("x", path="p", match="like"), "match"),
+        (query("x", path="p", match=""), "match"),
+        (query("x", path="p", match="Exact"), "match"),
+        (query("x", path="p", match="like", control="input"), "match"),
+        (query("x", metadata="invalid", match="exact"), "metadata"),
+        (query(metadata="invalid"), "metadata"),
+        (query(metadata="Created"), "metadata"),
+        (query(metadata=""), "metadata"),
+        (query("string", metadata="created-by", match="gte"), "created-by"),
+        (query("string", metadata="workflow-stage", match="lt"), "workflow-stage"),
+        (query("string", metadata="created-by", match="substring"), "created-by"),
+        (query("2024-12-31T01:30:00.000Z", metadata="created", match="exact"), "created"),
+        (query("2024-12-31T01:30:00.000Z", metadata="created", match="gt"), "created"),
+        (query("x", metadata="created-by"), "created-by"),
+        (query("x", metadata="created-by", sort="desc"), "created-by"),
+        (query("yesterday", metadata="created", match="gte"), "created"),
+        (query("2024-02-30", metadata="last-modified", match="lt"), "last-modified"),
+        (query("9999-12-31T23:59:59.9999Z", metadata="created", match="lt"), "created"),
+        (query(path="p", sort="sort"), "sort"),
+        (query(path="p", sort=""), "sort"),
+        (query(metadata="created", sort="ascending"), "sort"),
+        (query(path="p", sort="asc") + query(path="q", sort="asc"), "sort"),
+        (query(path="p", sort="asc") + query(metadata="created", sort="desc"), "sort"),
+        (query(path="p", metadata="created", sort="asc"), "sort"),
+        ('<operations any-of="read fly"/>', "fly"),
+        ('<operations any-of="Read"/>', "Read"),
+        ('<operations any-of="*"/>', "operation"),
+        (query("a " * (MOST_TOKENS + 1), path="p", match="token"), "tokens"),
+        (query() * (MOST_CHILDREN + 1), "200"),
+        ("<page-size>1</page-size>" * (MOST_CHILDREN + 1), "200"),
+        ("<query>", "well-formed"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(children: str, cause: str) -> None:
+    with pytest.raises(BadRequestError, match=cause) as caught:
+        asked(children)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        query("x", metadata="created-by", match="exact"),
+        query(metadata="created-by", sort="asc"),
+        query("x", path="p", match="exact", sort="asc") + query("y", path="q") + query("z"),
+        query("a " * MOST_TOKENS, path="p", match="token"),
+        query() * MOST_CHILDREN,
+        "<lang>en</lang>" * (MOST_CHILDREN + 1),
+    ],
+)
+def test_what_is_asked_rightly_is_not(children: str) -> None:
+    asked(children)
+
+
+_texts = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=8)
+
+
+@given(st.lists(st.tuples(_texts, _texts, st.sampled_from(["substring", "token", "exact"])), max_size=5))
+def test_texts_and_paths_arrive_as_they_were_sent(sent: list[tuple[str, str, str]]) -> None:
+    request = asked(*(query(text, path=path, match=match) for path, text, match in sent))
+    expected = [(path.replace("[1]", ""), text.strip(), match) for path, text, match in sent]
+    assert request.paths == tuple(path for path, _, _ in expected)
+    assert [(each.path, each.text, each.match.value) for each in request.query.controls] == [
+        each for each in expected if each[1]
+    ]
+
+
+def distinct(*queries: str) -> tuple[Field | str, ...]:
+    return read_distinct_request([f"<distinct-values>{''.join(queries)}</distinct-values>".encode()])
+
+
+def test_distinct_values_are_those_of_controls_and_then_of_fields() -> None:
+    queries = (
+        query(metadata="workflow-stage"),
+        query(path="a[1]/b"),
+        query("text", match="like", sort="x"),
+        query(metadata="created-by"),
+        query(path="c"),
+        query(metadata="last-modified-by"),
+        query(path="c"),
+        query(metadata="created-by"),
+    )
+    stage, creator, modifier = Field.WORKFLOW_STAGE, Field.CREATED_BY, Field.LAST_MODIFIED_BY
+    assert distinct(*queries) == ("a/b", "c", "c", stage, creator, modifier, creator)
+    assert distinct() == ()
+
+
+@pytest.mark.parametrize("name", ["created", "last-modified", "invalid", ""])
+def test_there_are_no_distinct_values_of_other_fields(name: str) -> None:
+    with pytest.raises(BadRequestError):
+        distinct(query(metadata=name))

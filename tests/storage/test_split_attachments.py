@@ -1,0 +1,148 @@
+"""Attachments whose bodies are elsewhere: no record without its body, whatever happens in between."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from persistence.errors import DamagedError, StartupError
+from persistence.model.addresses import Collection, DocumentAddress, Form
+from persistence.model.instants import next_after
+from persistence.model.sidecar import SCHEMA, Sidecar
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.split_attachments import SplitStorage
+from persistence.storage.store import Store
+from tests.initialised import initialised
+from tests.opened import opened
+
+FORM = Form("pics", "album")
+CAT = DocumentAddress(FORM, Collection.DATA, "D", "cat.bin")
+DRAFT = CAT.moved(Collection.DRAFT)
+
+
+class Place:
+    """A tree, a base, and both as one storage."""
+
+    def __init__(self, directory: Path) -> None:
+        self.base = directory / "base"
+        self.base.mkdir()
+        self.bodies = FileBodies(str(self.base))
+        self.store = opened(Store(initialised(directory / "root"), lock_timeout=1))
+        self.attached = SplitStorage(self.store, self.bodies)
+
+    def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
+        with self.attached.upload(address) as upload:
+            upload.write(body)
+            with self.attached.writing(address) as writer:
+                over = writer.current(address)
+                modified = next_after(over.sidecar.modified if over else None)
+                sidecar = Sidecar(
+                    schema=SCHEMA,
+                    id=upload.id,
+                    version=1,
+                    modified=modified,
+                    created=modified,
+                    size=upload.size,
+                    digest=upload.digest,
+                )
+                return writer.commit(address, sidecar, upload, over=over)
+
+    def body(self, address: DocumentAddress = CAT) -> bytes:
+        found = self.attached.read(address, content=True)
+        assert found is not None
+        with found.opened as file:
+            return file.read()
+
+    def names(self, address: DocumentAddress = CAT) -> list[str]:
+        directory = self.base / f"pics/album/{address.collection.value}/D/1"
+        return sorted(path.name for path in directory.iterdir() if path.name != ".history")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_what_is_read_is_described_as_if_it_lay_in_one_place(place: Place) -> None:
+    stored = place.write(b"cat")
+    found = place.attached.read(CAT, content=False)
+    assert found is not None
+    assert (found.sidecar, found.etag, found.size) == (stored, stored.id, 3)
+    record = place.store.sidecar(CAT)
+    assert record is not None
+    assert record.body is not None
+    assert (record.size, record.body.size, record.body.digest) == (0, 3, stored.digest)
+
+
+def test_a_body_without_bytes_is_one(place: Place) -> None:
+    place.write(b"")
+    assert place.body() == b""
+    assert place.names() == ["cat.bin"]
+
+
+def test_a_crash_before_the_record_leaves_what_was_there(place: Place) -> None:
+    stored = place.write(b"old")
+    with place.bodies.upload() as upload, suppress(KeyboardInterrupt):
+        upload.write(b"never")
+        sidecar = Sidecar(
+            schema=SCHEMA, id=upload.id, version=1, modified=stored.modified, created=stored.created, size=5
+        )
+        with place.bodies.placing(CAT, sidecar, upload, stored):
+            raise KeyboardInterrupt
+    assert len(place.names()) == 2
+    assert place.body() == b"old"
+    place.write(b"new")
+    assert (place.body(), place.names()) == (b"new", ["cat.bin"])
+
+
+@pytest.mark.parametrize("address", [CAT, DRAFT], ids=["data", "draft"])
+def test_a_crash_after_the_record_leaves_the_new_body_where_it_leads(place: Place, address: DocumentAddress) -> None:
+    place.write(b"old", address)
+    directory = place.base / f"pics/album/{address.collection.value}/D/1"
+    (directory / "cat.bin").rename(directory / "aside")
+    stored = place.write(b"new", address)
+    (directory / "cat.bin").rename(directory / f".cat.bin.{stored.id}")
+    (directory / "aside").rename(directory / "cat.bin")
+    assert place.body(address) == b"new"
+    place.write(b"newest", address)
+    assert (place.body(address), place.names(address)) == (b"newest", ["cat.bin"])
+
+
+def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_begins_its_own(place: Place) -> None:
+    stored = place.write(b"cat")
+    directory = place.base / "pics/album/data/D/1"
+    (directory / "cat.bin").rename(directory / f".cat.bin.{stored.id}")
+    place.write(b"short", DocumentAddress(FORM, Collection.DATA, "D", "cat"))
+    assert place.body() == b"cat"
+
+
+def test_a_body_replaced_by_hand_is_damage(place: Place) -> None:
+    place.write(b"cat")
+    (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
+    with pytest.raises(DamagedError, match="damaged"):
+        place.attached.read(CAT, content=False)
+
+
+def test_a_body_replaced_by_hand_is_served_under_another_tag_where_all_edits_are(place: Place) -> None:
+    stored = place.write(b"cat")
+    (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
+    bodies = FileBodies(str(place.base), Integrity(HandEdits.ALL))
+    found = SplitStorage(place.store, bodies).read(CAT, content=False)
+    assert found is not None
+    assert found.size == len(b"by hand")
+    assert found.etag != stored.id
+
+
+def test_a_body_that_is_lost_is_damage(place: Place) -> None:
+    place.write(b"cat")
+    (place.base / "pics/album/data/D/1/cat.bin").unlink()
+    with pytest.raises(DamagedError, match="missing"):
+        place.attached.read(CAT, content=True)
+
+
+def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="there is no directory"):
+        FileBodies(str(tmp_path / "none"))
