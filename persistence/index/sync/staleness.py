@@ -43,11 +43,6 @@ class Stale(NamedTuple):
     definitions: Sequence[int]
     versions: Sequence[int]
 
-    @property
-    def is_nothing(self) -> bool:
-        """Return whether nothing is out of date."""
-        return not any(self)
-
 
 class Staleness:
     """Compares one index with its tree. Methods raise ``EngineError`` and the domain errors of the storage."""
