@@ -18,6 +18,7 @@ from persistence.index.sqlite.faults import SENSELESS, EngineError, UnusableErro
 from persistence.index.sqlite.pool import IndexPool, OpenIndex
 from persistence.index.sqlite.rows import Rows
 from persistence.index.sqlite.state import IndexState
+from persistence.index.sync import staleness
 from persistence.index.sync.generations import (
     Generations,
     IndexCondition,
@@ -28,7 +29,7 @@ from persistence.index.sync.generations import (
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import Rebuild
 from persistence.index.sync.refresh import Refresh
-from persistence.index.sync.staleness import Stale, Staleness
+from persistence.index.sync.staleness import Stale
 from persistence.model.addresses import Form
 from persistence.storage.layout import Layout
 
@@ -107,8 +108,7 @@ class IndexFiles(Closable):
                 with self._guarding(form, path):
                     used = self._pool.opened(form, path)
                     with used.reading() as reader:
-                        staleness = Staleness(reader.connection, source)
-                        stale = Stale(documents, staleness.changed_definitions(), staleness.outdated())
+                        stale = staleness.look(reader.connection, source, ())._replace(documents=documents)
                     self._replace(source, used, stale)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
@@ -153,7 +153,7 @@ class IndexFiles(Closable):
                         used = self._pool.opened(form, path)
                         if used.is_ready or self._has_become_ready(used):
                             with used.reading() as reader:
-                                stale = Staleness(reader.connection, source).look(changed)
+                                stale = staleness.look(reader.connection, source, changed)
                                 if not any(stale):
                                     return work(reader)
                             self._replace(source, used, stale)
@@ -192,7 +192,7 @@ class IndexFiles(Closable):
         def look(reader: Reader) -> T:
             condition = condition_of(IndexState(reader.connection), tree_identity(self.root), changes)
             is_ready = condition is IndexCondition.READY
-            if not is_ready or any(Staleness(reader.connection, source).look(changed)):
+            if not is_ready or any(staleness.look(reader.connection, source, changed)):
                 raise full
             return work(reader)
 
@@ -216,7 +216,7 @@ class IndexFiles(Closable):
             if stale.definitions:
                 refresh.definitions(stale.definitions)
             end = time.monotonic() + _REFRESHING
-            for version in Staleness(connection, source).outdated():
+            for version in IndexState(connection).outdated():
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
                         raise BusyError(
