@@ -2,7 +2,7 @@
 
 from persistence import app
 from persistence.model.addresses import Form
-from persistence.providers import backend
+from persistence.providers import trees
 
 
 class Deaf:
@@ -21,6 +21,6 @@ class Deaf:
         """It has changed."""
 
 
-backend.Indexer = Deaf  # type: ignore[assignment,misc]
+trees.Updater = Deaf  # type: ignore[assignment,misc]
 
 app = app.create_app()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from flask import Flask
 
 from persistence import settings as configuration
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
-from persistence.errors import DamagedError, DiskError, PersistenceError, StartupError
+from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
@@ -27,8 +29,13 @@ from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
-from persistence.providers.backend import Backend, Reports, backend_of
-from persistence.providers.opening import open_keys, probe
+from persistence.providers.opened import Providers
+from persistence.providers.trees import open_encryption_keys, open_keys, probe
+from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.encryption_codec import EncryptionCodec
+from persistence.services.reencryption import Reencryption
+from persistence.services.reencryption_jobs import ReencryptionJob, ReencryptionJobs
+from persistence.services.services import Services
 from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4
@@ -41,16 +48,16 @@ class Service(Flask, Closable):
     A process that ends closes it, once no request is being answered any more: gunicorn and others need no hook.
     """
 
-    def __init__(self, backend: Backend, worker_memory: int) -> None:
+    def __init__(self, opened: ExitStack, worker_memory: int) -> None:
         super().__init__("persistence", static_folder=None)
         self.worker_memory = worker_memory
-        self._backend = backend
+        self._opened = opened
         atexit.register(self.close)
 
     def close(self) -> None:
         """Close everything; requests that come nevertheless and would change or search something are answered 503."""
         atexit.unregister(self.close)
-        self._backend.close()
+        self._opened.close()
 
 
 def create_app(
@@ -115,40 +122,76 @@ def warn_of_properties(properties: Properties) -> None:
 def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service:
     logs.configure()
     keys = open_keys(settings)
-    backend = backend_of(settings, properties, Reports(_log_given_up, _log_not_reencrypted))
-    app = Service(backend, settings.worker_memory)
+    with ExitStack() as opened:
+        providers = opened.enter_context(Providers(settings, properties, _log_given_up))
+        keys_at_rest = open_encryption_keys(settings, properties)
+        at_rest = EncryptionAtRest(providers.router, DIALECTS[settings.dialect], keys_at_rest)
+        reencrypts = opened.enter_context(
+            ReencryptionJobs(tuple(providers.trees), _jobs(providers, at_rest), _log_not_reencrypted)
+        )
+        app = Service(opened.pop_all(), settings.worker_memory)
     try:
-        _route(app, backend, settings)
+        _route(app, settings, providers, at_rest, reencrypts)
     except BaseException:
         app.close()
         raise
     accepts_foreign = settings.foreign_headers != "refuse"
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
-    admitted = CallersOnly(Forwarding(served) if backend.calls_others else served, policy, keys, sites)
+    admitted = CallersOnly(Forwarding(served) if providers.calls_others else served, policy, keys.read, sites)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 
 
-def _route(app: Flask, backend: Backend, settings: Settings) -> None:
+def _route(
+    app: Flask, settings: Settings, providers: Providers, at_rest: EncryptionAtRest, reencrypts: ReencryptionJobs
+) -> None:
     dialect = DIALECTS[settings.dialect]
     parser = RequestParser(dialect)
     proxied = ProxiedParser(dialect) if dialect.has_proxy else parser
-    public = Face(PUBLIC_PREFIX, parser, backend.public)
-    provider = Face("", proxied, backend.default, backend.named)
-    contents = Contents(lambda read: backend.store.serving_link(read.found), settings.accel_redirect)
+    public = Services.public(providers.router, dialect, settings.admin, EncryptionCodec(at_rest))
+    of_trees = {
+        root: Services.of_tree(tree.provider, providers.within(root), dialect, settings.admin)
+        for root, tree in providers.trees.items()
+    }
+    roots = settings.roots
+    named = {name: of_trees[root] for name, root in roots.named.items()}
+    store = providers.trees[roots.default].store
+    public_face = Face(PUBLIC_PREFIX, parser, public)
+    provider_face = Face("", proxied, of_trees[roots.default], named)
+    contents = Contents(lambda read: store.serving_link(read.found), settings.accel_redirect)
     headers = ResponseHeaders(dialect)
     application.prepare(app, dialect)
-    for face in (public, provider):
+    for face in (public_face, provider_face):
         CrudApi(face, dialect, headers, contents, settings.max_body).add_to(app)
         QueryApi(face, headers).add_to(app)
         ReindexApi(face, dialect).add_to(app)
-    ReencryptApi(public, backend.reencrypts).add_to(app)
-    PublishApi(backend.public.publishing, dialect, parser).add_to(app)
-    add_attachment_lists(app, public)
-    add_health(app, backend.written, min_free=settings.min_free)
+    ReencryptApi(public_face, reencrypts).add_to(app)
+    PublishApi(public.publishing, dialect, parser).add_to(app)
+    add_attachment_lists(app, public_face)
+    add_health(app, providers.written, min_free=settings.min_free)
     if dialect.has_proxy:
         add_unknown_paths(app)
+
+
+def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, int | None], ReencryptionJob]:
+    """Return what makes the job of re-encrypting a form."""
+
+    def job_of(form: Form, version: int | None) -> ReencryptionJob:
+        route = providers.router.of(form)
+        said = route.properties.route.data
+        if said.is_remote:
+            raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
+        root = providers.root_of(said)
+
+        def reindex(form: Form) -> None:
+            for number in route.definition.storage.versions(form):
+                route.data.reindexer.version(form, number)
+
+        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, at_rest)
+        return ReencryptionJob(reencryption, root, form, version, reindex)
+
+    return job_of
 
 
 def _log_not_reencrypted(form: Form, cause: str) -> None:

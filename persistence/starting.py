@@ -14,8 +14,7 @@ from persistence.app import policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
 from persistence.properties.properties import Properties
-from persistence.providers.opening import open_encryption_keys, open_keys, probe
-from persistence.providers.places import bases_of
+from persistence.providers.trees import bases_of, open_encryption_keys, open_keys, probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"

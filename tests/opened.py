@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from persistence.closable import Closable
 from persistence.dialect import Dialect
+from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.providers.router import only
+from persistence.providers.trees import index_of, pending_in, provider_of_tree
 from persistence.services.services import Services
 from persistence.storage.store import Store
 
@@ -45,4 +47,9 @@ def threads() -> list[str]:
 def services(store: Store, dialect: Dialect, properties: Properties) -> Services:
     """The services over a tree, with an index that hears only of changes that others note."""
     index = opened(index_of(store.root, dialect, properties, pending_in(store.root)))
-    return services_of(store, dialect, properties, index=index)
+    return services_of(store, dialect, properties, index)
+
+
+def services_of(store: Store, dialect: Dialect, properties: Properties, index: TreeIndex) -> Services:
+    """The services over a tree that has everything; store and index stay the caller's."""
+    return Services.public(only(provider_of_tree(store, index, dialect, properties), properties), dialect)

@@ -11,7 +11,7 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.places import check, elsewhere
+from persistence.providers.trees import check, elsewhere
 from persistence.settings import Roots, load
 from persistence.storage.integrity import HandEdits
 from tests.initialised import initialised

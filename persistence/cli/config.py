@@ -16,7 +16,7 @@ from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
-from persistence.providers.places import base_of, root_of
+from persistence.providers.trees import base_of, root_of
 from persistence.settings import Effective
 
 

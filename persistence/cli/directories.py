@@ -12,7 +12,7 @@ from persistence.cli.options import tree_options
 from persistence.cli.terminal import safe
 from persistence.cli.trees import ChosenTree, choose_trees, on_each
 from persistence.maintenance import upgrade as upgrades
-from persistence.providers.opening import init_trees
+from persistence.providers.trees import init_trees
 from persistence.storage import owner, root
 
 

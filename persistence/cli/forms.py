@@ -81,7 +81,7 @@ def _unpublished(form: Form, tree: ChosenTree) -> str:
     """Return the note on a form without a version in a tree."""
     try:
         with owner.acting(tree.root):
-            is_elsewhere = next(iter(tree.reader().seen.versions(form)), None) is not None
+            is_elsewhere = next(iter(tree.reader().catalog_of(form).storage.versions(form)), None) is not None
     except PersistenceError:  # the form has no provider, or that tree cannot be used
         is_elsewhere = False
     return "published in another tree" if is_elsewhere else "nothing published"

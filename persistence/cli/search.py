@@ -20,7 +20,7 @@ from persistence.maintenance.indexes import FormSearch
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, DraftFilter, Drafts, Field, Hit, Hits, Query, Sort, TextMatch
 from persistence.model.versions import Searched
-from persistence.providers.opening import open_index
+from persistence.providers.trees import open_index
 from persistence.storage import owner
 
 _HEADINGS = ("DOCUMENT", "DRAFT", "VERSION", "CREATED", "BY", "MODIFIED", "BY", "STAGE")

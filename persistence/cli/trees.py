@@ -15,7 +15,7 @@ from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, FORM
-from persistence.providers.places import base_of, elsewhere, root_of
+from persistence.providers.trees import base_of, elsewhere, root_of
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.integrity import HandEdits

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.data_marks import FR
-from persistence.forms.editing import Editing, Tag
+from persistence.forms.editing import StartTag, StreamEditor
+from persistence.forms.form_data import FR_NAMESPACE, OLD_MARKER
 from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
@@ -16,7 +16,7 @@ _WANTED, _VALUE = "wanted", "value"
 
 
 @dataclass(slots=True)
-class Begun:
+class OpenElement:
     """An element that has begun, and has no elements inside so far.
 
     ``at`` is the byte of its start tag. ``tag`` is that tag without dropped attributes; ``None`` where there are none.
@@ -27,32 +27,38 @@ class Begun:
 
     at: int
     attributes: Mapping[str, str]
-    tag: Tag | None
+    tag: StartTag | None
     prefix: str | None
     is_wanted: bool
     is_value: bool
     most: int
 
 
-class Leaves(Editing):
+class LeafEditor(StreamEditor):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
     Most elements of large documents have neither attributes nor text: they are skipped.
+
+    ``dropped`` are marks of encryption to be removed: names of attributes in the form runner's namespace. The old mark,
+    which is in none, is removed with them.
     """
 
+    dropped: tuple[str, ...] = ()
+
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
-        super().__init__(FR)
+        super().__init__(FR_NAMESPACE)
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
+        self._marks = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
         self._place: PathState[str] = path_matcher((tuple(map(PathStep, path)), kind) for path, kind in kinds)
         self._places: list[PathState[str]] = []
         self._lost: PathState[str] = off_path()
         self._wanted_from = self._value_from = 0
         self._at: int | None = None
-        self._begun: Begun | None = None
+        self._begun: OpenElement | None = None
         self._texts: list[str] = []
         self._size = 0
 
@@ -61,31 +67,21 @@ class Leaves(Editing):
         """Return how many characters of the text of an element that begins are of interest, or 0."""
 
     @abstractmethod
-    def drops(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether the tag of an element that begins has attributes to drop (``is_dropped``)."""
-
-    @abstractmethod
-    def leaf(self, begun: Begun, text: str, end: int) -> None:
+    def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Handle an element with attributes or text, and no elements inside.
 
         ``end`` is the byte of its end tag, or of its only tag.
         """
 
     @abstractmethod
-    def branch(self, begun: Begun, text: str) -> None:
-        """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
-
-    @abstractmethod
-    def long(self, begun: Begun) -> None:
+    def long(self, begun: OpenElement) -> None:
         """Handle an element that is longer than ``looks_at`` wanted, or than is held in memory."""
+
+    def branch(self, begun: OpenElement, text: str) -> None:
+        """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
 
     def between(self, text: str) -> None:
         """Handle text in a wanted element, after an element inside."""
-
-    def is_dropped(self, prefix: str, local: str) -> bool:
-        """Return whether an attribute is to be dropped: by default none is."""
-        del prefix, local
-        return False
 
     @property
     def settled(self) -> int:
@@ -149,10 +145,18 @@ class Leaves(Editing):
         is_wanted = self._wanted_from > 0
         most = self.looks_at(attributes, is_wanted=is_wanted)
         if most:
-            tag = self.without(self.tag_of(at), self.is_dropped) if self.drops(attributes) else None
-            self._begun = Begun(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
+            tag = self.without(self.tag_of(at), self._is_dropped) if self._drops(attributes) else None
+            self._begun = OpenElement(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
+
+    def _drops(self, attributes: Mapping[str, str]) -> bool:
+        if not self._marks or not attributes:
+            return False
+        return attributes.get(OLD_MARKER) == "true" or not self._marks.isdisjoint(attributes)
+
+    def _is_dropped(self, prefix: str, local: str) -> bool:
+        return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
 
     def _text(self, text: str) -> None:
         if self._at is not None:

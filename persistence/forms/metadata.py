@@ -1,33 +1,41 @@
-"""The metadata of a definition, read while it streams by, and the permissions in it (spec forms 6.2, crud 6.2)."""
+"""The metadata of a definition and the permissions in it, read while it streams by (spec forms 6.2, crud 6.2).
+
+When a definition is published, marks that this service does not understand are refused. A misspelt permission or mark
+of encryption would be ignored, and let people in, or leave secrets in plain text.
+"""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
+from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
 from persistence.limits import LONGEST_TITLE, MOST_METADATA
 from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.xml.streaming import SEPARATOR, Streaming
 
-XHTML = "http://www.w3.org/1999/xhtml"
-XFORMS = "http://www.w3.org/2002/xforms"
-LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
+_XHTML = "http://www.w3.org/1999/xhtml"
+_XFORMS = "http://www.w3.org/2002/xforms"
+_LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
 
 _PATH: tuple[tuple[str, str | None], ...] = (
-    (f"{XHTML}{SEPARATOR}html", None),
-    (f"{XHTML}{SEPARATOR}head", None),
-    (f"{XFORMS}{SEPARATOR}model", "fr-form-model"),
-    (f"{XFORMS}{SEPARATOR}instance", "fr-form-metadata"),
+    (f"{_XHTML}{SEPARATOR}html", None),
+    (f"{_XHTML}{SEPARATOR}head", None),
+    (f"{_XFORMS}{SEPARATOR}model", "fr-form-model"),
+    (f"{_XFORMS}{SEPARATOR}instance", "fr-form-metadata"),
     ("metadata", None),
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
-ENCRYPT, ENCRYPT_CLASS = f"http://orbeon.org/oxf/xml/form-runner{SEPARATOR}encrypt", "fr-encrypt"
-PERMISSIONS = "permissions"
-_WANTED = ("title", "available", "singleton", PERMISSIONS)
+_ENCRYPT, _ENCRYPT_CLASS = f"{FR_NAMESPACE}{SEPARATOR}encrypt", "fr-encrypt"
+_PERMISSIONS = "permissions"
+_WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
 _A_TITLE = 16
 """Characters that an item counts at least."""
@@ -38,6 +46,17 @@ _PERMISSION, _USER_ROLE = "permission", "user-role"
 _ATTRIBUTES = {_PERMISSION: ("operations",), _USER_ROLE: ("any-of",)}
 """The attributes of elements; others have none."""
 _CONDITIONS = {condition.value: condition for condition in GrantCondition if condition is not GrantCondition.UNKNOWN}
+
+_INSTANCE = f"{_XFORMS}{SEPARATOR}instance"
+_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
+_PART = "ncrypt"
+"""A part of all names about encryption, with a small or capital first letter."""
+_MEANT = "encrypt"
+_LONGEST_MISSPELT = 12
+_OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
+"""The namespaces of controls and of what is in them; components in others have words of their own."""
+_OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
+"""Marks of stored data, which data in a definition may have too."""
 
 
 class MetadataReader(Streaming):
@@ -67,28 +86,28 @@ class MetadataReader(Streaming):
             titles=self._titles,
             available=self._said.get("available") != "false",
             singleton=None if singleton is None else singleton == "true",
-            permissions=self._said.get(PERMISSIONS),
+            permissions=self._said.get(_PERMISSIONS),
             encrypts=self._encrypts,
         )
 
     @property
     def is_in_permissions(self) -> bool:
         """Return whether the last element that began is that of the permissions, or inside."""
-        return self._item == PERMISSIONS
+        return self._item == _PERMISSIONS
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Follow the path to the metadata, and collect the wanted elements in it."""
         super().start(name, attributes)
-        if name == ENCRYPT or ENCRYPT_CLASS in attributes.get("class", "").split():
+        if name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split():
             self._encrypts = True
-        if self._item == PERMISSIONS:
+        if self._item == _PERMISSIONS:
             self._keep(_start_tag(name, attributes))
         elif self._matched == len(_PATH):
             if self.depth == len(_PATH) + 1 and name in _WANTED:
                 self._item = name
-                self._language = attributes.get(LANGUAGE, "")
+                self._language = attributes.get(_LANGUAGE, "")
                 self._pieces = []
-                self._keep(_start_tag(name, attributes) if name == PERMISSIONS else "")
+                self._keep(_start_tag(name, attributes) if name == _PERMISSIONS else "")
                 self._count(len(self._language) + _A_TITLE)
         elif self._matched == self.depth - 1:
             wanted, identity = _PATH[self._matched]
@@ -97,8 +116,8 @@ class MetadataReader(Streaming):
 
     def end(self, name: str) -> None:
         """Step back on that path, or finish an element that is collected."""
-        if self._item == PERMISSIONS:
-            self._keep(f"</{local_name(name)}>")
+        if self._item == _PERMISSIONS:
+            self._keep(f"</{_local(name)}>")
         if self._item is not None and self.depth == len(_PATH) + 1:
             self._close(self._item, "".join(self._pieces))
             self._item = None
@@ -115,7 +134,7 @@ class MetadataReader(Streaming):
 
     def _text(self, text: str) -> None:
         if self._item is not None:
-            self._keep(escape(text) if self._item == PERMISSIONS else text)
+            self._keep(escape(text) if self._item == _PERMISSIONS else text)
 
     def _keep(self, piece: str) -> None:
         self._count(len(piece))
@@ -127,15 +146,14 @@ class MetadataReader(Streaming):
             raise BadRequestError(f"titles and permissions of a form of more than {MOST_METADATA} characters")
 
 
-def local_name(name: str) -> str:
-    """Return the name that a parser gives, without its namespace."""
+def _local(name: str) -> str:
     return name.rpartition(SEPARATOR)[2]
 
 
 def _start_tag(name: str, attributes: dict[str, str]) -> str:
     """Write a start tag without namespaces: attributes in one are left out."""
     own = (f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key)
-    return f"<{local_name(name)}{''.join(own)}>"
+    return f"<{_local(name)}{''.join(own)}>"
 
 
 def read_permissions(text: str) -> Permissions:
@@ -211,3 +229,101 @@ def _condition(element: ET.Element) -> GrantCondition | UserRole:
     if element.tag == _USER_ROLE:
         return UserRole(frozenset(unquote(name) for name in element.get("any-of", "").split()))
     return _CONDITIONS.get(element.tag, GrantCondition.UNKNOWN)
+
+
+class DefinitionCheck(MetadataReader):
+    """A reader of the metadata of a definition that is received, which refuses unknown marks.
+
+    Instances hold data, in which all names are allowed; permissions are the exception.
+
+    Raises, besides what ``MetadataReader`` does:
+        BadRequestError: the permissions, or a mark of encryption, have something that is not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._instance = 0
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Check an element that begins."""
+        super().start(name, attributes)
+        if self.is_in_permissions:
+            _check_namespaces(attributes)
+        elif not self._instance:
+            _check_element(name, attributes)
+            for key in attributes:
+                if _PART in key or SEPARATOR in key:
+                    _check_attribute(name, key)
+            _check_classes(attributes)
+            if name == _INSTANCE:
+                self._instance = self.depth
+
+    def end(self, name: str) -> None:
+        """Leave an instance, if it ends."""
+        if self.depth == self._instance:
+            self._instance = 0
+        super().end(name)
+
+    def finish(self) -> None:
+        """Check the permissions at the end of the document."""
+        super().finish()
+        said = self.metadata.permissions
+        if said is not None:
+            check_permissions(said)
+
+
+def _check_namespaces(attributes: Mapping[str, str]) -> None:
+    """Refuse attributes in a namespace, which are not kept; those of XML itself do not matter for permissions."""
+    for key in attributes:
+        if SEPARATOR in key and not key.startswith(_XML):
+            shown = repr(_local(key))
+            raise BadRequestError(
+                f"the {_PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
+            )
+
+
+def _check_element(name: str, attributes: Mapping[str, str]) -> None:
+    if name == _ENCRYPT:
+        for key in attributes:
+            if not key.startswith(_XML):
+                raise _unknown_mark(f"the attribute {_local(key)!r} of <fr:{_MEANT}>, which has none")
+    elif _is_like(name) and _namespace(name) in _OF_CONTROLS:
+        raise _unknown_mark(f"the element <{_local(name)}>")
+
+
+def _check_attribute(name: str, key: str) -> None:
+    namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
+    is_own = namespace == FR_NAMESPACE if SEPARATOR in key else namespace in _OF_CONTROLS
+    if is_own and key not in _OF_DATA and _is_like(key):
+        raise _unknown_mark(f"the attribute {_local(key)!r}")
+
+
+def _check_classes(attributes: Mapping[str, str]) -> None:
+    said = attributes.get("class", "")
+    for word in said.split() if _PART in said else ():
+        if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
+            raise _unknown_mark(f"the class {word!r}")
+
+
+def _is_like(name: str) -> bool:
+    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
+    local = _local(name)
+    if _PART in local:
+        return True
+    # The length first: a cache keeps its keys.
+    return name.startswith(f"{FR_NAMESPACE}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
+
+
+@lru_cache(1024)
+def _is_misspelt(local: str) -> bool:
+    return bool(difflib.get_close_matches(local, (_MEANT,), cutoff=0.8))
+
+
+def _unknown_mark(what: str) -> BadRequestError:
+    return BadRequestError(
+        f"the form has {what}, which does not encrypt anything: the mark is <fr:{_MEANT}/> in the control"
+    )
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition(SEPARATOR)[0]

@@ -38,19 +38,19 @@ class ReindexApi:
     def all(self) -> Response:
         """Answer ``POST /reindex``: all forms."""
         bodies.drain(request.environ)
-        self.face.services(request).reindexing.all()
+        self.face.services(request).router.reindex_all()
         return empty(HTTPStatus.OK, [])
 
     def version(self, app: str, form: str) -> Response:
         """Answer ``POST /reindex/$app/$form``: the version in the header."""
         number = self.face.parser.version_to_reindex(request)
         bodies.drain(request.environ)
-        self.face.services(request).reindexing.version(Form(app, form), number)
+        self.face.services(request).router.reindex(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 
     def status(self) -> Response:
         """Answer ``GET /reindex/status``."""
-        return xml(self.face.services(request).reindexing.status().as_xml())
+        return xml(self.face.services(request).router.reindexing_status().as_xml())
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,6 @@ class SearchIndex(Protocol):
         Yield an empty value for a field that a document does not have; for a control, do not.
         """
 
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """Return the paths of the indexed controls, in the order of the index.
-
-        The keys of the designer's own form are built in. Return ``None`` where the version is not published, or its
-        definition cannot be read.
-        """
-
     def checking(self, form: Form, version: int) -> Streaming:
         """Return a parser that checks a document while it is received.
 

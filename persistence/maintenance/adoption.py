@@ -20,9 +20,11 @@ from msgspec.structs import replace
 
 from persistence.dialect import Dialect
 from persistence.errors import BusyError, DamagedError
+from persistence.limits import CHUNK
 from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
 from persistence.maintenance.tree import Folder
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
@@ -32,9 +34,7 @@ from persistence.services.receiving import check_for, metadata_of, type_by_name
 from persistence.storage import commit, digests, files, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
-from persistence.storage.storage import Readable
 
-_CHUNK = 1 << 16
 _OWNERS, _OTHERS = 0o600, 0o007
 _LARGEST_COMPARED = 1 << 18
 """Bytes of a content that a preview compares line by line."""
@@ -60,7 +60,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
     """
     hashing, size = hashlib.sha256(), 0
     with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             size += len(chunk)
             hashing.update(chunk)
             if check is not None:
@@ -76,14 +76,14 @@ class Adoption:
     def __init__(
         self,
         layout: Layout,
-        open_view: Callable[[], Readable],
+        open_reader: Callable[[], TreeReader],
         dialect: Dialect,
         quarantine: Quarantine,
         modifier: str | None = None,
     ) -> None:
         """``modifier`` is the name of who adopts, if it is to be recorded."""
         self._layout = layout
-        self._open_view = open_view
+        self._open_reader = open_reader
         self._dialect = dialect
         self._quarantine = quarantine
         self._modifier = modifier
@@ -162,15 +162,17 @@ class Adoption:
         return Sidecar(schema=SCHEMA, id=fresh_id(), version=version, modified=now, created=now, size=0)
 
     @cached_property
-    def _view(self) -> Readable:
-        return self._open_view()
+    def _reader(self) -> TreeReader:
+        return self._open_reader()
 
     def new(self, folder: Folder, place: Place) -> Sidecar:
         """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
-        return self.nothing_known(version_of_new(self._view, self._dialect, address))
+        return self.nothing_known(
+            version_of_new(self._reader.store, self._reader.catalog_of(address.form).storage, self._dialect, address)
+        )
 
     def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:
         """Return the next revision: owner and stage stay; validity and the client's hash are unknown."""

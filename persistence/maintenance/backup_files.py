@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError
+from persistence.limits import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.checksums import Checksums, ChecksumWriter
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Manifest
 from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.storage import digests, directories, files, nofollow
 from persistence.storage.owner import Identity, being
-
-_CHUNK = 1 << 20
 
 
 @dataclass(slots=True)
@@ -179,7 +178,7 @@ def chunks(source: BinaryIO, path: str, seen: Callable[[bytes], None]) -> Iterat
         DamagedError: the disk refuses to read it; an ``OSError`` would mean a full destination.
     """
     try:
-        while chunk := source.read(_CHUNK):
+        while chunk := source.read(CHUNK):
             seen(chunk)
             yield chunk
     except OSError as error:

@@ -21,7 +21,7 @@ from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
 from persistence.services.notices import unknown_controls, unpublished_version
-from persistence.services.searched import searched
+from persistence.services.search_scope import searched_versions
 from persistence.storage import directories, files, lease, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
 from persistence.storage.locks import LockFile
@@ -105,7 +105,7 @@ class FormSearch:
         self._index = index
         self._form = form
         self._asked = version
-        self._versions = searched(form, version, catalog=reader.catalog, properties=reader.properties, dialect=dialect)
+        self._versions = searched_versions(form, reader.properties.of(form), reader.catalog_of(form), version, dialect)
 
     def require_controls(self, paths: Iterable[str]) -> None:
         """Check that all paths are those of indexed controls, by the definition that counts for the search.
@@ -113,8 +113,7 @@ class FormSearch:
         Raises:
             NotFoundError: one is not; the text has the nearest.
         """
-        version = self._versions.definition
-        indexed = self._index.keys(self._form, version) or ()
+        version, indexed = self._versions.definition.version, self._versions.index_paths or ()
         unknown = unknown_controls(self._form, version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
@@ -135,7 +134,7 @@ class FormSearch:
         end = time.monotonic() + _PATIENCE
         while True:
             try:
-                hits = self._index.search(self._form, Scope(self._versions.versions, drafts), query)
+                hits = self._index.search(self._form, Scope(self._versions.numbers, drafts), query)
             except BusyError:
                 if time.monotonic() > end:
                     raise
@@ -146,9 +145,8 @@ class FormSearch:
             return hits
 
     def _require_published(self) -> None:
-        catalog = self._reader.catalog
-        if isinstance(self._asked, int) and catalog.version(self._form, self._asked) is None:
-            published = (each.version for each in catalog.readable(self._form))
+        if isinstance(self._asked, int) and self._versions.definition.published is None:
+            published = (each.version for each in self._versions.catalog.readable(self._form))
             raise NotFoundError(unpublished_version(self._form, self._asked, published))
 
 

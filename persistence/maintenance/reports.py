@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
 from persistence.maintenance.folder_files import list_history
@@ -14,10 +15,9 @@ from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, Defini
 from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
+from persistence.services.access import permissions_of
 from persistence.services.attachments import holders_in
-from persistence.services.controls import Controls
 from persistence.services.definitions import latest_version
-from persistence.services.rights import Rights
 from persistence.storage import stored_revision
 from persistence.storage.stored_revision import StoredRevision
 
@@ -63,7 +63,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
     if number is None:
         raise NotFoundError(f"{form} has no published version")
     address = DefinitionAddress(form, number, FORM_XHTML)
-    found, published = reader.store.read(address, content=False), reader.catalog.version(form, number)
+    found, published = reader.store.read(address, content=False), reader.catalog_of(form).of(form, number).published
     if found is not None and found.sidecar.deleted:
         by = "" if found.sidecar.modifier is None else f" by {found.sidecar.modifier}"
         raise DeletedError(f"{form}/{number} was deleted at {found.sidecar.modified}{by}")
@@ -75,7 +75,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         size=found.size,
         is_edited=found.is_edited,
         is_singleton=reader.is_singleton(published),
-        permissions=Rights(reader.catalog, reader.properties).of_version(published),
+        permissions=permissions_of(published, reader.properties.of(form)),
         permissions_source=reader.permissions_source(published),
         others=tuple(_other_versions(reader, form, number)),
         attachments=tuple(reader.attachments(address)),
@@ -88,7 +88,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
 def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[int | Unreadable]:
     for number in sorted({*reader.store.versions(form)} - {version}):
         try:
-            if reader.catalog.version(form, number) is not None:
+            if reader.catalog_of(form).of(form, number).published is not None:
                 yield number
         except (DamagedError, DiskError) as error:
             yield Unreadable(str(number), str(error))
@@ -96,7 +96,7 @@ def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[in
 
 def _controls(reader: TreeReader, form: Form, version: int) -> tuple[Control, ...] | Unreadable:
     try:
-        return Controls(reader.store).of(form, version) or ()
+        return Catalog(reader.store).of(form, version).controls or ()
     except (DamagedError, DiskError) as error:
         return Unreadable(FORM_XHTML, str(error))
 

@@ -17,7 +17,7 @@ from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import chunks
 from persistence.maintenance.checksums import SUMS
 from persistence.maintenance.manifest import Manifest
-from persistence.maintenance.restore_targets import RestoreTarget, TreeTarget, target_of
+from persistence.maintenance.restore_targets import RestoreTarget, target_of
 from persistence.storage import digests, directories, files, nofollow, owner
 from persistence.storage.layout import LAYOUT, QUARANTINE
 from persistence.storage.owner import Identity
@@ -250,7 +250,7 @@ class Restore:
 
 def _is_layout(to: RestoreTarget, inside: str) -> bool:
     """Return whether a path is that of ``layout.json``, which the target itself writes."""
-    return isinstance(to, TreeTarget) and inside == LAYOUT
+    return to.part.kind == "tree" and inside == LAYOUT
 
 
 def _has_digest(path: str, digest: str) -> bool:

@@ -28,7 +28,7 @@ def target_of(part: BackupPart, path: str, backup: str) -> RestoreTarget:
         StartupError: the part is no tree, or has a newer format.
         OSError: it cannot be read.
     """
-    return TreeTarget(part, path, backup) if part.kind == "tree" else AttachmentsTarget(part, path, backup)
+    return (_Tree if part.kind == "tree" else _Attachments)(part, path, backup)
 
 
 class RestoreTarget(ABC):
@@ -79,7 +79,7 @@ class RestoreTarget(ABC):
         """Remove the mark."""
 
 
-class TreeTarget(RestoreTarget):
+class _Tree(RestoreTarget):
     """The root of a tree, in which ``layout.json`` is the mark."""
 
     own = frozenset(OWN)
@@ -96,40 +96,34 @@ class TreeTarget(RestoreTarget):
         self._file = self._layout.own(LAYOUT)
 
     def restoring(self) -> str | None:
-        """Return what ``layout.json`` says."""
         there = formats.read(self._file)
         return None if there is None else there.restoring
 
     def prepare(self) -> None:
-        """Make the service's own directories."""
         super().prepare()
         owner.require(self.root)
         root.make_own(self.root)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Lock the tree as a service does."""
         return LockFile(self._layout.own(SERVICE)).exclusive(_BUSY)
 
     def begin(self) -> None:
-        """Remove the index of a tree that was here before, and write ``layout.json``."""
         trash = self._layout.own(TRASH)
-        files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")
+        files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")  # of a tree that was here before
         directories.empty(trash)
         root.make_own(self.root)
         formats.write(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
     def finish(self) -> None:
-        """Write ``layout.json`` as it was saved."""
         formats.write(self._file, self._saved)
 
 
-class AttachmentsTarget(RestoreTarget):
+class _Attachments(RestoreTarget):
     """A directory of attachments, in which a file of its own is the mark. Services lock their trees, and not this."""
 
     own = frozenset({SPOOL, TRASH, QUARANTINE})
 
     def restoring(self) -> str | None:
-        """Return what the mark says."""
         try:
             descriptor = nofollow.open_to_read(self._layout.own(_RESTORING))
         except FileNotFoundError:
@@ -140,14 +134,11 @@ class AttachmentsTarget(RestoreTarget):
             os.close(descriptor)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Do nothing."""
         return nullcontext()
 
     def begin(self) -> None:
-        """Write the mark."""
         files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
 
     def finish(self) -> None:
-        """Remove the mark."""
         files.remove(self._layout.own(_RESTORING))
         directories.sync(self.root)

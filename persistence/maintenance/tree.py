@@ -23,8 +23,6 @@ from persistence.storage import files, owner
 from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.layout import (
     CHECKED,
-    CREATIONS,
-    ELSEWHERE_LOCKS,
     FOLDER_DEPTH,
     INDEX,
     LAYOUT,
@@ -41,7 +39,7 @@ from persistence.storage.layout import (
 )
 from persistence.storage.locks import Locks, stripe
 
-OWN = {LAYOUT, CHECKED, LOCKS, CREATIONS, ELSEWHERE_LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
+OWN = {LAYOUT, CHECKED, LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""
 
 _OF_GIT = ".git"

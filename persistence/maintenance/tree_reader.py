@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import Self
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import DamagedError, DiskError, NotFoundError, disk_errors
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance.folder_files import list_folder
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.form_versions import PublishedVersion
 from persistence.properties.properties import Properties
-from persistence.services.catalog import Catalog
 from persistence.services.singleton import is_singleton
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, is_escaped, unescape
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import RoutedView, Where
-from persistence.storage.storage import Readable
 
 
 class PermissionsSource(Enum):
@@ -53,7 +52,7 @@ class AttachmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """A tree with its catalog of forms; ``seen`` is the tree with the definitions of its data, also those elsewhere.
+    """A tree with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
 
     Methods raise as those of ``Store``.
     """
@@ -61,8 +60,7 @@ class TreeReader:
     store: StoreReader
     layout: Layout
     properties: Properties
-    catalog: Catalog
-    seen: Readable
+    catalog_of: Callable[[Form], Catalog]
 
     @classmethod
     def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
@@ -75,12 +73,17 @@ class TreeReader:
         integrity = Integrity(elsewhere.hand_edits)
         store = StoreReader(root, integrity)
 
-        def definition(form: Form) -> Readable:
-            there = elsewhere.root(form)
-            return StoreReader(there, integrity) if there else store
+        own = Catalog(store)
 
-        seen = RoutedView(Where(definition, lambda _: store, lambda _: (store,)))
-        return cls(store, Layout(store.root), properties, Catalog(seen), seen)
+        @cache
+        def other(there: str) -> Catalog:
+            return Catalog(StoreReader(there, integrity))
+
+        def catalog_of(form: Form) -> Catalog:
+            there = elsewhere.root(form)
+            return other(there) if there else own
+
+        return cls(store, Layout(store.root), properties, catalog_of)
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
@@ -156,7 +159,7 @@ def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary
 def _versions(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unreadable]:
     for number in sorted(set(reader.store.versions(form))):
         try:
-            published = reader.catalog.version(form, number)
+            published = reader.catalog_of(form).of(form, number).published
         except (DamagedError, DiskError) as error:
             yield Unreadable(str(number), str(error))
             continue

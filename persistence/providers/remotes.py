@@ -1,16 +1,17 @@
-"""Other services as the places of forms. Apart, because what calls them is loaded only where there are any."""
+"""Other services as providers. Apart, because the HTTP client is loaded only where there are any."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Catalog
+from persistence.definitions.summaries import SummaryFile
 from persistence.dialect import DIALECTS, Dialect
-from persistence.index.extraction import ExtractionCache
-from persistence.index.sources import Source
-from persistence.model.addresses import Form
+from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import Properties, ProviderProperties
-from persistence.providers.places import Place
+from persistence.providers.provider import Provider
 from persistence.remote.client import CallLimits, Client
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_bodies import RemoteBodies
@@ -23,9 +24,10 @@ from persistence.storage.uploads import Spool
 
 @dataclass(frozen=True, slots=True)
 class Remotes(Closable):
-    """What calls of other services have in common; ``seen`` has the definitions that hold for data anywhere.
+    """Opens other services as providers, and owns the connections to them.
 
-    It owns the clients of what it makes.
+    ``catalog_of`` leads to the definitions that hold for the data of a form, wherever they are. ``spool`` and ``locks``
+    are those of this service.
     """
 
     dialect: Dialect
@@ -33,28 +35,30 @@ class Remotes(Closable):
     limits: CallLimits
     spool: Spool
     locks: Locks
-    seen: Readable
+    catalog_of: Callable[[Form], Catalog]
+    summaries: SummaryFile
     clients: list[Client] = field(default_factory=list)
-    definitions: ExtractionCache = field(default_factory=ExtractionCache)
 
     def close(self) -> None:
         """Close the connections to all providers."""
         for client in self.clients:
             client.close()
 
-    def place(self, provider: ProviderProperties) -> Place:
-        """The place that another service is."""
+    def provider(self, provider: ProviderProperties) -> Provider:
+        """Open the provider that another service is."""
         client = self._client(provider)
         index = RemoteIndex(
             client,
-            self._source_of,
+            self._versions,
             lambda form: self.properties.of(form).route.definition == provider,
             is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
         )
-        return Place(RemoteStore(client, self.spool, self.locks), index, RemoteTables(), RemoteReindexing(client))
+        storage = RemoteStore(client, self.spool, self.locks)
+        catalog = Catalog(storage, self.summaries)
+        return Provider(provider.name, storage, catalog, index, RemoteTables(), RemoteReindexing(client))
 
     def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
-        """The bodies of attachments that another service keeps; the rest of them is in the main storage."""
+        """Open the bodies of attachments that another service keeps; the rest of them is in the main storage."""
         return RemoteBodies(self._client(provider), self.spool, main.sidecar)
 
     def _client(self, provider: ProviderProperties) -> Client:
@@ -63,7 +67,7 @@ class Remotes(Closable):
         self.clients.append(client)
         return client
 
-    def _source_of(self, form: Form) -> Source:
-        data_format = self.properties.of(form).data_format
-        is_designer = self.dialect.is_designer(form)
-        return Source(self.seen, form, data_format, is_designer=is_designer, cache=self.definitions)
+    def _versions(self, form: Form) -> Iterable[int]:
+        if self.dialect.is_designer(form):
+            return (DESIGNER_VERSION,)
+        return self.catalog_of(form).storage.versions(form)

@@ -5,9 +5,8 @@ The provider judges by its definitions what a user may see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from http import HTTPStatus
 from itertools import count
 
@@ -21,7 +20,6 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.budget import Budget
 from persistence.index.protocol import ReindexingState, ReindexingStatus
-from persistence.index.sources import DefinitionState, Source
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -50,30 +48,27 @@ _LONGEST = 24 * 3600.0
 
 _NO_PART = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 _PAGE = 100
-_SOURCES = 256
-"""Forms of which the definitions that were read are kept."""
 
 
 class RemoteIndex:
     """Searches the data of a provider. Methods raise ``RemoteError``, ``BusyError``, and what refusals mean.
 
-    ``source_of`` returns the definitions of a form, wherever they are, and ``is_judged_there`` says whether the
-    provider has them too. If it has not, it would find documents that the user may not see. ``is_exact`` says
-    whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
+    ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
+    whether the provider has them too. Where it has not, it would find documents that the user may not see.
+    ``is_exact`` says whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
     """
 
     def __init__(
         self,
         client: Client,
-        source_of: Callable[[Form], Source],
+        versions_of: Callable[[Form], Iterable[int]],
         is_judged_there: Callable[[Form], bool],
         *,
         is_exact: bool,
     ) -> None:
         self._client = client
         self._is_exact = is_exact
-        # One for each form, so that what was read of a definition is kept until its fingerprint changes.
-        self._source_of = lru_cache(_SOURCES)(source_of)
+        self._versions_of = versions_of
         self._is_judged_there = is_judged_there
 
     def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
@@ -121,11 +116,6 @@ class RemoteIndex:
                 budget.hold_value(value)
         return iter(sorted(set(values), key=lambda value: (value.casefold(), value)))
 
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """See ``SearchIndex``."""
-        definition = self._source_of(form).definition(version)
-        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
-
     def _owners(self, form: Form, scope: Scope) -> OwnerSets:
         """Return the owners whose documents may be seen, where the provider cannot be left to judge that.
 
@@ -134,7 +124,7 @@ class RemoteIndex:
         """
         if self._is_judged_there(form) and (self._is_exact or not scope.seen.is_by_saved):
             return frozenset()
-        versions = tuple(self._source_of(form).versions()) if scope.versions is None else scope.versions
+        versions = tuple(self._versions_of(form)) if scope.versions is None else scope.versions
         found = {scope.seen.of_version(version) for version in versions or (1,)}
         if all(NOBODY in each for each in found):
             return frozenset({NOBODY})
@@ -156,36 +146,33 @@ def _owner(form: Form, owners: OwnerSets) -> str | None:
     return owner
 
 
-class DocumentIds:
-    """The ids of documents, by searches: in the order of their creation, so that deleting some changes no page."""
+def document_ids(client: Client, form: Form, collection: Collection) -> Iterator[str]:
+    """Yield the ids of the documents of a form that the client who asks may find, each once, by searches.
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def of(self, form: Form, collection: Collection) -> Iterator[str]:
-        """Yield the ids of the documents of a form that the client who asks may find, each once."""
-        drafts = Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE
-        scope = Scope(drafts=DraftFilter(drafts))
-        since: Instant | None = None
-        known: set[str] = set()
-        while True:
-            page: list[Hit] = []
-            for number in count():  # further pages only where so many were created in one instant
-                page = self._page(form, scope, since, number)
-                if len(page) < _PAGE or page[-1].created != since:
-                    break
-                yield from _new(page, known)
+    They are in the order of their creation, so that deleting some changes no page.
+    """
+    scope = Scope(drafts=DraftFilter(Drafts.ONLY if collection is Collection.DRAFT else Drafts.EXCLUDE))
+    since: Instant | None = None
+    known: set[str] = set()
+    while True:
+        page: list[Hit] = []
+        for number in count():  # further pages only where so many were created in one instant
+            page = _page(client, form, scope, since, number)
+            if len(page) < _PAGE or page[-1].created != since:
+                break
             yield from _new(page, known)
-            if len(page) < _PAGE:
-                return
-            known = {hit.document for hit in page if hit.created == page[-1].created}
-            since = page[-1].created
+        yield from _new(page, known)
+        if len(page) < _PAGE:
+            return
+        known = {hit.document for hit in page if hit.created == page[-1].created}
+        since = page[-1].created
 
-    def _page(self, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
-        later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
-        order = Sort(Field.CREATED, is_descending=False)
-        query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
-        return [_hit(each, 1) for each in _asked(self._client, form, scope, query).documents]
+
+def _page(client: Client, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
+    later = () if since is None else (FieldFilter(Field.CREATED, Comparison.GTE, since),)
+    order = Sort(Field.CREATED, is_descending=False)
+    query = Query(fields=later, sort=order, offset=number * _PAGE, size=_PAGE, paths=())
+    return [_hit(each, 1) for each in _asked(client, form, scope, query).documents]
 
 
 def _new(page: list[Hit], known: set[str]) -> Iterator[str]:

@@ -8,11 +8,9 @@ from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
-from persistence.forms.holders import ITEM, AttachmentHolder, HolderReader, as_xml
+from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, write_attachment_list
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
-from persistence.properties.properties import Properties
-from persistence.services.controls import Controls
 from persistence.services.documents import Documents
 from persistence.services.requests import Get
 
@@ -22,13 +20,11 @@ _CHUNK = 1 << 16
 class Attachments:
     """Lists attachments. Methods raise the domain errors of ``persistence.errors``."""
 
-    def __init__(self, documents: Documents, controls: Controls, properties: Properties) -> None:
+    def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._controls = controls
-        self._properties = properties
 
     def of_document(self, form: Form, document: str, user: User) -> bytes:
-        """The XML of the list: what saved data names of its own attachments, in controls of the form.
+        """Return the XML of the list: what saved data names of its own attachments, in controls of the form.
 
         The controls are those of the version that the data was made with, at their paths in the format of data at
         rest. The user must be allowed to read the document.
@@ -37,10 +33,11 @@ class Attachments:
         read = self._documents.read(address, Get(user=user))
         holders = holders_in(address, read.found.opened)
         version = read.found.sidecar.version
-        controls = self._controls.of(form, version)
+        route = self._documents.router.of(form)
+        controls = route.catalog.of(form, version).controls
         if controls is None:
             raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
-        return as_xml(_named(holders, controls, self._properties.of(form).data_format))
+        return write_attachment_list(_named(holders, controls, route.properties.data_format))
 
 
 def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolder]:

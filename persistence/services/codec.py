@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from persistence.definitions.catalog import Definition
 from persistence.model.addresses import DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.requests import Get
@@ -20,31 +21,33 @@ class EncodedContent(Protocol):
     def chunks(self) -> Iterable[bytes]:
         """The bytes, to be read once."""
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Return the sidecar with what it must say of the bytes; to be called under the lock, when all are read.
 
+        ``definition`` is the one that holds then.
+
         Raises:
-            BusyError: the definition of the sidecar's version is not the one by which the bytes were made.
+            BusyError: the definition is not the one by which the bytes were made.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedContent:
-    """A content as it is received: for a resource, with the version that it will have, over a revision.
+    """A content as it is received: for a resource, by the definition of its version, over a revision.
 
     ``holder`` is as in ``Put``. ``may_read`` returns whether the caller may read a resource.
     """
 
     address: DocumentAddress
-    version: int
+    definition: Definition
     over: StoredRevision | None
     holder: str | None
     may_read: Callable[[DocumentAddress], bool]
     chunks: Iterable[bytes]
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Return the sidecar as it is: this is an ``EncodedContent`` in which nothing is changed."""
-        del over
+        del over, definition
         return sidecar
 
 

@@ -1,15 +1,15 @@
-"""Published form definitions and their attachments, by version (spec crud 5)."""
+"""PublishedVersion form definitions and their attachments, by version (spec crud 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 
 import msgspec
 
 from persistence.errors import DeletedError, NotFoundError, NotSupportedError
-from persistence.index.protocol import ReportTables
 from persistence.model import versions
 from persistence.model.addresses import (
     DATA_XML,
@@ -23,18 +23,20 @@ from persistence.model.addresses import (
 from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import Properties, RouteProperties
+from persistence.properties.properties import RouteProperties
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Put
 from persistence.services.results import Read, Removed, Written
 from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
-from persistence.storage.storage import Readable, Storage, Writing
+from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 
 def latest_version(store: Readable, form: Form) -> int | None:
-    """The highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
+    """Return the highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
     for version in store.versions(form):
         sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
         if sidecar is not None and not sidecar.deleted:
@@ -67,29 +69,35 @@ class Definitions:
     There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
     """
 
-    def __init__(self, store: Storage, properties: Properties, flat: ReportTables) -> None:
-        self._store = store
-        self._properties = properties
-        self._flat = flat
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """One file of the version asked for, its content open if asked for."""
-        asked = self._asked(form, get.version)
+        """Return one file of the version asked for, its content open if asked for."""
+        route = self._router.of(form)
+        asked = _asked(route, get.version)
         if asked.for_document is not None:
-            version = self._version_of(form, asked.for_document)
+            version = _version_of(route, asked.for_document)
         else:
-            version = versions.to_read(asked, self._latest_if_needed(form, asked))
+            version = versions.to_read(asked, _latest_if_needed(route, asked))
         address = DefinitionAddress(form, version, name)
-        return Read(address, must_live(self._store.read(address, content=get.content), address), None)
+        return Read(address, must_live(route.definition.storage.read(address, content=get.content), address), None)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
-        asked = self._asked(form, put.version)
-        version, _ = self._to_publish(form, asked)
+        route = self._router.of(form)
+        storage = route.definition.storage
+        version, _ = _to_publish(route, _asked(route, put.version))
         address = DefinitionAddress(form, version, name)
-        check_precondition(put.precondition, address, living(self._store.read(address, content=False)))
-        with receiving(self._store, address, put.content_type, chunks) as (upload, received):
+        check_precondition(put.precondition, address, living(storage.read(address, content=False)))
+        with receiving(storage, address, put.content_type, chunks) as (upload, received):
             return self.publish(form, put.version, [Part(name, put, upload, received)])[0]
+
+    def receiving(
+        self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
+    ) -> AbstractContextManager[tuple[Upload, Received]]:
+        """Receive a file that is to be published, for the length of a block; raises as ``receiving`` does."""
+        return receiving(self._router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
         """Store what was received as files of one version, in turn, while nobody else publishes the form.
@@ -97,9 +105,10 @@ class Definitions:
         Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
         """
         parts = list(parts)
-        wants_flat_views = self._wants_flat_views(form, parts)
-        with self._store.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
-            version, is_replacement = self._to_publish(form, self._asked(form, asked))
+        route = self._router.of(form)
+        wants_flat_views = _wants_flat_views(route, parts)
+        with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
+            version, is_replacement = _to_publish(route, _asked(route, asked))
             written = [
                 _commit(
                     writer,
@@ -111,7 +120,7 @@ class Definitions:
                 for part in parts
             ]
         if wants_flat_views:
-            self._flat.create(form, version)
+            route.data.reports.create(form, version)
         return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
@@ -119,9 +128,10 @@ class Definitions:
 
         What a proxy has found need not be there.
         """
-        asked = self._asked(form, delete.version)
-        with self._store.writing(DefinitionAddress(form, 1, name)) as writer:
-            version = versions.to_read(asked, self._latest_if_needed(form, asked))
+        route = self._router.of(form)
+        asked = _asked(route, delete.version)
+        with route.definition.storage.writing(DefinitionAddress(form, 1, name)) as writer:
+            version = versions.to_read(asked, _latest_if_needed(route, asked))
             address = DefinitionAddress(form, version, name)
             own = writer.current(address)
             if delete.origin is None:
@@ -129,47 +139,52 @@ class Definitions:
             check_precondition(delete.precondition, address, living(own))
             tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
         if name == FORM_XHTML:
-            self._flat.drop(form, version)
+            route.data.reports.drop(form, version)
         return Removed(address, version, tombstone, None)
 
-    def _wants_flat_views(self, form: Form, parts: Iterable[Part]) -> bool:
-        """Whether what is published is to have flat views (spec search 7.1).
 
-        Raises:
-            NotSupportedError: it is, and they cannot be made of the form's data.
-        """
-        put = next((part.put for part in parts if part.name == FORM_XHTML), None)
-        properties = self._properties.of(form)
-        if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
-            return False
-        if _is_parted(properties.route):
-            raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
-        if properties.data_format != V4_0_0:
-            raise NotSupportedError(
-                f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
-            )
-        return True
+def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
+    """Return whether a publication is to have flat views (spec search 7.1).
 
-    def _to_publish(self, form: Form, asked: VersionRequest) -> tuple[int, bool]:
-        """The version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
-        latest = self._latest_if_needed(form, asked)
-        return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
+    Raises:
+        NotSupportedError: it is, and they cannot be made of the form's data.
+    """
+    form, properties = route.form, route.properties
+    put = next((part.put for part in parts if part.name == FORM_XHTML), None)
+    if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
+        return False
+    if _is_parted(properties.route):
+        raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
+    if properties.data_format != V4_0_0:
+        raise NotSupportedError(
+            f"flat views are made of data in format {V4_0_0}, and that of {form} is in {properties.data_format}"
+        )
+    return True
 
-    def _asked(self, form: Form, version: VersionRequest) -> VersionRequest:
-        return version if self._properties.of(form).has_versions else versions.only_first(version)
 
-    def _latest_if_needed(self, form: Form, asked: VersionRequest) -> int | None:
-        return None if asked.number is not None else latest_version(self._store, form)
+def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
+    """Return the version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+    latest = _latest_if_needed(route, asked)
+    return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
 
-    def _version_of(self, form: Form, asked: ForDocument) -> int:
-        collection = Collection.DRAFT if asked.is_draft else Collection.DATA
-        address = DocumentAddress(form, collection, asked.document, DATA_XML)
-        sidecar = self._store.sidecar(address)
-        if sidecar is None or (sidecar.deleted and asked.is_draft):
-            raise NotFoundError(f"{address} does not exist, so its form definition is not known")
-        if sidecar.deleted:
-            raise DeletedError(f"{address} was deleted")
-        return sidecar.version
+
+def _asked(route: Route, version: VersionRequest) -> VersionRequest:
+    return version if route.properties.has_versions else versions.only_first(version)
+
+
+def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
+    return None if asked.number is not None else latest_version(route.definition.storage, route.form)
+
+
+def _version_of(route: Route, asked: ForDocument) -> int:
+    collection = Collection.DRAFT if asked.is_draft else Collection.DATA
+    address = DocumentAddress(route.form, collection, asked.document, DATA_XML)
+    sidecar = route.storage.sidecar(address)
+    if sidecar is None or (sidecar.deleted and asked.is_draft):
+        raise NotFoundError(f"{address} does not exist, so its form definition is not known")
+    if sidecar.deleted:
+        raise DeletedError(f"{address} was deleted")
+    return sidecar.version
 
 
 def _commit(

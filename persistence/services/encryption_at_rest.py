@@ -17,15 +17,16 @@ from persistence.crypto import frames, legacy
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import ValueCipher
+from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, ConfigurationError, DamagedError, MalformedXmlError
-from persistence.forms.encryption import Opening
-from persistence.model.addresses import FORM_XHTML, AttachmentRef, DefinitionAddress, DocumentAddress, Form
+from persistence.forms.encryption import ValueDecrypter
+from persistence.model.addresses import AttachmentRef, DocumentAddress, Form
 from persistence.model.sidecar import ClientHash, Sidecar
-from persistence.properties.properties import Properties
-from persistence.services.controls import Controls, Marked
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
 from persistence.services.rules import living
-from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 
 Path = tuple[str, ...]
@@ -36,17 +37,13 @@ Path = tuple[str, ...]
 class EncryptionAtRest:
     """Tells what is to be encrypted and what is encrypted, and decrypts it."""
 
-    store: Readable
+    router: Router
     dialect: Dialect
-    properties: Properties
-    controls: Controls
     keys: EncryptionKeys
 
-    def marked(self, form: Form, version: int) -> Marked | None:
-        """Return the controls that a definition marks; ``None`` where the version is not published."""
-        return self.controls.marked(form, version)
-
-    def to_encrypt(self, address: DocumentAddress, version: int, over: StoredRevision | None) -> Marked | None:
+    def to_encrypt(
+        self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
+    ) -> EncryptedControls | None:
         """Return the controls whose values are to be encrypted in what is about to be stored over a revision.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
@@ -54,38 +51,36 @@ class EncryptionAtRest:
         Raises:
             ConfigurationError: the definition that would say it is gone.
         """
-        marked = self.marked(address.form, version)
-        if marked is not None:
-            return marked
+        encrypted = definition.encrypted
+        if encrypted is not None:
+            return encrypted
         stored = living(over)
         if stored is not None and stored.sidecar.encrypted:
             raise ConfigurationError(
-                f"{address} is encrypted, and the definition of version {version}, which says what to encrypt, is gone"
+                f"{address} is encrypted, and the definition of version {definition.version}, which says what to"
+                " encrypt, is gone"
             )
-        return self._marked_by_others(address.form, version)
+        return self._marked_by_others(definition)
 
-    def _marked_by_others(self, form: Form, version: int) -> Marked | None:
+    def _marked_by_others(self, definition: Definition) -> EncryptedControls | None:
         """Return what the published versions of a form mark, for a version that is not published.
 
         Raises:
             ConfigurationError: it was published and has marked something; or no version is left, and one has.
         """
-        numbers = list(self.store.versions(form))
-        published = [marked for number in numbers if (marked := self.marked(form, number)) is not None]
-        if any(self._has_marked(form, number) for number in ((version,) if published else numbers)):
+        form = definition.form
+        route = self.router.of(form)
+        every = [route.catalog.of(form, number) for number in route.definition.storage.versions(form)]
+        published = [encrypted for each in every if (encrypted := each.encrypted) is not None]
+        if any(_has_marked(route, each) for each in ((definition,) if published else every)):
             raise ConfigurationError(
-                f"the definition of version {version} of {form}, which would say what to encrypt, is gone"
+                f"the definition of version {definition.version} of {form}, which would say what to encrypt, is gone"
             )
         return reduce(or_, published) if published else None
 
-    def _has_marked(self, form: Form, version: int) -> bool:
-        """Return whether a version that was deleted has marked anything."""
-        sidecar = self.store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-        return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
-
-    def paths(self, form: Form, marked: Marked | None) -> frozenset[Path]:
+    def paths(self, form: Form, marked: EncryptedControls | None) -> frozenset[Path]:
         """Return the paths of marked controls in the format of data at rest."""
-        return frozenset() if marked is None else marked.paths[self.properties.of(form).data_format]
+        return frozenset() if marked is None else marked.paths[self.router.of(form).properties.data_format]
 
     def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Return whether an attachment is stored encrypted.
@@ -97,12 +92,13 @@ class EncryptionAtRest:
             return False
         address = DocumentAddress(held.form, held.collection, held.document, held.name)
         try:
-            sidecar = self.store.sidecar(address)
+            storage = self.router.of(address.form).storage
+            sidecar = storage.sidecar(address)
             if sidecar is None:
                 return is_said
             if sidecar.encrypted or not is_said:
                 return bool(sidecar.encrypted)
-            found = self.store.read(address, content=True)
+            found = storage.read(address, content=True)
             if found is None or found.file is None:
                 return False
             with found.file:
@@ -145,7 +141,7 @@ class EncryptionAtRest:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.decrypt) as opening:
+            with ValueDecrypter(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
@@ -171,6 +167,12 @@ class EncryptionAtRest:
             return msgspec.structs.replace(sidecar, client_hash=msgspec.json.decode(text, type=ClientHash))
         except (ConfigurationError, DamagedError, msgspec.DecodeError):
             return sidecar
+
+
+def _has_marked(route: Route, definition: Definition) -> bool:
+    """Return whether a version that was deleted had encrypted controls."""
+    sidecar = route.definition.storage.sidecar(definition.address)
+    return sidecar is not None and sidecar.metadata is not None and sidecar.metadata.encrypts
 
 
 def _hash_place(address: DocumentAddress) -> Path:

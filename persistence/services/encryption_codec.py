@@ -14,6 +14,8 @@ from typing import BinaryIO, cast
 from persistence.crypto import frames
 from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
+from persistence.definitions.catalog import Definition
+from persistence.definitions.contents import EncryptedControls
 from persistence.errors import (
     BadRequestError,
     BodyTooLargeError,
@@ -22,15 +24,13 @@ from persistence.errors import (
     ForbiddenError,
     disk_errors,
 )
-from persistence.forms.data_marks import MARKER_WORD
-from persistence.forms.encryption import Sealing
-from persistence.forms.holders import ITEM
+from persistence.forms.encryption import ValueEncrypter
+from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.codec import Codec, EncodedContent, ReceivedContent
-from persistence.services.controls import Marked
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
 from persistence.services.requests import Get
 from persistence.services.results import Read
@@ -60,7 +60,7 @@ class EncryptionCodec(Codec):
         address = content.address
         if self.at_rest.dialect.is_designer(address.form):
             return content
-        marked = self.at_rest.to_encrypt(address, content.version, content.over)
+        marked = self.at_rest.to_encrypt(address, content.definition, content.over)
         if address.is_main:
             return _EncryptedData(self.at_rest, content, marked)
         is_marked = _is_marked(content.holder, marked)
@@ -121,7 +121,7 @@ class EncryptionCodec(Codec):
 class _EncryptedData:
     """Form data with what is marked encrypted; a key is looked for at the first value, where one is needed."""
 
-    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: Marked | None) -> None:
+    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: EncryptedControls | None) -> None:
         self._at_rest = at_rest
         self._content = content
         self._marked = marked
@@ -137,13 +137,13 @@ class _EncryptedData:
             yield head  # most data that is saved: nothing in it is to be changed
             return
         values = frozenset[Path]() if self._marked is None else self._marked.values
-        with Sealing(paths, values, self._encrypt, self._is_encrypted) as sealing:
+        with ValueEncrypter(paths, values, self._encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(chain((head,), source))
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note that there are encrypted values; then the client's hash is encrypted too."""
         address = self._content.address
-        if self._at_rest.to_encrypt(address, sidecar.version, over) != self._marked:
+        if self._at_rest.to_encrypt(address, definition, over) != self._marked:
             raise _published_meanwhile(address)
         return self._at_rest.as_encrypted(sidecar, address) if self._values else sidecar
 
@@ -198,10 +198,10 @@ class _EncryptedAttachment:
             return frames.encrypted(plain, self.content.address, self.at_rest.keys.ring())
         return plain
 
-    def described(self, sidecar: Sidecar, over: StoredRevision | None) -> Sidecar:
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
         """Note whether it is encrypted; then the client's hash is too, which is of the plain content."""
         address = self.content.address
-        marked = self.at_rest.to_encrypt(address, sidecar.version, over)
+        marked = self.at_rest.to_encrypt(address, definition, over)
         if _is_marked(self.content.holder, marked) is not self.is_marked:
             raise _published_meanwhile(address)
         return self.at_rest.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
@@ -213,7 +213,7 @@ class _EncryptedAttachment:
             raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
 
 
-def _is_marked(holder: str | None, marked: Marked | None) -> bool:
+def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
     """Return whether the header of an attachment names a marked control, or an item of one (spec forms 4.2)."""
     if holder is None or marked is None:
         return False

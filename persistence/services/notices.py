@@ -18,11 +18,8 @@ from persistence.model.search import VisibleOwners
 from persistence.model.texts import alike, nearest
 from persistence.model.users import User
 from persistence.model.versions import Searched
-from persistence.services.catalog import Catalog
 from persistence.services.published_forms import PublishedForms
-
-Keys = Callable[[Form, int], Sequence[str] | None]
-"""Gives the paths of the indexed controls of a version; ``None`` where it cannot be read."""
+from persistence.services.search_scope import SearchedVersions
 
 _MOST_SHOWN = 3
 """Controls that are named in one notice, and versions."""
@@ -30,11 +27,10 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a search was asked: ``definition`` is the version that counts, ``paths`` are those of controls."""
+    """A search: ``version`` as it was asked for, the versions that are ``searched``, and the ``paths`` of controls."""
 
-    form: Form
     version: int | Searched
-    definition: int
+    searched: SearchedVersions
     paths: Collection[str]
     user: User
 
@@ -42,31 +38,31 @@ class Asked:
 class Notices:
     """Finds out what was asked for and is not there. Methods raise ``DiskError``."""
 
-    def __init__(self, catalog: Catalog, forms: PublishedForms, keys: Keys, dialect: Dialect) -> None:
-        """The ``forms`` are those whose names a user may be told."""
-        self._catalog = catalog
+    def __init__(self, forms: PublishedForms, dialect: Dialect) -> None:
+        """Tell a user no names of forms but those of ``forms``."""
         self._forms = forms
-        self._keys = keys
         self._dialect = dialect
 
     def of(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
         """One notice, if there is one; ``seen`` is what the user may see, ``found`` says whether anything was."""
-        if asked.user.is_nameless and seen.of_version(asked.definition):
+        definition = asked.searched.definition
+        if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
-        notice = None if found or self._dialect.is_designer(asked.form) else self._unpublished(asked)
+        notice = None if found or asked.searched.is_designer else self._unpublished(asked)
         if notice is not None or not asked.paths:
             return notice
-        indexed = self._keys(asked.form, asked.definition)
-        return None if indexed is None else unknown_controls(asked.form, asked.definition, indexed, asked.paths)
+        indexed = asked.searched.index_paths
+        return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
         """Nothing is said of a form with a damaged version: searches find what they can all the same."""
-        form, version = asked.form, asked.version
+        form, version = asked.searched.definition.form, asked.version
+        catalog = asked.searched.catalog
         with suppress(DamagedError):
-            published = tuple(islice((each.version for each in self._catalog.versions(form)), _MOST_SHOWN + 1))
+            published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
             if not published:
                 return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
-            if isinstance(version, int) and self._catalog.version(form, version) is None:
+            if isinstance(version, int) and catalog.of(form, version).published is None:
                 return unpublished_version(form, version, published)
         return None
 

@@ -12,18 +12,23 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from persistence.definitions.catalog import Definition
+from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress, Form
 from persistence.model.preconditions import Precondition
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ABSENT
+from persistence.providers.provider import Route
+from persistence.providers.router import Router
 from persistence.services.definitions import Definitions
-from persistence.services.documents import Documents
+from persistence.services.documents import admitted, admitted_to_write, require_published, selected
 from persistence.services.receiving import receiving
 from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import check_precondition, living, next_revision, tombstone_of, tombstone_over
+from persistence.services.singleton import only_document
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -57,31 +62,34 @@ class ProvidedDocuments:
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    documents: Documents
+    router: Router
+    dialect: Dialect
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
-        """A revision, of whatever version; an attachment also without its ``data.xml``, which the proxy looks for."""
-        self.documents.admitted(address, ABSENT, get.data_format if get.content else None)
-        return Read(address, self.documents.revision(address, get, content=get.content), None)
+        """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
+        route = self.router.of(address.form)
+        admitted(self.dialect, route, address, ABSENT, get.data_format if get.content else None)
+        return Read(address, selected(route, address, get, content=get.content), None)
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision, as a creation unless the proxy has found what it replaces.
 
         A document that is there all the same goes into the history, as always: the proxy may have looked too early.
         """
-        rules, store = self.documents, self.documents.store
-        version = versions.must_be_sent(rules.admitted_to_write(address, put), address)
-        self._check(address, put.precondition, version, store.read(address, content=False))
-        rules.require_published(address, version)
-        checking = rules.checks.checking(address.form, version) if address.is_main else None
-        receipt = receiving(store, address, put.content_type, chunks, checking)
-        with receipt as (upload, received), store.writing(address) as writer:
+        route = self.router.of(address.form)
+        version = versions.must_be_sent(admitted_to_write(self.dialect, route, address, put), address)
+        _check(route, address, put.precondition, version, route.storage.read(address, content=False))
+        require_published(self.dialect, route, route.catalog.of(address.form, version))
+        checking = route.data.index.checking(address.form, version) if address.is_main else None
+        receipt = receiving(route.storage, address, put.content_type, chunks, checking)
+        with receipt as (upload, received), route.storage.writing(address) as writer:
             over = writer.current(address)
-            self._check(address, put.precondition, version, over)
-            rules.require_published(address, version)
+            _check(route, address, put.precondition, version, over)
+            definition = route.catalog.of(address.form, version)
+            require_published(self.dialect, route, definition)
             put = replace(put, origin=_with_organization(put.origin, living(over)))
             sidecar = next_revision(put, received, version, over=over, owner=put.user)
-            with self._only_one(address, put, version):
+            with _only_one(route, address, put, definition):
                 sidecar = writer.commit(address, sidecar, upload, over=over)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
@@ -89,10 +97,11 @@ class ProvidedDocuments:
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone, whatever is stored; of a draft, nothing."""
-        version = versions.must_be_sent(self.documents.admitted(address, delete.version, None), address)
-        with self.documents.store.writing(address) as writer:
+        route = self.router.of(address.form)
+        version = versions.must_be_sent(admitted(self.dialect, route, address, delete.version, None), address)
+        with route.storage.writing(address) as writer:
             own = writer.current(address)
-            self._check(address, delete.precondition, version, own)
+            _check(route, address, delete.precondition, version, own)
             tombstone = None
             if not address.is_draft:
                 tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
@@ -110,21 +119,23 @@ class ProvidedDocuments:
         """
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
 
-    def _check(
-        self, address: DocumentAddress, precondition: Precondition, version: int, stored: StoredRevision | None
-    ) -> None:
-        """Refuse what the proxy would have refused, had it seen what is stored now."""
-        own, main = living(stored), None
-        if not address.is_main:
-            main = living(self.documents.store.read(address.main, content=False))
-        check_precondition(precondition, address, own, main)
-        for found, where in ((own, address), (main, address.main)):
-            if found is not None:
-                versions.must_equal(version, found.sidecar.version, where)
 
-    def _only_one(self, address: DocumentAddress, put: Put, version: int) -> AbstractContextManager[None]:
-        is_counted = put.is_singleton and _creates(put) and address.is_main and not address.is_draft
-        return self.documents.singletons.the_one(address.form, version, put.user) if is_counted else nullcontext()
+def _check(
+    route: Route, address: DocumentAddress, precondition: Precondition, version: int, stored: StoredRevision | None
+) -> None:
+    """Refuse what the proxy would have refused, had it seen what is stored now."""
+    own, main = living(stored), None
+    if not address.is_main:
+        main = living(route.storage.read(address.main, content=False))
+    check_precondition(precondition, address, own, main)
+    for found, where in ((own, address), (main, address.main)):
+        if found is not None:
+            versions.must_equal(version, found.sidecar.version, where)
+
+
+def _only_one(route: Route, address: DocumentAddress, put: Put, definition: Definition) -> AbstractContextManager[None]:
+    is_counted = put.is_singleton and _creates(put) and address.is_main and not address.is_draft
+    return only_document(route, definition, put.user) if is_counted else nullcontext()
 
 
 def _creates(put: Put) -> bool:

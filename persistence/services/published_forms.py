@@ -12,20 +12,19 @@ from persistence.model.form_query import FormQuery
 from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.users import Admin, User, admin_entries, is_admin
-from persistence.services.catalog import Catalog
+from persistence.providers.router import Router
+from persistence.services.access import permissions_of
 from persistence.services.form_listing import Listed, operations, select
-from persistence.services.rights import Rights
 
 
 class PublishedForms:
     """Answers queries with XML. A version that cannot be read is left out; methods raise ``DiskError``."""
 
-    def __init__(self, catalog: Catalog, admins: Iterable[Admin], rights: Rights, *, is_strict: bool) -> None:
-        """With ``is_strict``, queries with unknown elements or attributes are refused."""
+    def __init__(self, router: Router, admins: Iterable[Admin], *, is_strict: bool) -> None:
+        """With ``is_strict``, refuse queries with unknown elements or attributes."""
+        self._router = router
         self._is_strict = is_strict
-        self._catalog = catalog
         self._admins = tuple(admins)
-        self._rights = rights
         self._list = FormListWriter()
 
     def find(self, query: FormQuery, user: User) -> bytes:
@@ -59,9 +58,10 @@ class PublishedForms:
     def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:
         """Spec search 4.4, steps 1 and 2."""
         if query.app is not None and query.form is not None:
-            forms = iter([self._catalog.readable(Form(query.app, query.form))])
+            form = Form(query.app, query.form)
+            forms = iter([self._router.of(form).catalog.readable(form)])
         else:
-            forms = self._catalog.forms(query.app, query.form)
+            forms = self._router.published(query.app, query.form)
         for versions in forms:
             yield from islice(versions, 1) if query.latest_only else versions
 
@@ -69,7 +69,8 @@ class PublishedForms:
         entries = admin_entries(self._admins, user)
         known: dict[tuple[int, bool], tuple[Permissions | None, tuple[str, ...]]] = {}
         for published in versions:
-            permissions, administers = self._rights.of_version(published), is_admin(entries, published.form)
+            permissions = permissions_of(published, self._router.properties.of(published.form))
+            administers = is_admin(entries, published.form)
             key = id(permissions), administers
             found = known.get(key)
             if found is None:  # kept with the value, whose id can then be no other's

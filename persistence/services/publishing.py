@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
-from persistence.forms.publishing import Announcement, PreparedDefinition, answer, prepare
+from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
 from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
@@ -27,10 +27,9 @@ from persistence.model.users import User
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.services.definitions import Definitions, Part, Replaces
 from persistence.services.documents import Documents
-from persistence.services.receiving import XHTML, receiving
+from persistence.services.receiving import XHTML
 from persistence.services.requests import Get, Put
 from persistence.services.results import Read
-from persistence.storage.storage import Storage
 
 _LONGEST_WAIT = 10.0
 _CHUNK = 1 << 18
@@ -60,8 +59,7 @@ class Publishing:
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    def __init__(self, store: Storage, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
-        self._store = store
+    def __init__(self, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
         self._dialect = dialect
         self._documents = documents
         self._definitions = definitions
@@ -104,10 +102,10 @@ class Publishing:
                 flat_view=publication.flat_view,
             )
             address = DefinitionAddress(prepared.form, 1, FORM_XHTML)
-            upload, received = stack.enter_context(receiving(self._store, address, XHTML, [prepared.content]))
+            upload, received = stack.enter_context(self._definitions.receiving(address, XHTML, [prepared.content]))
             main = Part(FORM_XHTML, put, upload, received)
             written = self._definitions.publish(prepared.form, publication.version, [*parts, main])
-        return answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
+        return write_publication_answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
         """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""
@@ -129,7 +127,7 @@ class Publishing:
         put = Put(user=publication.user, content_type=sidecar.content_type, client_hash=sidecar.client_hash)
         address = DefinitionAddress(prepared.form, 1, held.name)
         pieces = _pieces(read)
-        upload, received = stack.enter_context(receiving(self._store, address, sidecar.content_type, pieces))
+        upload, received = stack.enter_context(self._definitions.receiving(address, sidecar.content_type, pieces))
         replaces = Replaces.NOTHING if _is_own(held, prepared) else Replaces.OTHER_CONTENT
         return Part(held.name, put, upload, received, replaces)
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.data_marks import MARKER_WORD
-from persistence.forms.definition_check import DefinitionCheck
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.form_data import MARKER_WORD
+from persistence.forms.metadata import DefinitionCheck, MetadataReader
 from persistence.index.extraction import CachingExtraction
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress

@@ -23,9 +23,8 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
-from persistence.forms.data_marks import MARKER_WORD
-from persistence.forms.encryption import Sealing, Survey
-from persistence.forms.holders import AttachmentHolder, HolderReader
+from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
+from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -224,7 +223,7 @@ class DocumentPlan:
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
         """Note which attachments data names in controls, and whether any of these is marked."""
-        marked = self.at_rest.marked(self.form, revision.sidecar.version)
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is None:
             return
         paths = self.at_rest.paths(self.form, marked)
@@ -266,15 +265,15 @@ class DocumentPlan:
 
         Where the definition is gone, both are those of the values that are encrypted.
         """
-        marked = self.at_rest.marked(self.form, revision.sidecar.version)
+        marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is not None:
             return self.at_rest.paths(self.form, marked), marked.values
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 
-    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> Survey:
+    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
         cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
-        with Survey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
+        with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
@@ -295,7 +294,7 @@ class DocumentPlan:
         self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
     ) -> Iterator[bytes]:
         plain = self.at_rest.decrypted(address, _pieces(found.opened))
-        with Sealing(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
+        with ValueEncrypter(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
             yield from sealing.edited(plain)
 
     def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:

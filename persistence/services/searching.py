@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskFullError
 from persistence.forms.search_xml import (
     read_distinct_request,
@@ -14,21 +15,16 @@ from persistence.forms.search_xml import (
     write_search_answer,
 )
 from persistence.index.budget import Budget
-from persistence.index.protocol import SearchIndex
 from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User
 from persistence.model.versions import Searched
+from persistence.providers.router import Router
 from persistence.services.notices import Asked, Notices
-from persistence.services.searched import Versions
-from persistence.services.visibility import Visibility
+from persistence.services.search_scope import operations_on, scope_of, searched_versions
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
-
-
-VersionsOf = Callable[[Form, int | Searched], Versions]
-"""Gives the versions of a form that a request means (spec search 1.4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +42,51 @@ class Searching:
     be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
     """
 
-    def __init__(
-        self, index: SearchIndex, visibility: Visibility, versions: VersionsOf, notices: Notices, *, is_strict: bool
-    ) -> None:
-        """With ``is_strict``, requests with unknown elements or attributes are refused."""
-        self._index = index
-        self._visibility = visibility
-        self._searched = versions
+    def __init__(self, router: Router, dialect: Dialect, notices: Notices) -> None:
+        """In a strict dialect, refuse requests with unknown elements or attributes."""
+        self._router = router
+        self._dialect = dialect
         self._notices = notices
-        self._is_strict = is_strict
 
     def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """The documents that a query finds, as far as the user may see them.
+        """Return the documents that a query finds, as far as the user may see them.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        request = read_search_request(body, user, is_strict=self._is_strict)
-        looked_at = self._searched(form, version)
-        scope = self._visibility.scope(form, looked_at, request.drafts, user, request.any_of)
+        request = read_search_request(body, user, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
+        scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
         if request.all_indexed:
-            paths = self._index.keys(form, looked_at.definition) or ()
+            paths = searched.index_paths or ()
             query = _cut(query, paths)
         # A page may be long and its documents large: only what is asked for is held.
         with _coming_back():
             found = replace(query, paths=paths)
-            hits = Hits() if scope.is_empty else self._index.search(form, scope, found, Budget())
-            said = Asked(form, version, looked_at.definition, asked, user)
+            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
+            said = Asked(version, searched, asked, user)
             notice = self._notices.of(said, scope.seen, found=hits.total > 0)
-        operations_of = self._visibility.operations(form, hits.page, user, looked_at.definition)
+        operations_of = operations_on(searched, hits.page, user)
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """The different values that the documents have which the user may see; drafts count for known users only.
+        """Return the different values in the documents that the user may see; drafts count for known users only.
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
             PersistenceError: whatever ``body`` raises about the client.
         """
-        asked = read_distinct_request(body, is_strict=self._is_strict)
-        looked_at = self._searched(form, version)
+        asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = self._visibility.scope(form, looked_at, drafts, user)
+        scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
-        said = Asked(form, version, looked_at.definition, paths, user)
+        said = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
         # Read at once: an error is still an answer, and what is asked for twice is read once.
@@ -104,7 +98,7 @@ class Searching:
                     for value in values[by]:  # written again
                         budget.hold_value(value)
                 else:
-                    values[by] = tuple(self._index.distinct(form, scope, by, budget))
+                    values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
             notice = self._notices.of(said, scope.seen, found=any(values.values()))
         return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)

@@ -1,25 +1,72 @@
-"""The services that answer requests, wired to each other."""
+"""The services over a router, wired to each other: what a face of the API calls."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from persistence.index.protocol import Reindexer
+from persistence.dialect import Dialect
+from persistence.model.users import Admin
+from persistence.providers.provider import Provider
+from persistence.providers.router import Router, only
+from persistence.services.access import Access
 from persistence.services.attachments import Attachments
+from persistence.services.codec import AS_STORED, Codec
+from persistence.services.definitions import Definitions
+from persistence.services.documents import Documents
+from persistence.services.notices import Notices
+from persistence.services.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
-from persistence.services.resources import DefinitionResources, DocumentResources
 from persistence.services.searching import Searching
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What answers requests."""
+    """The services behind the requests of one face; ``router`` rebuilds indexes."""
 
-    definitions: DefinitionResources
-    documents: DocumentResources
+    router: Router
+    definitions: Definitions | ProvidedDefinitions
+    documents: Documents | ProvidedDocuments
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
     searching: Searching
-    reindexing: Reindexer
+
+    @classmethod
+    def public(
+        cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
+    ) -> Services:
+        """Wire the services of the public face; ``codec`` lies between clients and what is stored."""
+        documents = Documents(router, dialect, Access(dialect))
+        return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
+
+    @classmethod
+    def of_tree(cls, provider: Provider, router: Router, dialect: Dialect, admins: Iterable[Admin] = ()) -> Services:
+        """Wire the services of the provider face for one tree; in some dialects a proxy comes before it (spec crud 11).
+
+        Definitions are read and published in the tree itself, while rules go by the definitions that ``router`` finds.
+        """
+        documents = Documents(router, dialect, Access(dialect))
+        definitions = Definitions(only(provider, router.properties))
+        wired = cls._wired(documents, documents, definitions, admins)
+        if not dialect.has_proxy:
+            return wired
+        served = ProvidedDocuments(router, dialect)
+        return replace(wired, definitions=ProvidedDefinitions(definitions), documents=served)
+
+    @classmethod
+    def _wired(
+        cls, documents: Documents, served: Documents, definitions: Definitions, admins: Iterable[Admin]
+    ) -> Services:
+        router, dialect = documents.router, documents.dialect
+        forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
+        return cls(
+            router=router,
+            definitions=definitions,
+            documents=served,
+            publishing=Publishing(dialect, documents, definitions),
+            attachments=Attachments(documents),
+            forms=forms,
+            searching=Searching(router, dialect, Notices(forms, dialect)),
+        )

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.data_marks import nonrelevant_edges
-from persistence.forms.migration import migrate
+from persistence.forms.form_data import nonrelevant_edges
+from persistence.forms.migration.pipeline import migrate
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import DocumentAddress
 from persistence.model.form_versions import DATA_FORMATS

@@ -1,14 +1,14 @@
 """XML parsed as it streams by: without a tree, bounded in everything a document can grow in.
 
-It is how everything comes in, and how most is read. expat, not lxml: lxml keeps the names of all documents a thread has
-ever parsed in one dictionary that is never emptied, so that documents with ever new names fill the memory and at last
-make the thread refuse every new name (``trees`` says what is done about it where a tree is needed). An expat parser
-forgets everything with its document. Nothing is fetched or expanded: a document type is refused at once, and without
-one there are no entities.
+Everything comes in this way, and most is read this way. The parser is expat, not lxml: lxml keeps the names of all
+documents that a thread has ever parsed in one dictionary that is never emptied, so that documents with ever new names
+fill the memory and at last make the thread refuse every new name (``trees`` says what is done about it where a tree is
+needed). An expat parser is freed with all that it holds. Nothing is fetched or expanded: a document type is refused at
+once, and without one there are no entities.
 
-expat writes every name out with its namespace, and keeps what it has seen. So it is fed in small steps, and between two
-of them it is looked at what it holds: how long the token is that has not ended, how many attributes that has, and how
-many names there are. What one step can add is small, whatever is in it.
+expat writes every name out with its namespace, and keeps what it has seen. So it is fed in small steps. Between two
+steps its state is checked: the length of the token that has not ended, the number of attributes in it, and the number
+of names. One step can add little, whatever is in it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ from persistence.xml import markup
 _VERSION = re.compile(r"1\.[0-9]+", re.ASCII)
 
 SEPARATOR = " "
-"""Between namespace and local name in the names that handlers get."""
+"""Stands between namespace and local name in the names that handlers get."""
 
 
 class Streaming:
     """Parses one document, fed in pieces of any length; ``feed`` and ``finish`` raise ``MalformedXmlError``.
 
-    Use it in a ``with`` block: at its end parser and handlers let go of each other, and the memory is free at once
-    instead of at some collection of cycles. Subclasses override the handlers they need and call the inherited one.
+    Use it in a ``with`` block: at its end parser and handlers drop their references to each other, and the memory is
+    free at once instead of at some collection of cycles. Subclasses override the handlers they need and call the
+    inherited one.
 
-    Bytes wait until there is a whole step of them: what is accepted does not depend on the lengths of the pieces.
+    Bytes are buffered until there is a whole step of them: whether XML is accepted does not depend on the lengths of
+    the pieces.
     """
 
     most_elements = MOST_ELEMENTS
@@ -82,14 +84,14 @@ class Streaming:
         self.parser = parser
 
     def read(self, pieces: Iterable[bytes]) -> Self:
-        """Parse a whole document; returns the parser, which knows by then what it was to find."""
+        """Parse a whole document, and return the parser with what it has found."""
         for piece in pieces:
             self.feed(piece)
         self.finish()
         return self
 
     def feed(self, piece: bytes) -> None:
-        """Parse the next piece, as far as it makes up whole steps."""
+        """Parse the next piece, as far as it fills whole steps."""
         at = self._next - len(self._waiting)
         if len(piece) < at:
             self._waiting += piece
@@ -110,7 +112,7 @@ class Streaming:
             self._check_names()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
+        """Handle the beginning of an element."""
         self.depth += 1
         self._elements += 1
         if (
@@ -122,11 +124,11 @@ class Streaming:
             raise past_limits(name, attributes, self.depth, self.most_elements)
 
     def end(self, name: str) -> None:  # noqa: ARG002 - expat's signature
-        """An element ends."""
+        """Handle the end of an element."""
         self.depth -= 1
 
     def declare(self, _prefix: str | None, namespace: str | None) -> None:
-        """A namespace is declared."""
+        """Handle the declaration of a namespace."""
         self._declared += 1
         if self._declared > MOST_NAMESPACES:
             raise MalformedXmlError(f"the XML has more than {MOST_NAMESPACES} namespaces declared at a time")
@@ -136,13 +138,14 @@ class Streaming:
                 raise MalformedXmlError(f"the XML has a namespace of more than {most} characters")
 
     def undeclare(self, _prefix: str | None) -> None:
-        """An element ends that has declared a namespace."""
+        """Handle the end of an element that has declared a namespace."""
         self._declared -= 1
 
     def declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
-        """The XML declaration; refuse what expat lets pass.
+        """Handle the XML declaration: refuse versions and encodings that expat lets pass.
 
-        That is what is no version 1.x (XML 1.0, production 26), and what is no encoding of XML (``markup.ENCODINGS``).
+        Those are versions other than 1.x (XML 1.0, production 26), and what is no encoding of XML
+        (``markup.ENCODINGS``).
         """
         if not _VERSION.fullmatch(version):
             raise MalformedXmlError(one_line(f"the body is not well-formed XML: its version is {version!r}"))
@@ -163,7 +166,7 @@ class Streaming:
         parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
 
     def _step(self, piece: bytes) -> None:
-        """Parse one step, and look at what the parser holds."""
+        """Parse one step, and check what the parser holds."""
         self._begin = self._begin or piece[:3]
         self._fed += len(piece)
         self._parse(piece, is_final=False)
@@ -206,7 +209,7 @@ class Streaming:
 
 
 def past_limits(name: str, attributes: dict[str, str], depth: int, most_elements: int) -> MalformedXmlError:
-    """The refusal of an element that is too deep, has too long a name or too many attributes, or is one too many."""
+    """Return the error for an element that is past a limit: its depth, number, name or attributes."""
     if len(attributes) > MOST_ATTRIBUTES:
         return _many_attributes()
     if len(name) > LONGEST_XML_NAME:

@@ -9,10 +9,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from persistence.app import create_app
-from persistence.providers.opening import init_trees
+from persistence.providers.trees import init_trees
 from persistence.settings import load
 from tests import orders
-from tests.cli.looking import PREFIX, Ended, ended
+from tests.cli.command_runner import PREFIX, Ended, ended
 from tests.opened import opened
 
 CONFIG = """
@@ -66,19 +66,19 @@ class Several:
         return ended([*arguments, "--config", str(file or self.file)], self._patch, self._capsys)
 
     def settings_for(self, directory: Path) -> Path:
-        """The same settings for another directory."""
+        """Return the same settings for another directory."""
         directory.mkdir()
         file = directory / "own.toml"
         file.write_text(CONFIG.format(directory))
         return file
 
     def body(self, document: str, base: str = "big") -> Path:
-        """The body of the attachment of a document."""
+        """Return the body of the attachment of a document."""
         return self.directory / base / document / "1" / SCAN
 
 
 def files_below(root: Path) -> Mapping[str, tuple[int, bytes]]:
-    """The files of forms below a root by their paths, with time and bytes."""
+    """Return the files of forms below a root by their paths, with time and bytes."""
     return {
         str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
         for app in ("acme", "hr")

@@ -1,4 +1,4 @@
-"""The command: what it prints, and what it says when it cannot start."""
+"""The command: its output, and its message if it cannot start."""
 
 import os
 import subprocess

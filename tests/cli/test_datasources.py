@@ -1,4 +1,4 @@
-"""The commands that look after a tree, on the tree of a datasource whose definitions are in another."""
+"""The maintenance commands on the tree of a datasource whose definitions are in another tree."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from persistence.app import create_app
-from persistence.providers.opening import init_trees
+from persistence.providers.trees import init_trees
 from persistence.settings import load
 from tests import orders
-from tests.cli.looking import PREFIX, Ended, ended
+from tests.cli.command_runner import PREFIX, Ended, ended
 from tests.opened import opened
 from tests.sidecars import copied, resealed
 

@@ -14,7 +14,7 @@ import pytest
 from persistence.cli.terminal import safe
 from persistence.errors import StartupError
 from persistence.storage.locks import LockFile
-from tests.cli.looking import Place, ended
+from tests.cli.command_runner import Place, ended
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said
 
@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def second(place: Place, path: str, version: int) -> str:
-    """When a file of a version was stored last, to the second."""
+    """Return the instant at which a file of a version was stored last, to the second."""
     return f"{place.instant(path, version)[:19]}Z"
 
 
@@ -170,7 +170,7 @@ def test_what_the_encoding_lacks_is_a_question_mark(place: Place, tmp_path: Path
 
 
 def on_terminal(place: Place, columns: int) -> list[str]:
-    """The lines of the command on a terminal of so many columns."""
+    """Return the lines of the command on a terminal of so many columns."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "persistence.cli", "forms", "--data", str(place.root)],

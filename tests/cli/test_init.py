@@ -1,4 +1,4 @@
-"""Trees are made by ``init``, and by nothing else: every command refuses what is none, and makes nothing."""
+"""Only ``init`` makes trees: every other command refuses a directory that is none, and makes nothing."""
 
 from __future__ import annotations
 

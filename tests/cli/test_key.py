@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from persistence.keys import Keys, name_of
-from tests.cli.looking import Ended, ended
+from tests.cli.command_runner import Ended, ended
 from tests.cli.test_commands import PROJECT, gunicorn, persistence
 
 ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gunicorn may stumble and exit with 1
@@ -14,7 +14,7 @@ ONE = {"PERSISTENCE_WORKERS": "1"}  # where two workers give up at one time, gun
 
 @pytest.fixture
 def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """The command as its entry point runs it, in a directory of its own."""
+    """Run the command as its entry point does, in a directory of its own."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: ended(["key", *arguments], monkeypatch, capsys)
 

@@ -1,4 +1,4 @@
-"""``persistence config`` and ``persistence config property``: what is in force, and why."""
+"""``persistence config`` and ``persistence config property``: the values in force, with the reasons."""
 
 from pathlib import Path
 

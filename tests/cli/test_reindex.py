@@ -1,4 +1,4 @@
-"""``persistence reindex``: the index made anew, with the service running or not."""
+"""``persistence reindex``: the index is rebuilt, with the service running or not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from persistence.index.sync.generations import Generations
 from persistence.index.sync.jobs import IndexJob, reported
 from persistence.storage.layout import Layout
 from tests import orders
-from tests.cli.looking import Place, ended
+from tests.cli.command_runner import Place, ended
 from tests.maintenance.workshop import Workshop
 from tests.orders import ORDER
 from tests.published import Planter

@@ -1,4 +1,4 @@
-"""``persistence search``: what a search over HTTP finds, for who may see everything."""
+"""``persistence search``: the hits of a search over HTTP, for somebody who may see everything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def search(root: Path, *arguments: str) -> Result:
 
 
 def names(root: Path, *arguments: str) -> list[str]:
-    """The documents that are found, drafts with a ring."""
+    """Return the documents that are found, drafts with a ring."""
     done = search(root, "acme/order", "--json", *arguments)
     assert done.exit_code == 0, (done.output, done.exception)
     hits = [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""Every command looks after all trees and directories of attachments of the settings, unless it is told one tree."""
+"""Every command works on all trees and directories of attachments of the settings, unless an option names one tree."""
 
 from __future__ import annotations
 

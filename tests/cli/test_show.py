@@ -1,4 +1,4 @@
-"""``persistence show``: what is known of a version, a document or a draft."""
+"""``persistence show``: the facts about a version, a document or a draft."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from persistence.cli.terminal import safe
 from persistence.errors import DamagedError
-from tests.cli.looking import PREFIX, Place, ended
+from tests.cli.command_runner import PREFIX, Place, ended
 from tests.http.test_attachment_lists import DEFINITION
 from tests.published import PERMISSIONS, definition
 from tests.sidecars import resealed, said
@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def facts(lines: list[str]) -> dict[str, str]:
-    """The lines below the first as labels with values, of labels of one word."""
+    """Return the lines below the first as values by label; labels have one word."""
     return {line.split()[0]: line.partition(" ")[2] for line in lines[1:]}
 
 

@@ -23,7 +23,7 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.providers.trees import index_of, pending_in
 from persistence.services.requests import Put
 from persistence.services.results import Written
 from persistence.storage import stored_revision
@@ -35,6 +35,7 @@ from tests.crash import trees
 from tests.crash.traces import UNTRACED
 from tests.crash.trees import State
 from tests.initialised import initialised
+from tests.opened import services_of
 
 FORM = Form("app", "form")
 DATA = DocumentAddress(FORM, Collection.DATA, "document", DATA_XML)
@@ -76,7 +77,7 @@ class Judge(Closable):
         self._opened = ExitStack()
         store = self._opened.enter_context(Store(initialised(root), lock_timeout=1))
         index = self._opened.enter_context(index_of(store.root, SVC, properties, pending_in(store.root)))
-        services = services_of(store, SVC, properties, index=index)
+        services = services_of(store, SVC, properties, index)
         self._documents, self._definitions = services.documents, services.definitions
         self._layout = Layout(str(root))
 

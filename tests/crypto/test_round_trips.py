@@ -12,12 +12,12 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import KeyRing
 from persistence.crypto.value_cipher import ValueCipher
+from persistence.definitions.contents import EncryptedControls
 from persistence.forms.controls import read_controls
-from persistence.forms.encryption import Opening, Sealing
-from persistence.forms.migration import migrate
+from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
+from persistence.forms.migration.pipeline import migrate
 from persistence.model import addresses
 from persistence.model.form_versions import DATA_FORMATS
-from persistence.services.controls import Marked
 from tests.forms.generated import forms
 from tests.forms.vectors import Form
 
@@ -49,12 +49,12 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with Sealing(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
+    with ValueEncrypter(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 
 def opened(data: bytes) -> bytes:
-    with Opening(CIPHER.decrypt) as opening:
+    with ValueDecrypter(CIPHER.decrypt) as opening:
         return b"".join(opening.edited([data]))
 
 
@@ -63,7 +63,7 @@ def check(definition: bytes) -> int:
     count = 0
     for data_format in DATA_FORMATS:
         migrated = migrate(definition, data_format, is_unpublished=True)
-        paths = Marked.of(read_controls(migrated)).paths[data_format]
+        paths = EncryptedControls.of(read_controls(migrated)).paths[data_format]
         data = data_of(migrated)
         root = etree.fromstring(data)
         secrets = {
@@ -107,7 +107,9 @@ def test_real_data_comes_back_with_half_of_its_controls_marked(corpus: Path) -> 
     for path in sorted(corpus.rglob("data/*/data.xml")):
         definition = path.parents[2] / "form" / "form.xhtml"
         if definition.exists():
-            paths = Marked.of(read_controls(marked(definition.read_bytes(), random.Random(1)))).paths["4.0.0"]
+            paths = EncryptedControls.of(read_controls(marked(definition.read_bytes(), random.Random(1)))).paths[
+                "4.0.0"
+            ]
             stored = sealed(path.read_bytes(), paths)
             assert canonical(opened(stored)) == canonical(path.read_bytes())
             found += stored.count(b"enc1:")

@@ -1,4 +1,4 @@
-"""What a definition must not say when it is published: unknown marks of permissions and of encryption."""
+"""Refusals of a definition when it is published: unknown marks of permissions and of encryption."""
 
 import gc
 import tracemalloc
@@ -6,8 +6,7 @@ import tracemalloc
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.definition_check import DefinitionCheck
-from persistence.forms.metadata import MetadataReader
+from persistence.forms.metadata import DefinitionCheck, MetadataReader
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
  xmlns:fr="http://orbeon.org/oxf/xml/form-runner" xmlns:acme="urn:acme" xmlns:xbl="http://www.w3.org/ns/xbl"><xh:head>

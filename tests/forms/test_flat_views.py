@@ -10,7 +10,7 @@ import pytest
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.forms.controls import read_controls
-from persistence.forms.flat_views import Cell, RowReader, read_flat_views
+from persistence.forms.flat_tables import Cell, RowReader, read_flat_views
 from persistence.limits import DEEPEST, MOST_COLUMNS, MOST_VIEWS
 from persistence.model import addresses
 from persistence.model.flat_views import FlatColumn, FlatNaming, FlatView

@@ -7,8 +7,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, DamagedError
-from persistence.forms.migration import migrate
-from persistence.forms.migration.pipeline import source_format
+from persistence.forms.migration.pipeline import migrate, source_format
 from persistence.forms.structure import (
     DefinitionTree,
     control_name,
@@ -69,7 +68,7 @@ def binds_are(form: Form, binds: str) -> bool:
 
 
 def template_is(form: Form, content: str) -> bool:
-    """Whether the only template of a form has this content, whatever its attributes."""
+    """Return whether the only template of a form has this content, with any attributes."""
     before, after = form.templates.index(">") + 1, form.templates.rindex("<")
     return infoset(form.templates[before:after]) == infoset(content)
 

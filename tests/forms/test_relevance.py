@@ -4,14 +4,14 @@ import pytest
 from lxml import etree
 
 from persistence.errors import DamagedError
-from persistence.forms.data_marks import nonrelevant_edges
+from persistence.forms.form_data import nonrelevant_edges
 
 FR = 'xmlns:fr="http://orbeon.org/oxf/xml/form-runner"'
 OFF = 'fr:relevant="false"'
 
 
 def relevant(data: bytes, piece: int = 7) -> bytes:
-    """What is left of a document that is fed in small pieces."""
+    """Return the rest of a document that is fed in small pieces."""
     edges = nonrelevant_edges([data[at : at + piece] for at in range(0, len(data), piece)])
     bounds = [0, *edges, len(data)]
     return b"".join(data[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))

@@ -36,9 +36,9 @@ def keys_of(directory: Path) -> EncryptionKeys:
 
 
 @pytest.fixture(scope="module")
-def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, a provider of each data format and the password of the vector, through its public face."""
-    with serving(tmp_path_factory.mktemp("vault")) as service:
+    with serving(tmp_path_factory.mktemp("encryption")) as service:
         yield service
 
 
@@ -61,9 +61,9 @@ def serving(directory: Path, **env: str) -> Iterator[Service]:
 
 
 @pytest.fixture
-def form(vault: Service, form: str) -> str:
+def form(service: Service, form: str) -> str:
     """A published form with marked controls."""
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     return form
 
 
@@ -104,106 +104,106 @@ def texts(document: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
-def test_marked_values_are_encrypted_at_rest_and_come_back_plain(vault: Service, data_format: str) -> None:
+def test_marked_values_are_encrypted_at_rest_and_come_back_plain(service: Service, data_format: str) -> None:
     form = f"{APPS[data_format]}/values"
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
     sent = data(data_format)
-    save(vault, form, body=sent)
-    stored = (vault.data / form / "data/1/data.xml").read_bytes()
+    save(service, form, body=sent)
+    stored = (service.data / form / "data/1/data.xml").read_bytes()
     assert not [text for text in SECRETS if text.encode() in stored]
     assert OPEN.encode() in stored
     marked = [
         element.tag for element in etree.fromstring(stored).iter() if element.get(f"{FR}value-encrypted") == "true"
     ]
     assert marked == ["ssn", "note", "note"]
-    got = vault.get(f"{form}/data/1/data.xml")
+    got = service.get(f"{form}/data/1/data.xml")
     assert got["Content-Length"] == str(len(got.body))
     assert texts(got.body) == [SECRETS[0], OPEN, *SECRETS[1:]]
     assert b"value-encrypted" not in got.body
-    assert raw(vault, f"{form}/data/1/data.xml").body == stored
-    head = vault.head(f"{form}/data/1/data.xml")
+    assert raw(service, f"{form}/data/1/data.xml").body == stored
+    head = service.head(f"{form}/data/1/data.xml")
     assert head["Content-Length"] in (None, str(len(got.body)))
     assert head["ETag"] == got["ETag"]
 
 
 @pytest.mark.parametrize("data_format", DATA_FORMATS)
 @pytest.mark.parametrize("named", DATA_FORMATS)
-def test_a_holder_is_told_by_its_path_in_any_format(vault: Service, data_format: str, named: str) -> None:
+def test_a_holder_is_told_by_its_path_in_any_format(service: Service, data_format: str, named: str) -> None:
     form = f"{APPS[data_format]}/holders"
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status in (201, 204)
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status in (201, 204)
     for number, holder in enumerate(HOLDERS[named]):
-        put = attach(vault, f"{form}/data/{named}/{number}.bin", holder)
+        put = attach(service, f"{form}/data/{named}/{number}.bin", holder)
         assert put["Svc-Did-Encrypt"] == "true", holder
-    assert attach(vault, f"{form}/data/{named}/item.bin", f"{HOLDERS[named][2]}/_")["Svc-Did-Encrypt"] == "true"
+    assert attach(service, f"{form}/data/{named}/item.bin", f"{HOLDERS[named][2]}/_")["Svc-Did-Encrypt"] == "true"
     for holder in (None, "", "person", "person/photo", "ssn", "scan", "person/top", "Person/Scan"):
-        put = attach(vault, f"{form}/data/{named}/plain.bin", holder)
+        put = attach(service, f"{form}/data/{named}/plain.bin", holder)
         assert put["Svc-Did-Encrypt"] is None, holder
-    assert (vault.data / form / f"data/{named}/plain.bin").read_bytes() == CONTENT
+    assert (service.data / form / f"data/{named}/plain.bin").read_bytes() == CONTENT
 
 
-def test_the_client_s_hash_of_data_is_encrypted_where_values_are(vault: Service, form: str) -> None:
+def test_the_client_s_hash_of_data_is_encrypted_where_values_are(service: Service, form: str) -> None:
     digest = hashlib.sha256(data()).hexdigest()
     name = f"{form}/data/1/data.xml"
-    save(vault, form, Hash_Algorithm="SHA-256", Hash_Value=digest)
-    assert not traces(vault.data / form, digest)
-    for answer in (vault.get(name), vault.head(name)):
+    save(service, form, Hash_Algorithm="SHA-256", Hash_Value=digest)
+    assert not traces(service.data / form, digest)
+    for answer in (service.get(name), service.head(name)):
         assert (answer["Svc-Hash-Algorithm"], answer["Svc-Hash-Value"]) == ("SHA-256", digest)
-    assert raw(vault, name)["Svc-Hash-Value"] is None
-    save(vault, form, body=b"<form><person><ssn/></person></form>", Hash_Algorithm="SHA-256", Hash_Value=digest)
-    assert raw(vault, name)["Svc-Hash-Value"] == digest
+    assert raw(service, name)["Svc-Hash-Value"] is None
+    save(service, form, body=b"<form><person><ssn/></person></form>", Hash_Algorithm="SHA-256", Hash_Value=digest)
+    assert raw(service, name)["Svc-Hash-Value"] == digest
 
 
-def test_an_attachment_is_decrypted_only_for_those_who_ask(vault: Service, form: str) -> None:
+def test_an_attachment_is_decrypted_only_for_those_who_ask(service: Service, form: str) -> None:
     name = f"{form}/data/1/a.bin"
     digest = hashlib.sha256(CONTENT).hexdigest()
-    attach(vault, name, Hash_Algorithm="SHA-256", Hash_Value=digest)
-    save(vault, form)
-    stored = (vault.data / name).read_bytes()
+    attach(service, name, Hash_Algorithm="SHA-256", Hash_Value=digest)
+    save(service, form)
+    stored = (service.data / name).read_bytes()
     assert stored.startswith(MAGIC)
-    sidecar = (vault.data / f"{name}.json").read_text()
+    sidecar = (service.data / f"{name}.json").read_text()
     assert digest not in sidecar
     assert json.loads(sidecar)["encrypted"] is True
-    plain = vault.get(name, Decrypt="true")
+    plain = service.get(name, Decrypt="true")
     assert (plain.body, plain["Content-Length"]) == (CONTENT, str(len(CONTENT)))
     assert (plain["Svc-Hash-Algorithm"], plain["Svc-Hash-Value"]) == ("SHA-256", digest)
-    assert vault.head(name, Decrypt="true")["Content-Length"] == str(len(CONTENT))
+    assert service.head(name, Decrypt="true")["Content-Length"] == str(len(CONTENT))
     for word in (None, "True", "1", "false", " "):
         own = {} if word is None else {"Decrypt": word}
-        got = vault.get(name, **own)
+        got = service.get(name, **own)
         assert (got.status, got.body) == (200, stored)
-        assert vault.head(name, **own)["Content-Length"] == str(len(stored))
-    assert raw(vault, name).body == stored
-    assert raw(vault, name)["Svc-Hash-Value"] is None
+        assert service.head(name, **own)["Content-Length"] == str(len(stored))
+    assert raw(service, name).body == stored
+    assert raw(service, name)["Svc-Hash-Value"] is None
 
 
-def test_attachments_with_a_provider_of_their_own_are_encrypted_there(vault: Service) -> None:
+def test_attachments_with_a_provider_of_their_own_are_encrypted_there(service: Service) -> None:
     name, digest = "apart/form/data/1/a.bin", hashlib.sha256(CONTENT).hexdigest()
-    assert vault.put("apart/form/form/form.xhtml", DEFINITION).status == 201
-    assert attach(vault, name)["Svc-Did-Encrypt"] == "true"
-    save(vault, "apart/form")
-    stored = (vault.data.parent / "big/apart/form/data/1/1/a.bin").read_bytes()
+    assert service.put("apart/form/form/form.xhtml", DEFINITION).status == 201
+    assert attach(service, name)["Svc-Did-Encrypt"] == "true"
+    save(service, "apart/form")
+    stored = (service.data.parent / "big/apart/form/data/1/1/a.bin").read_bytes()
     assert stored.startswith(MAGIC)
-    assert (vault.data / name).read_bytes() == b""
-    assert digest not in (vault.data / f"{name}.json").read_text()
-    assert vault.get(name).body == stored
-    assert vault.get(name, Decrypt="true").body == CONTENT
-    part = vault.get(name, {"Range": "bytes=65535-65536"}, Decrypt="true")
+    assert (service.data / name).read_bytes() == b""
+    assert digest not in (service.data / f"{name}.json").read_text()
+    assert service.get(name).body == stored
+    assert service.get(name, Decrypt="true").body == CONTENT
+    part = service.get(name, {"Range": "bytes=65535-65536"}, Decrypt="true")
     assert (part.status, part.body) == (206, CONTENT[65_535:65_537])
 
 
-def test_asking_to_decrypt_what_is_plain_gives_it_as_it_is(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/data/1/plain.bin", "person/photo")
-    attach(vault, f"{form}/data/1/empty.bin", "person/photo", b"")
-    save(vault, form)
-    assert vault.get(f"{form}/data/1/plain.bin", Decrypt="true").body == CONTENT
-    assert vault.get(f"{form}/data/1/empty.bin", Decrypt="true").body == b""
+def test_asking_to_decrypt_what_is_plain_gives_it_as_it_is(service: Service, form: str) -> None:
+    attach(service, f"{form}/data/1/plain.bin", "person/photo")
+    attach(service, f"{form}/data/1/empty.bin", "person/photo", b"")
+    save(service, form)
+    assert service.get(f"{form}/data/1/plain.bin", Decrypt="true").body == CONTENT
+    assert service.get(f"{form}/data/1/empty.bin", Decrypt="true").body == b""
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 131_072])
-def test_sizes_at_the_edges_of_frames_come_back(vault: Service, form: str, size: int) -> None:
-    attach(vault, f"{form}/data/1/a.bin", body=CONTENT[:size])
-    save(vault, form)
-    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT[:size]
+def test_sizes_at_the_edges_of_frames_come_back(service: Service, form: str, size: int) -> None:
+    attach(service, f"{form}/data/1/a.bin", body=CONTENT[:size])
+    save(service, form)
+    assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT[:size]
 
 
 @pytest.mark.parametrize(
@@ -215,249 +215,249 @@ def test_sizes_at_the_edges_of_frames_come_back(vault: Service, form: str, size:
         ("bytes=199999-9999999", 199_999, 199_999),
     ],
 )
-def test_ranges_are_of_the_plain_content(vault: Service, form: str, wanted: str, first: int, last: int) -> None:
-    attach(vault, f"{form}/data/1/a.bin")
-    save(vault, form)
-    got = vault.get(f"{form}/data/1/a.bin", {"Range": wanted}, Decrypt="true")
+def test_ranges_are_of_the_plain_content(service: Service, form: str, wanted: str, first: int, last: int) -> None:
+    attach(service, f"{form}/data/1/a.bin")
+    save(service, form)
+    got = service.get(f"{form}/data/1/a.bin", {"Range": wanted}, Decrypt="true")
     assert got.status == 206
     assert got["Content-Range"] == f"bytes {first}-{last}/{len(CONTENT)}"
     assert got.body == CONTENT[first : last + 1]
 
 
-def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(vault: Service, form: str) -> None:
+def test_stored_and_decrypted_bytes_are_never_taken_for_each_other(service: Service, form: str) -> None:
     name = f"{form}/data/1/a.bin"
-    attach(vault, name)
-    save(vault, form)
-    stored, plain = vault.get(name), vault.get(name, Decrypt="true")
+    attach(service, name)
+    save(service, form)
+    stored, plain = service.get(name), service.get(name, Decrypt="true")
     tags = stored["ETag"] or "", plain["ETag"] or ""
     assert tags[0] != tags[1]
-    assert vault.head(name, Decrypt="true")["ETag"] == tags[1]
+    assert service.head(name, Decrypt="true")["ETag"] == tags[1]
     for own, decrypt in enumerate(({}, {"Decrypt": "true"})):
         for other, tag in enumerate(tags):
-            got = vault.get(name, {"If-None-Match": tag}, **decrypt)
+            got = service.get(name, {"If-None-Match": tag}, **decrypt)
             assert got.status == (304 if own == other else 200)
-            got = vault.get(name, {"Range": "bytes=0-9", "If-Range": tag}, **decrypt)
+            got = service.get(name, {"Range": "bytes=0-9", "If-Range": tag}, **decrypt)
             assert got.status == (206 if own == other else 200)
         dated = {"Range": "bytes=0-9", "If-Range": stored["Last-Modified"]}
-        assert vault.get(name, dated, **decrypt).status == 200
-        assert vault.get(name, {"If-Modified-Since": stored["Last-Modified"]}, **decrypt).status == 200
+        assert service.get(name, dated, **decrypt).status == 200
+        assert service.get(name, {"If-Modified-Since": stored["Last-Modified"]}, **decrypt).status == 200
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_write_may_name_the_tag_of_the_stored_or_of_the_decrypted_bytes(vault: Service, form: str, at: int) -> None:
+def test_a_write_may_name_the_tag_of_the_stored_or_of_the_decrypted_bytes(service: Service, form: str, at: int) -> None:
     name = f"{form}/data/1/a.bin"
-    attach(vault, name)
-    save(vault, form)
+    attach(service, name)
+    save(service, form)
 
     def tag() -> str:
-        return (vault.get(name), vault.get(name, Decrypt="true"))[at]["ETag"] or ""
+        return (service.get(name), service.get(name, Decrypt="true"))[at]["ETag"] or ""
 
     old = tag()
     more = {"Form_Definition_Version": 1, "Path_To_Holder": "person/scan"}
-    assert vault.put(name, CONTENT, {"If-Match": old}, **more).status == 204
-    assert vault.put(name, CONTENT, {"If-Match": old}, **more).status == 412
-    assert vault.put(name, CONTENT, {"If-None-Match": tag()}, **more).status == 412
-    assert vault.delete(name, {"If-Match": old}).status == 412
-    assert vault.delete(name, {"If-Match": tag()}).status == 204
+    assert service.put(name, CONTENT, {"If-Match": old}, **more).status == 204
+    assert service.put(name, CONTENT, {"If-Match": old}, **more).status == 412
+    assert service.put(name, CONTENT, {"If-None-Match": tag()}, **more).status == 412
+    assert service.delete(name, {"If-Match": old}).status == 412
+    assert service.delete(name, {"If-Match": tag()}).status == 204
 
 
-def test_a_range_past_the_plain_end_is_refused_though_the_file_is_longer(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/data/1/a.bin")
-    save(vault, form)
-    got = vault.get(f"{form}/data/1/a.bin", {"Range": "bytes=200000-"}, Decrypt="true")
+def test_a_range_past_the_plain_end_is_refused_though_the_file_is_longer(service: Service, form: str) -> None:
+    attach(service, f"{form}/data/1/a.bin")
+    save(service, form)
+    got = service.get(f"{form}/data/1/a.bin", {"Range": "bytes=200000-"}, Decrypt="true")
     assert (got.status, got["Content-Range"]) == (416, "bytes */200000")
 
 
-def test_holders_say_whether_their_file_is_encrypted_whatever_the_client_says(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/data/1/scan.bin")
-    attach(vault, f"{form}/data/1/item.bin", "person/files")
-    attach(vault, f"{form}/data/1/photo.bin", "person/photo")
+def test_holders_say_whether_their_file_is_encrypted_whatever_the_client_says(service: Service, form: str) -> None:
+    attach(service, f"{form}/data/1/scan.bin")
+    attach(service, f"{form}/data/1/item.bin", "person/files")
+    attach(service, f"{form}/data/1/photo.bin", "person/photo")
     holders = [path(form, "1", f"{name}.bin") for name in ("scan", "photo", "item")]
     body = data(scan=holders[0], photo=holders[1], files=(holders[2], holders[1]))
     for sent in (
         body,
         body.replace(b"<photo>", f'<photo xmlns:f="{FR[1:-1]}" f:attachment-encrypted="true">'.encode()),
     ):
-        save(vault, form, body=sent)
-        root = etree.fromstring(vault.get(f"{form}/data/1/data.xml").body)
+        save(service, form, body=sent)
+        root = etree.fromstring(service.get(f"{form}/data/1/data.xml").body)
         said = {element.text: element.get(f"{FR}attachment-encrypted") for element in root.iter("scan", "photo", "_")}
         assert said == {holders[0]: "true", holders[1]: None, holders[2]: "true"}
-    listed = vault.raw("GET", f"/fr/service/{form}/attachments?document=1")
+    listed = service.raw("GET", f"/fr/service/{form}/attachments?document=1")
     assert [each.text for each in etree.fromstring(listed.body)] == [holders[0], holders[1], holders[2], holders[1]]
     assert etree.fromstring(listed.body)[0].get(f"{FR}attachment-encrypted") == "true"
 
 
-def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted(vault: Service, form: str) -> None:
+def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted(service: Service, form: str) -> None:
     for looks in ("/fr/service/persistence/crud/x/y/form/SECRET-7", path(form, "1", "SECRET-7")):
-        save(vault, form, body=f"<form><person><ssn>{looks}</ssn><scan>{looks}</scan></person></form>".encode())
-        stored = etree.fromstring((vault.data / form / "data/1/data.xml").read_bytes())
+        save(service, form, body=f"<form><person><ssn>{looks}</ssn><scan>{looks}</scan></person></form>".encode())
+        stored = etree.fromstring((service.data / form / "data/1/data.xml").read_bytes())
         assert (stored.findtext("person/ssn") or "").startswith("enc1:")
         assert stored.findtext("person/scan") == looks
-        assert etree.fromstring(vault.get(f"{form}/data/1/data.xml").body).findtext("person/ssn") == looks
+        assert etree.fromstring(service.get(f"{form}/data/1/data.xml").body).findtext("person/ssn") == looks
 
 
-def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/draft/1/a.bin", Hash_Algorithm="x", Hash_Value="y")
-    save(vault, form, collection="draft")
-    stored = vault.get(f"{form}/draft/1/a.bin").body
+def test_a_raw_file_that_is_copied_to_another_address_is_encrypted_for_that(service: Service, form: str) -> None:
+    attach(service, f"{form}/draft/1/a.bin", Hash_Algorithm="x", Hash_Value="y")
+    save(service, form, collection="draft")
+    stored = service.get(f"{form}/draft/1/a.bin").body
     for holder in (None, "person/scan"):
-        put = attach(vault, f"{form}/data/1/a.bin", holder, stored)
+        put = attach(service, f"{form}/data/1/a.bin", holder, stored)
         assert put["Svc-Did-Encrypt"] == "true"
-    copied = (vault.data / form / "data/1/a.bin").read_bytes()
+    copied = (service.data / form / "data/1/a.bin").read_bytes()
     assert copied != stored
-    save(vault, form)
-    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
-    whole = vault.get(f"{form}/data/1/a.bin").body
+    save(service, form)
+    assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+    whole = service.get(f"{form}/data/1/a.bin").body
     overhead = len(whole) - len(CONTENT) - 4 * 16
     for left in (len(whole) - 1, *(overhead + frames * (65_536 + 16) for frames in (1, 2, 3))):
-        cut = vault.put(f"{form}/data/1/b.bin", whole[:left], Form_Definition_Version=1)
+        cut = service.put(f"{form}/data/1/b.bin", whole[:left], Form_Definition_Version=1)
         assert (cut.status, "not as it was written" in cut.cause) == (400, True), left
 
 
-def test_a_raw_file_of_what_one_may_not_read_is_not_taken_in(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/data/1/a.bin")
-    stored = (vault.data / form / "data/1/a.bin").read_bytes()
-    put = vault.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1)
+def test_a_raw_file_of_what_one_may_not_read_is_not_taken_in(service: Service, form: str) -> None:
+    attach(service, f"{form}/data/1/a.bin")
+    stored = (service.data / form / "data/1/a.bin").read_bytes()
+    put = service.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1)
     assert put.status == 403
-    save(vault, form)
-    assert vault.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1).status == 201
+    save(service, form)
+    assert service.put(f"{form}/data/2/a.bin", stored, Form_Definition_Version=1).status == 201
     other = MAGIC + stored[len(MAGIC) + 3 :]
-    assert vault.put(f"{form}/data/2/b.bin", other, Form_Definition_Version=1)["Svc-Did-Encrypt"] is None
+    assert service.put(f"{form}/data/2/b.bin", other, Form_Definition_Version=1)["Svc-Did-Encrypt"] is None
 
 
-def test_drafts_and_older_revisions_are_encrypted_like_data(vault: Service, form: str) -> None:
-    save(vault, form, collection="draft")
-    assert not traces(vault.data / form / "draft", *SECRETS)
-    assert texts(vault.get(f"{form}/draft/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
-    attach(vault, f"{form}/data/1/a.bin")
-    first = save(vault, form)
-    at = vault.get(f"{form}/data/1/data.xml")["Svc-Last-Modified"]
-    attached_at = vault.head(f"{form}/data/1/a.bin")["Svc-Last-Modified"]
-    attach(vault, f"{form}/data/1/a.bin", body=b"newer")
-    save(vault, form, body=b"<form><person><ssn/></person></form>")
-    old = vault.get(f"{form}/data/1/data.xml?last-modified-time={at}")
+def test_drafts_and_older_revisions_are_encrypted_like_data(service: Service, form: str) -> None:
+    save(service, form, collection="draft")
+    assert not traces(service.data / form / "draft", *SECRETS)
+    assert texts(service.get(f"{form}/draft/1/data.xml").body) == [SECRETS[0], OPEN, *SECRETS[1:]]
+    attach(service, f"{form}/data/1/a.bin")
+    first = save(service, form)
+    at = service.get(f"{form}/data/1/data.xml")["Svc-Last-Modified"]
+    attached_at = service.head(f"{form}/data/1/a.bin")["Svc-Last-Modified"]
+    attach(service, f"{form}/data/1/a.bin", body=b"newer")
+    save(service, form, body=b"<form><person><ssn/></person></form>")
+    old = service.get(f"{form}/data/1/data.xml?last-modified-time={at}")
     assert (old["ETag"], texts(old.body)) == (first["ETag"], [SECRETS[0], OPEN, *SECRETS[1:]])
-    assert vault.get(f"{form}/data/1/a.bin?last-modified-time={attached_at}", Decrypt="true").body == CONTENT
-    assert not traces(vault.data / form / "data", *SECRETS)
+    assert service.get(f"{form}/data/1/a.bin?last-modified-time={attached_at}", Decrypt="true").body == CONTENT
+    assert not traces(service.data / form / "data", *SECRETS)
 
 
-def test_nonrelevant_values_are_removed_before_the_rest_is_decrypted(vault: Service, form: str) -> None:
+def test_nonrelevant_values_are_removed_before_the_rest_is_decrypted(service: Service, form: str) -> None:
     body = data().replace(b"<ssn>", f'<ssn xmlns:fr="{FR[1:-1]}" fr:relevant="false">'.encode())
-    save(vault, form, body=body)
-    got = vault.get(f"{form}/data/1/data.xml?nonrelevant=remove")
+    save(service, form, body=body)
+    got = service.get(f"{form}/data/1/data.xml?nonrelevant=remove")
     assert texts(got.body) == [OPEN, *SECRETS[1:]]
     assert got["Content-Length"] == str(len(got.body))
-    assert texts(vault.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
+    assert texts(service.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
 
 
-def test_long_data_is_decrypted_piece_by_piece(vault: Service, form: str) -> None:
+def test_long_data_is_decrypted_piece_by_piece(service: Service, form: str) -> None:
     rows = "".join(f"<kids><note>{SECRETS[1]} {number}</note></kids>" for number in range(5000))
-    save(vault, form, body=f"<form><person>{rows}</person></form>".encode())
-    got = vault.get(f"{form}/data/1/data.xml")
+    save(service, form, body=f"<form><person>{rows}</person></form>".encode())
+    got = service.get(f"{form}/data/1/data.xml")
     assert got["Content-Length"] == str(len(got.body))
     assert texts(got.body) == [f"{SECRETS[1]} {number}" for number in range(5000)]
 
 
-def test_definitions_and_the_designer_s_data_are_never_encrypted(vault: Service, form: str) -> None:
-    assert (vault.data / form / "form/1/form.xhtml").read_bytes() == DEFINITION
-    assert vault.put(f"{form}/form/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
-    assert vault.put("svc/builder/form/form.xhtml", DEFINITION).status in (201, 204)
-    assert vault.put("svc/builder/data/d/data.xml", data()).status in (201, 204)
-    assert vault.put("svc/builder/data/d/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
-    assert (vault.data / "svc/builder/data/d/data.xml").read_bytes() == data()
+def test_definitions_and_the_designer_s_data_are_never_encrypted(service: Service, form: str) -> None:
+    assert (service.data / form / "form/1/form.xhtml").read_bytes() == DEFINITION
+    assert service.put(f"{form}/form/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
+    assert service.put("svc/builder/form/form.xhtml", DEFINITION).status in (201, 204)
+    assert service.put("svc/builder/data/d/data.xml", data()).status in (201, 204)
+    assert service.put("svc/builder/data/d/a.bin", CONTENT, Path_To_Holder="person/scan")["Svc-Did-Encrypt"] is None
+    assert (service.data / "svc/builder/data/d/data.xml").read_bytes() == data()
 
 
-def test_a_form_that_marks_nothing_keeps_data_as_it_is(vault: Service, form: str) -> None:
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED, Form_Definition_Version=2).status == 201
+def test_a_form_that_marks_nothing_keeps_data_as_it_is(service: Service, form: str) -> None:
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED, Form_Definition_Version=2).status == 201
     body = b"<?xml version='1.0'?><!-- as it is --><form  a = '1'><ssn>x</ssn></form>\n"
-    assert vault.put(f"{form}/data/2/data.xml", body, Form_Definition_Version=2).status == 201
-    assert (vault.data / form / "data/2/data.xml").read_bytes() == body
-    assert vault.get(f"{form}/data/2/data.xml").body == body
-    assert vault.head(f"{form}/data/2/data.xml")["Content-Length"] == str(len(body))
+    assert service.put(f"{form}/data/2/data.xml", body, Form_Definition_Version=2).status == 201
+    assert (service.data / form / "data/2/data.xml").read_bytes() == body
+    assert service.get(f"{form}/data/2/data.xml").body == body
+    assert service.head(f"{form}/data/2/data.xml")["Content-Length"] == str(len(body))
 
 
-def test_data_stays_readable_when_controls_are_not_marked_any_more(vault: Service, form: str) -> None:
-    attach(vault, f"{form}/data/1/a.bin")
-    save(vault, form, body=data(scan=path(form, "1", "a.bin")))
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
-    got = vault.get(f"{form}/data/1/data.xml").body
+def test_data_stays_readable_when_controls_are_not_marked_any_more(service: Service, form: str) -> None:
+    attach(service, f"{form}/data/1/a.bin")
+    save(service, form, body=data(scan=path(form, "1", "a.bin")))
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    got = service.get(f"{form}/data/1/data.xml").body
     assert texts(got) == [SECRETS[0], OPEN, *SECRETS[1:]]
-    save(vault, form, body=got)
-    stored = (vault.data / form / "data/1/data.xml").read_bytes()
+    save(service, form, body=got)
+    stored = (service.data / form / "data/1/data.xml").read_bytes()
     assert SECRETS[0].encode() in stored
     assert b"attachment-encrypted" in stored
-    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+    assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
 
 
-def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(vault: Service, form: str) -> None:
-    save(vault, form)
-    assert vault.delete(f"{form}/form/form.xhtml").status == 204
-    put = vault.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=1)
+def test_encrypted_data_is_not_replaced_by_plain_because_the_definition_is_gone(service: Service, form: str) -> None:
+    save(service, form)
+    assert service.delete(f"{form}/form/form.xhtml").status == 204
+    put = service.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=1)
     assert (put.status, "is gone" in put.cause) == (500, True)
-    assert not traces(vault.data / form / "data", *SECRETS)
+    assert not traces(service.data / form / "data", *SECRETS)
 
 
 @pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
-def test_nothing_is_stored_plain_because_the_definition_is_gone(vault: Service, form: str, name: str) -> None:
-    save(vault, form)
-    assert vault.delete(f"{form}/form/form.xhtml").status == 204
-    put = vault.put(f"{form}/{name}", data(), Form_Definition_Version=1, Path_To_Holder="person/scan")
+def test_nothing_is_stored_plain_because_the_definition_is_gone(service: Service, form: str, name: str) -> None:
+    save(service, form)
+    assert service.delete(f"{form}/form/form.xhtml").status == 204
+    put = service.put(f"{form}/{name}", data(), Form_Definition_Version=1, Path_To_Holder="person/scan")
     assert (put.status, "is gone" in put.cause) == (500, True)
-    assert not traces(vault.data / form, *SECRETS)
+    assert not traces(service.data / form, *SECRETS)
 
 
 @pytest.mark.parametrize("name", ["draft/1/data.xml", "data/2/data.xml", "data/1/new.bin"])
 def test_of_a_version_that_was_never_published_all_is_encrypted_that_another_one_marks(
-    vault: Service, form: str, name: str
+    service: Service, form: str, name: str
 ) -> None:
-    assert vault.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=7).status == 201
+    assert service.put(f"{form}/data/1/data.xml", data(), Form_Definition_Version=7).status == 201
     body = CONTENT if name.endswith(".bin") else data()
-    assert vault.put(f"{form}/{name}", body, Form_Definition_Version=7, Path_To_Holder="person/scan").status == 201
-    for directory in (vault.data / form, vault.data / ".index" / form):
+    assert service.put(f"{form}/{name}", body, Form_Definition_Version=7, Path_To_Holder="person/scan").status == 201
+    for directory in (service.data / form, service.data / ".index" / form):
         assert not traces(directory, *SECRETS, CONTENT[1000:1040])
 
 
-def test_searches_know_nothing_of_encrypted_values(vault: Service, form: str) -> None:
-    save(vault, form)
+def test_searches_know_nothing_of_encrypted_values(service: Service, form: str) -> None:
+    save(service, form)
     for text, hits in ((OPEN, 1), (SECRETS[0], 0), (SECRETS[2], 0), ("enc1:", 0)):
         query = f"<search><query>{text}</query><page-size>10</page-size><page-number>1</page-number></search>".encode()
-        found = vault.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
+        found = service.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
         assert (found.status, etree.fromstring(found.body).get("search-total")) == (200, str(hits)), text
 
 
-def test_nothing_marked_is_found_on_disk_in_the_index_or_in_the_log(vault: Service, form: str) -> None:
+def test_nothing_marked_is_found_on_disk_in_the_index_or_in_the_log(service: Service, form: str) -> None:
     """The hex look: with views for reports, an index and a log that were all made of it."""
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION, Create_Flat_View="true").status == 204
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION, Create_Flat_View="true").status == 204
     digest = hashlib.sha256(CONTENT).hexdigest()
-    attach(vault, f"{form}/data/1/a.bin", Hash_Algorithm="SHA-256", Hash_Value=digest)
+    attach(service, f"{form}/data/1/a.bin", Hash_Algorithm="SHA-256", Hash_Value=digest)
     for collection in ("draft", "data", "data"):
-        save(vault, form, collection=collection)
-    assert vault.raw("POST", f"{PUBLIC}/reindex").status == 200
+        save(service, form, collection=collection)
+    assert service.raw("POST", f"{PUBLIC}/reindex").status == 200
     for body in (b"<form><person><ssn>" + SECRETS[0].encode(), data() + b"<"):
-        assert vault.put(f"{form}/data/1/data.xml", body).status == 400
-    found = traces(vault.data.parent, *SECRETS, digest, digest.upper(), CONTENT[1000:1040], CONTENT[-40:])
+        assert service.put(f"{form}/data/1/data.xml", body).status == 400
+    found = traces(service.data.parent, *SECRETS, digest, digest.upper(), CONTENT[1000:1040], CONTENT[-40:])
     others = re.compile(f"(?!.*{form}).*(app-|svc/builder)")  # other tests store plain data on purpose
     assert [each for each in found if not others.match(each[0])] == []
-    assert vault.log in list(vault.data.parent.rglob("*"))
-    assert list(vault.data.glob(f".index/{form}/*"))
+    assert service.log in list(service.data.parent.rglob("*"))
+    assert list(service.data.glob(f".index/{form}/*"))
 
 
-def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answer(vault: Service, form: str) -> None:
-    save(vault, form, "1")
-    save(vault, form, "2", body=b"<form><person><ssn>other</ssn></person></form>")
-    own, other = ((vault.data / form / f"data/{document}/data.xml") for document in ("1", "2"))
+def test_a_changed_value_or_one_of_another_document_is_an_error_and_not_an_answer(service: Service, form: str) -> None:
+    save(service, form, "1")
+    save(service, form, "2", body=b"<form><person><ssn>other</ssn></person></form>")
+    own, other = ((service.data / form / f"data/{document}/data.xml") for document in ("1", "2"))
     values = [etree.fromstring(file.read_bytes()).findtext("person/ssn") for file in (own, other)]
     whole = own.read_bytes()
     assert all(values)
     for value in (values[1], values[0][:-8] + "AAAAAAA=", values[0].replace("enc1:", "enc9:"), "plain"):
         own.write_bytes(whole.replace(values[0].encode(), value.encode()))
-        got = vault.get(f"{form}/data/1/data.xml")
+        got = service.get(f"{form}/data/1/data.xml")
         assert got.status == 500, value
         assert got.body.count(b"\n") == 1
         assert b"other" not in got.body
-        assert vault.head(f"{form}/data/1/data.xml").status in (200, 500)
+        assert service.head(f"{form}/data/1/data.xml").status in (200, 500)
     own.write_bytes(whole)
-    assert vault.get(f"{form}/data/1/data.xml").status == 200
+    assert service.get(f"{form}/data/1/data.xml").status == 200
 
 
 def stored(service: Service, form: str) -> tuple[str, Path, dict[str, bytes], bytes]:
@@ -502,45 +502,45 @@ def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp
         assert service.get(name, Decrypt="true").body == CONTENT
 
 
-def test_a_changed_file_is_damage_before_it_is_decrypted(vault: Service, form: str) -> None:
+def test_a_changed_file_is_damage_before_it_is_decrypted(service: Service, form: str) -> None:
     """One that has kept size and time, as after a fault of the disk, is noticed when it is decrypted."""
-    name, file, wrong, second = stored(vault, form)
+    name, file, wrong, second = stored(service, form)
     whole, before = file.read_bytes(), file.stat()
     for what, content in (wrong | {"second frame": second}).items():
         file.write_bytes(content)
-        got = vault.get(name, Decrypt="true")
+        got = service.get(name, Decrypt="true")
         assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, True, 1), what
     for what in ("another file", "first frame"):
         assert len(wrong[what]) == before.st_size
         file.write_bytes(wrong[what])
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-        got = vault.get(name, Decrypt="true")
+        got = service.get(name, Decrypt="true")
         assert (got.status, "is damaged" in got.cause, got.body.count(b"\n")) == (500, False, 1), what
     file.write_bytes(second)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    require_broken_answer(vault, name)
+    require_broken_answer(service, name)
     file.write_bytes(whole)
-    assert vault.get(name, Decrypt="true").body == CONTENT
+    assert service.get(name, Decrypt="true").body == CONTENT
 
 
-def test_what_the_real_system_has_encrypted_is_read(vault: Service, form: str) -> None:
-    vault.face = PROVIDER
+def test_what_the_real_system_has_encrypted_is_read(service: Service, form: str) -> None:
+    service.face = PROVIDER
     (key,) = legacy_keys([PASSWORD])
     body = (
         f'<form xmlns:fr="{FR[1:-1]}"><a fr:value-encrypted="true">{VECTOR}</a><b encrypted="true">{VECTOR}</b></form>'
     )
-    save(vault, form, body=body.encode())
-    attach(vault, f"{form}/data/1/a.bin", None, bytes(12) + AESGCM(key).encrypt(bytes(12), CONTENT, None))
-    vault.face = PUBLIC
-    got = etree.fromstring(vault.get(f"{form}/data/1/data.xml").body)
+    save(service, form, body=body.encode())
+    attach(service, f"{form}/data/1/a.bin", None, bytes(12) + AESGCM(key).encrypt(bytes(12), CONTENT, None))
+    service.face = PUBLIC
+    got = etree.fromstring(service.get(f"{form}/data/1/data.xml").body)
     assert [got.findtext("a"), got.findtext("b")] == ["078-05-1120 \u00e9"] * 2
     assert not got[0].attrib
-    assert vault.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
-    part = vault.get(f"{form}/data/1/a.bin", {"Range": "bytes=70001-70009"}, Decrypt="true")
+    assert service.get(f"{form}/data/1/a.bin", Decrypt="true").body == CONTENT
+    part = service.get(f"{form}/data/1/a.bin", {"Range": "bytes=70001-70009"}, Decrypt="true")
     assert (part.status, part.body) == (206, CONTENT[70_001:70_010])
     holder = f'<scan xmlns:f="{FR[1:-1]}" f:attachment-encrypted="true">{path(form, "1", "a.bin")}</scan>'
-    save(vault, form, body=f"<form><person>{holder}</person></form>".encode())
-    assert b'f:attachment-encrypted="true"' in vault.get(f"{form}/data/1/data.xml").body
+    save(service, form, body=f"<form><person>{holder}</person></form>".encode())
+    assert b'f:attachment-encrypted="true"' in service.get(f"{form}/data/1/data.xml").body
 
 
 def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Path) -> None:

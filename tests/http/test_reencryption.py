@@ -24,7 +24,7 @@ REENCRYPT = f"{PUBLIC}/reencrypt"
 
 
 @pytest.fixture(scope="module")
-def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, through its public face."""
     directory = tmp_path_factory.mktemp("anew")
     keys_of(directory).new()
@@ -73,47 +73,47 @@ def persistence(service: Service, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=service.data.parent, capture_output=True, text=True, check=False)
 
 
-def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(vault: Service, form: str) -> None:
-    tags = plain_form(vault, form)
-    instants = {name: vault.head(f"{form}/{name}")["Svc-Last-Modified"] for name in NAMES}
-    first = vault.raw("GET", f"{PUBLIC}/crud/{form}/data/1/data.xml").headers["Svc-Created"]
-    assert len(traces(vault.data / form, SECRETS[0])) == 3
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(vault, form)
-    assert traces(vault.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain", "hash-of-data") == [
+def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Service, form: str) -> None:
+    tags = plain_form(service, form)
+    instants = {name: service.head(f"{form}/{name}")["Svc-Last-Modified"] for name in NAMES}
+    first = service.raw("GET", f"{PUBLIC}/crud/{form}/data/1/data.xml").headers["Svc-Created"]
+    assert len(traces(service.data / form, SECRETS[0])) == 3
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(service, form)
+    assert traces(service.data / form, *SECRETS, CONTENT[:50], CONTENT[::-1][:50], "hash-of-plain", "hash-of-data") == [
         (f"data/1/{name}", CONTENT[:50]) for name in ("photo.bin",)
     ]
     for name in NAMES:
-        head = vault.head(f"{form}/{name}")
+        head = service.head(f"{form}/{name}")
         assert (head["ETag"], head["Svc-Last-Modified"]) == (tags[name], instants[name])
     for collection in ("data", "draft"):
-        got = etree.fromstring(vault.get(f"{form}/{collection}/1/data.xml").body)
+        got = etree.fromstring(service.get(f"{form}/{collection}/1/data.xml").body)
         assert texts(etree.tostring(got)) == [SECRETS[0], OPEN, *SECRETS[1:]]
         assert [each.get(f"{FR}attachment-encrypted") for each in got.iter("scan", "photo")] == ["true", None]
-    older = vault.get(f"{form}/data/1/data.xml?last-modified-time={first}")
+    older = service.get(f"{form}/data/1/data.xml?last-modified-time={first}")
     assert (texts(older.body)[0], older["Svc-Hash-Value"]) == (SECRETS[0], "hash-of-data")
-    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
-    assert vault.get(f"{form}/data/1/scan.bin").body.startswith(MAGIC)
-    put = vault.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
+    assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert service.get(f"{form}/data/1/scan.bin").body.startswith(MAGIC)
+    put = service.put(f"{form}/data/1/data.xml", data(), {"If-Match": tags["data/1/data.xml"]})
     assert put.status == 204
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
-    encrypted_anew(vault, form)
-    assert vault.get(f"{form}/data/1/scan.bin").body == CONTENT[::-1]
-    oldest = min((vault.data / form / "data/1/.history").glob("2*scan.bin"))
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    encrypted_anew(service, form)
+    assert service.get(f"{form}/data/1/scan.bin").body == CONTENT[::-1]
+    oldest = min((service.data / form / "data/1/.history").glob("2*scan.bin"))
     assert oldest.read_bytes() == CONTENT
     assert "hash-of-plain" in oldest.with_name(f"{oldest.name}.json").read_text()
-    assert traces(vault.data / form / "data/1/.history", "hash-of-data")
-    assert not traces(vault.data / form, "enc1:", MAGIC)
+    assert traces(service.data / form / "data/1/.history", "hash-of-data")
+    assert not traces(service.data / form, "enc1:", MAGIC)
 
 
-def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted_anew(vault: Service, form: str) -> None:
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 201
+def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted_anew(service: Service, form: str) -> None:
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 201
     looks = path(form, "1", "SECRET-7")
-    save(vault, form, body=f"<form><person><ssn>{looks}</ssn></person></form>".encode())
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(vault, form)
-    assert not traces(vault.data / form / "data", "SECRET-7")
-    assert looks.encode() in vault.get(f"{form}/data/1/data.xml").body
+    save(service, form, body=f"<form><person><ssn>{looks}</ssn></person></form>".encode())
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(service, form)
+    assert not traces(service.data / form / "data", "SECRET-7")
+    assert looks.encode() in service.get(f"{form}/data/1/data.xml").body
 
 
 def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path) -> None:
@@ -147,70 +147,70 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         assert check.returncode == 0, check.stdout
 
 
-def test_the_index_forgets_what_is_encrypted_now(vault: Service, form: str) -> None:
-    plain_form(vault, form)
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED, Create_Flat_View="true").status == 204
-    assert traces(vault.data / ".index/.flat", SECRETS[0])
+def test_the_index_forgets_what_is_encrypted_now(service: Service, form: str) -> None:
+    plain_form(service, form)
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED, Create_Flat_View="true").status == 204
+    assert traces(service.data / ".index/.flat", SECRETS[0])
     query = f"<search><query>{SECRETS[0]}</query><page-size>9</page-size><page-number>1</page-number></search>".encode()
 
     def hits() -> str | None:
-        found = vault.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
+        found = service.raw("POST", f"{PUBLIC}/search/{form}", {"Content-Type": "application/xml"}, query)
         return etree.fromstring(found.body).get("search-total")
 
     assert hits() == "1"
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    encrypted_anew(vault, form)
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    encrypted_anew(service, form)
     assert hits() == "0"
-    assert not traces(vault.data / ".index/.flat", *SECRETS)
+    assert not traces(service.data / ".index/.flat", *SECRETS)
 
 
-def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readable(vault: Service, form: str) -> None:
+def test_what_the_real_system_has_encrypted_or_a_proxy_has_stored_is_left_readable(service: Service, form: str) -> None:
     """Without a definition nothing says what to encrypt: what is encrypted stays so, and plain data plain."""
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
-    save(vault, form)
-    stored = raw(vault, f"{form}/data/1/data.xml").body
-    assert vault.delete(f"{form}/form/form.xhtml").status == 204
-    encrypted_anew(vault, form)
-    assert raw(vault, f"{form}/data/1/data.xml").body == stored
-    keys_of(vault.data.parent).new()
-    encrypted_anew(vault, form)
-    assert raw(vault, f"{form}/data/1/data.xml").body != stored
-    assert texts(vault.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
-    assert not traces(vault.data / form / "data", *SECRETS)
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
+    save(service, form)
+    stored = raw(service, f"{form}/data/1/data.xml").body
+    assert service.delete(f"{form}/form/form.xhtml").status == 204
+    encrypted_anew(service, form)
+    assert raw(service, f"{form}/data/1/data.xml").body == stored
+    keys_of(service.data.parent).new()
+    encrypted_anew(service, form)
+    assert raw(service, f"{form}/data/1/data.xml").body != stored
+    assert texts(service.get(f"{form}/data/1/data.xml").body)[0] == SECRETS[0]
+    assert not traces(service.data / form / "data", *SECRETS)
 
 
-def test_documents_are_read_and_saved_while_they_are_encrypted_anew(vault: Service, form: str) -> None:
-    plain_form(vault, form)
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+def test_documents_are_read_and_saved_while_they_are_encrypted_anew(service: Service, form: str) -> None:
+    plain_form(service, form)
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
     wrong: list[object] = []
     over = threading.Event()
 
     def use(document: str) -> None:
         while not over.is_set():
-            got = vault.get(f"{form}/data/{document}/data.xml")
+            got = service.get(f"{form}/data/{document}/data.xml")
             if got.status != 200 or texts(got.body)[0] != SECRETS[0]:
                 wrong.append((got.status, got.body))
-            put = vault.put(f"{form}/data/{document}/data.xml", got.body)
+            put = service.put(f"{form}/data/{document}/data.xml", got.body)
             if put.status != 204:
                 wrong.append(put.cause)
-            file = vault.get(f"{form}/data/1/photo.bin", Decrypt="true")
+            file = service.get(f"{form}/data/1/photo.bin", Decrypt="true")
             if file.body != CONTENT:
                 wrong.append(file.status)
 
     for document in range(2, 6):
-        save(vault, form, str(document))
+        save(service, form, str(document))
     threads = [threading.Thread(target=use, args=(str(document),)) for document in (1, 2)]
     for thread in threads:
         thread.start()
     for _ in range(3):
-        keys_of(vault.data.parent).new()
-        encrypted_anew(vault, form)
+        keys_of(service.data.parent).new()
+        encrypted_anew(service, form)
     over.set()
     for thread in threads:
         thread.join()
     assert wrong == []
-    encrypted_anew(vault, form)
-    assert not traces(vault.data / form / "data", *SECRETS)
+    encrypted_anew(service, form)
+    assert not traces(service.data / form / "data", *SECRETS)
 
 
 @pytest.mark.parametrize("after", [9, *(pytest.param(after, marks=pytest.mark.long) for after in (1, 2, 5, 14, 20))])
@@ -245,13 +245,13 @@ def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path
         assert not [each for each in (service.data / "a").rglob(".*") if each.name != ".history"]
 
 
-def test_a_run_that_was_killed_is_not_said_to_go_on(vault: Service, form: str) -> None:
+def test_a_run_that_was_killed_is_not_said_to_go_on(service: Service, form: str) -> None:
     app, name = form.split("/")
-    report = vault.data / ".index/.reencrypted"
-    lock = vault.data / ".index/.reencrypting"
+    report = service.data / ".index/.reencrypted"
+    lock = service.data / ".index/.reencrypting"
 
     def states() -> dict[str | None, str | None]:
-        status = etree.fromstring(vault.raw("GET", REENCRYPT).body)
+        status = etree.fromstring(service.raw("GET", REENCRYPT).body)
         return {each.findtext("form-name"): each.get("state") for each in status}
 
     def progress(name: str, current: int) -> dict[str, object]:

@@ -16,7 +16,7 @@ from tests.service import PUBLIC, Service, running
 
 
 @pytest.fixture(scope="module")
-def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, through its public face; the bodies of attachments are in ``big``."""
     directory = tmp_path_factory.mktemp("apart")
     keys_of(directory).new()
@@ -63,44 +63,44 @@ def older_scan(service: Service, form: str) -> bytes:
     return got.body
 
 
-def test_bodies_elsewhere_are_encrypted_anew_with_their_history_and_opened_again(vault: Service, form: str) -> None:
-    tags = plain_form(vault, form)
-    keys, big = keys_of(vault.data.parent), vault.data.parent / "big"
+def test_bodies_elsewhere_are_encrypted_anew_with_their_history_and_opened_again(service: Service, form: str) -> None:
+    tags = plain_form(service, form)
+    keys, big = keys_of(service.data.parent), service.data.parent / "big"
     old = keys.ring().to_write()
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    assert "5 revisions" in reencrypt(vault, form, "--dry-run")
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert "5 revisions" in reencrypt(service, form, "--dry-run")
     assert not traces(big, MAGIC)
-    encrypted_anew(vault, form)
-    assert not traces(vault.data / form, *SECRETS)
-    assert [body.read_bytes().startswith(MAGIC) for body in bodies(vault, form)] == [True, False, True]
+    encrypted_anew(service, form)
+    assert not traces(service.data / form, *SECRETS)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(service, form)] == [True, False, True]
     assert traces(big, old)
     for name in NAMES:
-        assert vault.head(f"{form}/{name}")["ETag"] == tags[name]
-    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
-    assert older_scan(vault, form) == CONTENT
+        assert service.head(f"{form}/{name}")["ETag"] == tags[name]
+    assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert older_scan(service, form) == CONTENT
 
     keys.new()
-    assert "5 revisions" in reencrypt(vault, form)
+    assert "5 revisions" in reencrypt(service, form)
     assert not traces(big, old)
-    assert "0 revisions" in reencrypt(vault, form)
-    assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+    assert "0 revisions" in reencrypt(service, form)
+    assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
 
-    assert vault.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
-    encrypted_anew(vault, form)
-    assert [body.read_bytes() for body in bodies(vault, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
-    attach(vault, f"{form}/data/1/scan.bin", body=b"next")
-    assert len(bodies(vault, form)) == 4
+    assert service.put(f"{form}/form/form.xhtml", UNMARKED).status == 204
+    encrypted_anew(service, form)
+    assert [body.read_bytes() for body in bodies(service, form)] == [CONTENT, CONTENT, CONTENT[::-1]]
+    attach(service, f"{form}/data/1/scan.bin", body=b"next")
+    assert len(bodies(service, form)) == 4
 
 
-def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(vault: Service, form: str) -> None:
+def test_a_kill_leaves_every_body_readable_and_the_next_run_leaves_nothing(service: Service, form: str) -> None:
     """Killed at the twelfth rename, which gives the last body its name: six are of the data, three of each body."""
-    plain_form(vault, form)
-    assert vault.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
-    assert not reencrypt(vault, form, command=("-c", KILLED, "12"))
-    assert [body.name[0] for body in bodies(vault, form)].count(".") == 1
+    plain_form(service, form)
+    assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 204
+    assert not reencrypt(service, form, command=("-c", KILLED, "12"))
+    assert [body.name[0] for body in bodies(service, form)].count(".") == 1
     for _ in range(2):
-        assert vault.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
-        assert vault.get(f"{form}/data/1/photo.bin").body == CONTENT
-        assert older_scan(vault, form) == CONTENT
-        assert "0 revisions" in reencrypt(vault, form)
-    assert [body.read_bytes().startswith(MAGIC) for body in bodies(vault, form)] == [True, False, True]
+        assert service.get(f"{form}/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
+        assert service.get(f"{form}/data/1/photo.bin").body == CONTENT
+        assert older_scan(service, form) == CONTENT
+        assert "0 revisions" in reencrypt(service, form)
+    assert [body.read_bytes().startswith(MAGIC) for body in bodies(service, form)] == [True, False, True]

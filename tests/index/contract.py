@@ -34,7 +34,6 @@ from persistence.model.users import NOBODY, OwnerPattern, OwnerSet
 from tests import orders
 
 NAME, TOPICS, STATUS = "customer/name", "customer/topics", "customer/status"
-INDEXED = orders.INDEXED
 
 
 class Ability(Enum):
@@ -129,10 +128,9 @@ class IndexContract:
         subject.save("d-4", "Zoe", "", "new", user="bob", is_draft=True)
         return subject
 
-    def test_an_empty_form_has_no_hits_values_or_keys(self, subject: Subject) -> None:
+    def test_an_empty_form_has_no_hits_and_no_values(self, subject: Subject) -> None:
         assert subject.search(Query(paths=())) == Hits()
         assert subject.distinct(Field.CREATED_BY) == []
-        assert subject.index.keys(subject.form, 1) is None
 
     def test_documents_come_newest_first_page_by_page_with_their_number(self, filled: Subject) -> None:
         assert filled.names() == ["d-4°", "d-3", "d-2", "d-1"]
@@ -250,13 +248,6 @@ class IndexContract:
         assert "Bob" not in filled.distinct(NAME)
         filled.save("d-2", "Bob is back")
         assert filled.names() == ["d-2", "d-4°", "d-3", "d-1"]
-
-    def test_keys_are_those_of_the_definition_as_it_is(self, filled: Subject) -> None:
-        assert filled.index.keys(filled.form, 1) == INDEXED
-        filled.storage.publish(_without_name())
-        assert filled.index.keys(filled.form, 1) == INDEXED[1:]
-        filled.storage.unpublish()
-        assert filled.index.keys(filled.form, 1) is None
 
     def test_a_search_goes_by_the_definition_as_it_is(self, filled: Subject) -> None:
         filled.storage.publish(_without_name())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
@@ -33,10 +33,9 @@ class Stored:
 
 @dataclass
 class Oracle:
-    """What is stored of one form, whichever is asked for, and the paths that are indexed in its published versions."""
+    """What is stored of one form, whichever is asked for."""
 
     stored: Sequence[Stored]
-    indexed: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:  # noqa: ARG002 - of one form, without a bound
         """Every document is looked at, the remaining ones are sorted, and the page is cut out."""
@@ -55,10 +54,6 @@ class Oracle:
         hits = [each.hit for each in self.stored if _is_in(scope, each.hit, self.stored)]
         values = {value for hit in hits for value in _distinct(hit, by)}
         yield from sorted(values, key=_collated)
-
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:  # noqa: ARG002 - of one form
-        """As they were given."""
-        return self.indexed.get(version)
 
 
 def _folded(texts: Iterable[str]) -> str:

@@ -11,11 +11,10 @@ import pytest
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
-from persistence.index.sources import Source
 from persistence.index.sync.reindexing import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.remote.client import CallLimits, Client
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
@@ -94,11 +93,6 @@ class TestRemoteIndex(IndexContract):
     def subject(self, service: Service, form: Form) -> Subject:
         names = ProviderNames(SVC, SVC)
         client = opened(Client("behind", f"http://127.0.0.1:{service.port}", names, CallLimits()))
-        reader = StoreReader(str(service.data))
-
-        def source_of(form: Form) -> Source:
-            return Source(reader, form, "4.0.0", is_designer=False)
-
-        index = RemoteIndex(client, source_of, lambda _: False, is_exact=True)
+        index = RemoteIndex(client, StoreReader(str(service.data)).versions, lambda _: False, is_exact=True)
         client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))
         return Subject(index, RemoteReindexing(client), ServedStorage(service, form), form, abilities=frozenset())

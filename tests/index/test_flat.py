@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.forms.flat_views import read_flat_views
+from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
 from persistence.index.sync import flat_views as module
 from persistence.index.sync.flat_maker import FlatMaker

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.properties.properties import Properties
-from persistence.services.catalog import Catalog
-from persistence.services.controls import Controls
 from persistence.services.requests import Put
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -36,15 +35,16 @@ def publish(store: Store, name: str) -> None:
 
 
 def test_controls_and_metadata_are_read_once_for_each_state(store: Store, tmp_path: Path) -> None:
-    controls, catalog = Controls(store), Catalog(store)
+    catalog = Catalog(store)
 
     def known() -> tuple[str, str]:
         """The same objects twice, and what they say."""
-        found, published = controls.of(LEAVE, 1), catalog.version(LEAVE, 1)
+        definition = catalog.of(LEAVE, 1)
+        found, published = definition.controls, definition.published
         assert found is not None
         assert published is not None
-        assert controls.of(LEAVE, 1) is found
-        assert catalog.version(LEAVE, 1) is published
+        assert catalog.of(LEAVE, 1).controls is found
+        assert catalog.of(LEAVE, 1).published is published
         return found[0].name, published.metadata.titles[""]
 
     publish(store, "one")
@@ -56,5 +56,7 @@ def test_controls_and_metadata_are_read_once_for_each_state(store: Store, tmp_pa
 
 
 def test_what_is_not_published_is_not_kept(store: Store) -> None:
-    assert Controls(store).of(LEAVE, 1) is None
-    assert Catalog(store).version(LEAVE, 1) is None
+    definition = Catalog(store).of(LEAVE, 1)
+    assert not definition.is_stored
+    assert definition.controls is None
+    assert definition.published is None

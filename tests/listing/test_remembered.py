@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from persistence.index.forms import FormsFile, Remembered, Version
+from persistence.definitions import summaries
+from persistence.definitions.catalog import Catalog
+from persistence.definitions.summaries import FormsFile, StoredForm, StoredSummary
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
-from persistence.services import catalog
-from persistence.services.catalog import Catalog
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from tests.opened import opened
@@ -26,11 +26,11 @@ from tests.sidecars import resealed
 WHEN = "2024-05-01T10:00:00.000Z"
 LATER = "2024-06-01T10:00:00.000Z"
 SOME = [
-    Remembered(
+    StoredForm(
         "hr",
         "leave",
         [
-            Version(
+            StoredSummary(
                 1,
                 ((1 << 63, 2, 3), None),
                 Instant(WHEN),
@@ -41,7 +41,7 @@ SOME = [
             )
         ],
     ),
-    Remembered("hr", "other", []),
+    StoredForm("hr", "other", []),
 ]
 
 
@@ -61,7 +61,7 @@ def memory(data: Path) -> FormsFile:
 def listed(data: Path, remembered: FormsFile) -> dict[str, str]:
     """The titles of all versions, as a process lists them that has just started."""
     with Store(str(data), lock_timeout=5) as store:
-        versions = [found for form in Catalog(store, remembered).forms() for found in form]
+        versions = [found for _, form in Catalog(store, remembered).forms() for found in form]
     assert all(found.permissions for found in versions)
     return {f"{found.form} {found.version}": found.metadata.titles[""] for found in versions}
 
@@ -82,11 +82,11 @@ def read_anew(data: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, st
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     file = FormsFile(str(tmp_path / "forms"))
-    assert file.recall() == []
-    file.remember(SOME)
-    assert file.recall() == SOME
-    file.remember([])
-    assert file.recall() == []
+    assert file.read() == []
+    file.write(SOME)
+    assert file.read() == SOME
+    file.write([])
+    assert file.read() == []
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_as_it_was_written_tells_nothing(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "forms"
     file = FormsFile(str(path))
-    file.remember(SOME)
+    file.write(SOME)
     path.write_bytes(change(path.read_bytes()))
-    assert file.recall() == []
+    assert file.read() == []
 
 
 def test_nobody_minds_where_it_cannot_be_written_or_read(data: Path) -> None:
@@ -155,12 +155,12 @@ def test_one_that_only_the_sidecar_of_another_time_knew_is_not_believed(data: Pa
 
 def test_what_cannot_be_understood_is_read_from_the_files(data: Path) -> None:
     expected = listed(data, memory(data))
-    kept = memory(data).recall()
+    kept = memory(data).read()
     for form in kept:
         for at, version in enumerate(form.versions):
             broken = msgspec.structs.replace(version.metadata, permissions="<permissions")
             form.versions[at] = msgspec.structs.replace(version, metadata=broken)
-    memory(data).remember(kept)
+    memory(data).write(kept)
     assert listed(data, memory(data)) == expected
 
 
@@ -180,16 +180,16 @@ def test_it_is_written_when_more_than_a_few_are_not_in_it(tmp_path: Path) -> Non
 def test_more_than_is_kept_in_memory_is_not_written(
     data: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(catalog, limit, most)
+    monkeypatch.setattr(summaries, limit, most)
     assert len(listed(data, memory(data))) == 4
-    assert memory(data).recall() == []
+    assert memory(data).read() == []
 
 
 def test_to_look_at_one_form_is_not_to_read_or_write_it(data: Path) -> None:
     known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
-    assert known.version(Form("hr", "leave"), 2)
+    assert known.of(Form("hr", "leave"), 2).published
     assert [found.version for found in known.readable(Form("hr", "leave"))] == [2, 1]
-    assert memory(data).recall() == []
+    assert memory(data).read() == []
 
 
 @pytest.fixture

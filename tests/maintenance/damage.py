@@ -22,74 +22,74 @@ Tree = dict[str, tuple[int, bytes]]
 
 
 def delete(_random: Random, path: Path, _other: Path) -> None:
-    """It is gone."""
+    """Remove the file."""
     path.unlink()
 
 
 def garble(random: Random, path: Path, _other: Path) -> None:
-    """It holds something else."""
+    """Replace the content of the file."""
     path.write_bytes(random.randbytes(random.choice((0, 1, path.stat().st_size, 300))))
 
 
 def truncate(random: Random, path: Path, _other: Path) -> None:
-    """It has lost its end."""
+    """Cut the end off the file."""
     os.truncate(path, random.randrange(path.stat().st_size + 1))
 
 
 def blank(_random: Random, path: Path, _other: Path) -> None:
-    """What a file system without ordered data leaves: the size and time, and only zeros."""
+    """Fill the file with zeros, keeping size and time, as a file system without ordered data does after a crash."""
     status = path.stat()
     path.write_bytes(bytes(status.st_size))
     os.utime(path, ns=(status.st_mtime_ns,) * 2)
 
 
 def rename(_random: Random, path: Path, other: Path) -> None:
-    """It has another name, perhaps that of another file."""
+    """Give the file another name, perhaps that of another file."""
     path.rename(other)
 
 
 def copy(_random: Random, path: Path, other: Path) -> None:
-    """It is also in another place."""
+    """Copy the file to another place."""
     other.unlink(missing_ok=True)
     shutil.copy2(path, other)
 
 
 def copy_without_time(_random: Random, path: Path, other: Path) -> None:
-    """The same, with the time of now."""
+    """Copy the file to another place, with the current time."""
     other.unlink(missing_ok=True)
     shutil.copy(path, other)
 
 
 def link(_random: Random, path: Path, other: Path) -> None:
-    """Another name leads to the same file."""
+    """Link the file under another name."""
     other.unlink(missing_ok=True)
     os.link(path, other)
 
 
 def touch(_random: Random, path: Path, _other: Path) -> None:
-    """It has the time of now."""
+    """Give the file the current time."""
     os.utime(path)
 
 
 def close(random: Random, path: Path, _other: Path) -> None:
-    """It has odd permissions."""
+    """Give the file odd permissions."""
     path.chmod(random.choice((0, 0o040, 0o646, 0o777)))
 
 
 def put_a_directory(_random: Random, path: Path, _other: Path) -> None:
-    """A directory has its name."""
+    """Replace the file by a directory."""
     path.rename(f"{path}~")
     path.mkdir()
 
 
 def put_a_link(_random: Random, path: Path, _other: Path) -> None:
-    """A symbolic link has its name."""
+    """Replace the file by a symbolic link."""
     path.rename(f"{path}~")
     path.symlink_to(f"{path.name}~")
 
 
 def put_a_pipe(_random: Random, path: Path, _other: Path) -> None:
-    """A pipe has its name."""
+    """Replace the file by a pipe."""
     path.unlink()
     os.mkfifo(path)
 
@@ -99,13 +99,13 @@ ALONE: tuple[Damage, ...] = (
     *(delete, garble, truncate, blank, touch, close),
     *(put_a_directory, put_a_link, put_a_pipe),
 )
-"""What can happen to a file; the others need a second one, or a second name."""
+"""Damage to one file; the other kinds need a second file, or a second name."""
 DAMAGES: tuple[Damage, ...] = (*ALONE, rename, copy, copy_without_time, link)
 
 
 @dataclass(frozen=True)
 class Inflicted:
-    """What was done to a tree: a line each, and the folders that it concerned, relative to the root."""
+    """The damage done to a tree: a line each, and the folders concerned, relative to the root."""
 
     lines: tuple[str, ...]
     folders: frozenset[str]
@@ -131,7 +131,7 @@ def _files(root: Path) -> list[Path]:
 
 
 def _names_near(random: Random, path: Path, paths: list[Path]) -> list[Path]:
-    """Where a file may get to by mistake: another's place, or a name that means something to the service."""
+    """Return where a file may get to by mistake: another's place, or a name that means something to the service."""
     if path.name == "layout.json":
         return [path]
     main = path.name.removesuffix(".json")
@@ -159,7 +159,7 @@ def _folder(root: Path, path: Path) -> str:
 
 
 def files_of(root: Path) -> Tree:
-    """Every file of the forms, with time and bytes."""
+    """Return every file of the forms, with time and bytes."""
     return {
         str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in (root / "app").rglob("*")
@@ -168,7 +168,7 @@ def files_of(root: Path) -> Tree:
 
 
 def acknowledged(root: Path) -> set[str]:
-    """The digests of all contents but those that a prepared sidecar names: those were never acknowledged."""
+    """Return the digests of all contents, except those of prepared sidecars: they were never acknowledged."""
     unfinished = {
         path.with_name(f"{path.name.removesuffix('.json')}.{_id_of(path)}") for path in root.rglob("**/.*.json")
     }
@@ -184,14 +184,14 @@ def acknowledged(root: Path) -> set[str]:
 
 
 def case(pristine: Path, root: Path, seed: int) -> tuple[Inflicted, list[str]]:
-    """Damage a copy of a tree as a seed says, and repair it: what was done, and what does not hold then."""
+    """Damage a copy of a tree by a seed and repair it; return the damage and the broken promises."""
     copied(pristine, root)
     inflicted = inflict(root, Random(seed))
     return inflicted, faults(root, inflicted)
 
 
 def faults(root: Path, inflicted: Inflicted) -> list[str]:
-    """Repair a damaged tree, and say what does not hold then."""
+    """Repair a damaged tree, and return the broken promises."""
     before, contents = files_of(root), acknowledged(root)
     with Workshop(root) as workshop:
         return _faults(workshop, inflicted, before, contents)

@@ -29,7 +29,7 @@ Strike = Callable[[str], None]
 
 
 def kill(_call: str) -> None:
-    """Die as from ``kill -9``."""
+    """Die as by ``kill -9``."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -47,7 +47,7 @@ FULL, BROKEN, READ_ONLY, FORBIDDEN = (refuse(n) for n in (errno.ENOSPC, errno.EI
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit status (negative: a signal), whether the call was reached, what it said."""
+    """The end of a command: its exit status (negative: a signal), whether the call was reached, and its output."""
 
     status: int
     struck: bool
@@ -55,7 +55,7 @@ class Ended:
 
 
 def run(arguments: Sequence[str], output: Path, *, at: int = 0, strike: Strike = kill) -> Ended:
-    """Run ``persistence`` in a child; before the changing call number ``at``, counted from 1, it is struck."""
+    """Run ``persistence`` in a child and strike it before the changing call number ``at``, counted from 1."""
     reached = output.with_suffix(".reached")
     reached.unlink(missing_ok=True)
     child = os.fork()
@@ -117,7 +117,7 @@ def _count_calls(reached: Path, at: int, strike: Strike) -> None:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """A copy of a tree, times and hard links too; many lock files are shared."""
+    """Copy a tree with times and hard links; the many lock files are shared."""
     shutil.rmtree(target, ignore_errors=True)
     firsts: dict[int, str] = {}
 

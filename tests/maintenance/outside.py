@@ -1,4 +1,4 @@
-"""What somebody may plant in a tree: at every name that the service uses, something that leads out of it or never ends.
+"""Traps in a tree: at every name that the service uses, something that leads out of it or never ends.
 
 Beside the tree lies a canary: a directory of which nothing may change, whatever is run on the tree.
 """
@@ -51,7 +51,7 @@ class Site:
     canary: Path
 
     def place(self, name: str) -> Path:
-        """The path of one of the service's names, with nothing there."""
+        """Return the path of one of the service's names, after removing what is there."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() and not path.is_symlink():
@@ -62,7 +62,7 @@ class Site:
 
 
 def link_to_the_same(site: Site, name: str) -> None:
-    """A link to what was there, which now lies outside: whoever follows it finds everything in order."""
+    """Move a directory outside and link to it: whoever follows the link finds everything in order."""
     path, outside = site.root / name, site.canary / "moved"
     if path.exists():
         path.rename(outside)
@@ -136,11 +136,11 @@ IN_FILES: tuple[Plant, ...] = (
 PLANTS = tuple((plant, name) for plant in IN_DIRECTORIES for name in DIRECTORIES) + tuple(
     (plant, name) for plant in IN_FILES for name in FILES
 )
-"""All that is planted, and where."""
+"""All traps and their names."""
 
 
 def load_commands() -> None:
-    """Load what Python otherwise loads when it is asked for: it may be closed to the user as whom root works."""
+    """Import what Python loads lazily: the user as whom root works may be unable to read it."""
     for module in ("popen_fork", "popen_spawn_posix", "synchronize", "queues", "pool"):
         importlib.import_module(f"multiprocessing.{module}")
     context = click.Context(commands)
@@ -149,7 +149,7 @@ def load_commands() -> None:
 
 
 def template(directory: Path) -> Path:
-    """A furnished tree with an index, and without the many lock files, which are made where they are missing."""
+    """Make a sample tree with an index, without the many lock files, which the service makes again."""
     root = directory / "template"
     with furnished(root) as workshop:
         workshop.client.post("/fr/service/persistence/search/app/form", data=b"<search/>")
@@ -159,7 +159,7 @@ def template(directory: Path) -> Path:
 
 @contextmanager
 def planted(source: Path, directory: Path, plant: Plant, name: str, user: int) -> Iterator[Site]:
-    """A copy of a tree in which something is planted, all of it a user's; the canary is as it was, or it fails."""
+    """Copy a tree, plant a trap in it and give all of it to a user; fail if the canary changes."""
     site = Site(directory / "data", directory / "canary")
     directory.mkdir()
     directory.chmod(0o755)
@@ -180,7 +180,7 @@ def planted(source: Path, directory: Path, plant: Plant, name: str, user: int) -
 
 
 def looks(directory: Path) -> dict[str, tuple[object, ...]]:
-    """Everything below a directory: mode, owner, time and content."""
+    """Return everything below a directory: mode, owner, time and content."""
     found = dict[str, tuple[object, ...]]()
     for path in (directory, *sorted(directory.rglob("*"))):
         status = path.lstat()
@@ -190,6 +190,6 @@ def looks(directory: Path) -> dict[str, tuple[object, ...]]:
 
 
 def _age(path: Path) -> None:
-    """Let all of it be so old that it is no writer's any more."""
+    """Make everything so old that no writer can be at work on it."""
     for each in (path, *path.rglob("*")):
         os.utime(each, (1, 1), follow_symlinks=False)

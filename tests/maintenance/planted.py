@@ -42,7 +42,7 @@ View = tuple[int, Mapping[str, str | None], bytes]
 
 
 class Shown(Enum):
-    """What a check has to say of a kind of damage, and what clients may see of it."""
+    """The findings that a kind of damage must lead to, and the answers that clients may get."""
 
     FOUND = "check --deep does not exit with 0 and names the place"
     EDIT = "the same; clients may be shown the edit, for it is XML that a person could have written"
@@ -69,7 +69,7 @@ class Kind:
 
 
 def furnished(root: Path, text: str = "") -> Path:
-    """A tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
+    """Make a tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
     os.umask(0o027)
     people = {"Svc-Username": "lea", "Svc-Group": "staff", "Svc-Workflow-Stage": "started"}
     with Workshop(root) as workshop:
@@ -106,7 +106,7 @@ class Reader(Closable):
     def views(
         self, instants: Mapping[str, tuple[str, ...]] | None = None, *, only: Sequence[str] = CONTENTS
     ) -> dict[str, View]:
-        """The answers by path; older revisions by the instants that are known of a whole tree."""
+        """Return the answers by path; older revisions by the instants of an undamaged tree."""
         found = {}
         for path in only:
             found[path] = self._get(path)
@@ -115,7 +115,7 @@ class Reader(Closable):
         return found
 
     def put(self, path: str) -> int:
-        """The status of one more PUT."""
+        """Return the status of one more PUT."""
         return self._client.put(
             _url(path), data=b"<d>next</d>", headers={"Svc-Form-Definition-Version": "1"}
         ).status_code
@@ -128,7 +128,7 @@ class Reader(Closable):
 
 
 def instants_of(root: Path) -> dict[str, tuple[str, ...]]:
-    """The instants of the older revisions of a whole tree."""
+    """Return the instants of the older revisions of an undamaged tree."""
     found = {}
     for path in CONTENTS:
         older = Workshop(root).history(path) if not path.startswith(_FORM) else []
@@ -138,7 +138,7 @@ def instants_of(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 class Whole:
-    """A whole tree and all its answers, of which damaged copies are judged."""
+    """An undamaged tree and all its answers, to which damaged copies are compared."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -148,7 +148,7 @@ class Whole:
         assert {status for status, _, _ in self.views.values()} == {200}
 
     def faults(self, kind: Kind, copy: Path, random: Random, documentation: str) -> list[str]:
-        """Inflict a kind of damage on a copy that is served: what a client or a check has to say, and does not."""
+        """Inflict a kind of damage on a copy that is served; return what clients and checks fail to report."""
         with Reader(copy, verify="digest" if kind.strict else "size") as reader:
             where = kind.inflict(copy, random)
             faults = self._of_clients(kind, reader)
@@ -163,7 +163,7 @@ class Whole:
         return faults
 
     def _silent(self, reader: Reader) -> list[str]:
-        """Answers that are neither what was acknowledged nor an error."""
+        """Return the answers that are neither what was acknowledged nor an error."""
         return [
             f"GET {path} is answered 200, with {_difference(view, self.views[path])}"
             for path, view in reader.views(self.instants).items()
@@ -189,7 +189,7 @@ def _unsaid(kind: Kind, where: str, checked: Checked, documentation: str) -> lis
 
 
 def _is_about(found: str, where: str) -> bool:
-    """Whether a finding names a place, its directory, or something in it."""
+    """Return whether a finding names a place, its directory, or something in it."""
     return found.startswith(where) or where.startswith(f"{found}/") or Path(found).parent == Path(where).parent
 
 
@@ -201,7 +201,7 @@ def _url(path: str) -> str:
 
 
 def _older(root: Path, path: str, number: int = 0) -> Path:
-    """An older content."""
+    """Return an older content."""
     return Workshop(root).history(path)[number]
 
 
@@ -222,7 +222,7 @@ def _binary(root: Path, random: Random) -> Path:
 
 
 def _apart(path: Path) -> None:
-    """Make a file one of its own: a current content may be a link to one in the history."""
+    """Separate a file from its other names: a current content may be a link to one in the history."""
     status, data = path.stat(), path.read_bytes()
     path.unlink()
     path.write_bytes(data)
@@ -239,7 +239,7 @@ def _changed(path: Path, data: bytes, *, keeps_time: bool) -> None:
 
 
 def flip(path: Path, bit: int, *, keeps_time: bool = True) -> None:
-    """Flip one bit of a file, which keeps its size, and its time as a disk's fault does."""
+    """Flip one bit of a file, keeping size and time, as a fault of the disk does."""
     data = bytearray(path.read_bytes())
     data[bit // 8] ^= 1 << bit % 8
     _changed(path, bytes(data), keeps_time=keeps_time)
@@ -273,7 +273,7 @@ def _grown(root: Path, random: Random) -> str:
 
 
 def _overwritten(root: Path, random: Random) -> str:
-    """Five bytes, as ``dd`` writes them."""
+    """Overwrite five bytes, as ``dd`` does."""
     path = _binary(root, random)
     data = path.read_bytes()
     _changed(path, data[:1] + random.randbytes(5) + data[6:], keeps_time=False)
@@ -391,14 +391,14 @@ def _version_copied(root: Path, _random: Random) -> str:
 
 
 def _of_another_tree(root: Path, _random: Random) -> str:
-    """A document that another tree has under another name."""
+    """Copy a document that another tree has under another name."""
     other = furnished(root.parent / f"{root.name}-other", "other ")
     shutil.copytree(other / SECOND, root / "app/form/data/third")
     return "app/form/data/third"
 
 
 def _rolled_back(root: Path, _random: Random) -> str:
-    """The same document of another tree, as of a backup: whole in itself."""
+    """Copy the same document of another tree, for example of a backup: it is consistent in itself."""
     other = furnished(root.parent / f"{root.name}-other", "older ")
     shutil.rmtree(root / FIRST)
     shutil.copytree(other / FIRST, root / FIRST)

@@ -1,4 +1,4 @@
-"""Commands struck at each of their changing calls: what is served then, and what a second run makes of it."""
+"""Strike commands at each of their changing calls; check what is served then, and that a second run completes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scenario:
 
 
 def views(root: Path) -> Views:
-    """What is served; ``None`` where the service does not start."""
+    """Return what is served; ``None`` if the service does not start."""
     if not (root / "layout.json").exists():
         return None
     try:
@@ -66,7 +66,7 @@ class Round:
         self._after = self._views(scratch / "work")
 
     def faults(self, strike: Strike, *, every: int = 1) -> Iterator[tuple[int, list[str]]]:
-        """For every call, counted from 1, what does not hold when it is struck."""
+        """Return the broken promises for every call that is struck, counted from 1."""
         for at in count(1, every * self._scenario.step):
             work = self._fresh()
             ended = self._run(work, at=at, strike=strike)
@@ -116,7 +116,7 @@ class Round:
         )
 
     def _views(self, work: Path) -> Views:
-        """Of a copy: a service that starts clears up."""
+        """Read a copy, because a starting service cleans up."""
         source = work / self._scenario.data
         return views(copied(source, self._scratch / "views")) if source.exists() else None
 
@@ -126,7 +126,7 @@ class Round:
 
 
 def prepared(pristine: Path, target: Path, inflict: Callable[[Workshop], None]) -> Path:
-    """A directory with a damaged copy of a tree in it."""
+    """Make a directory with a damaged copy of a tree."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     with Workshop(copied(pristine, target / "data")) as workshop:

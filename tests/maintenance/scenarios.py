@@ -1,4 +1,4 @@
-"""What commands are struck at: repairs of every kind of damage, adoptions, a backup, a restore and an upgrade."""
+"""Scenarios in which commands are struck: repairs of every kind of damage, adoptions, backup, restore and upgrade."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Inflict = Callable[[Workshop], None]
 
 
 def edit(workshop: Workshop) -> None:
-    """An editor writes in place."""
+    """Edit a document in place."""
     workshop.file(DATA).write_bytes(b"<d>edited</d>")
 
 
 def edit_a_file_of_two(workshop: Workshop) -> None:
-    """The same, of a document that was copied as links."""
+    """Edit a document in place that was copied as links."""
     document = workshop.file(DATA).parent
     shutil.copytree(document, document.with_name("twin"), copy_function=lambda source, to: Path(to).hardlink_to(source))
     edit(workshop)
 
 
 def drop(workshop: Workshop) -> None:
-    """A person puts a document and an attachment into the tree."""
+    """Put a document and an attachment into the tree by hand."""
     dropped = workshop.file("app/form/data/dropped")
     dropped.mkdir(mode=0o750)
     for name in ("data.xml", "picture.png"):
@@ -36,18 +36,18 @@ def drop(workshop: Workshop) -> None:
 
 
 def edit_a_definition(workshop: Workshop) -> None:
-    """A person corrects a form."""
+    """Correct a form by hand."""
     workshop.file(FORM).write_bytes(b'<html xmlns="http://www.w3.org/1999/xhtml"><head/><body/></html>')
 
 
 def lose_an_attachment(workshop: Workshop) -> None:
-    """What the file system has made a directory of."""
+    """Replace files by directories."""
     workshop.file(ATTACHMENT).unlink()
     workshop.file(ATTACHMENT).mkdir()
 
 
 def save_before(workshop: Workshop) -> None:
-    """There is a backup already, and something newer."""
+    """Make a backup, and change the tree after it."""
     done = kills.run(
         ["backup", f"{workshop.root.parent}/backups", "--data", str(workshop.root)], workshop.root.parent / "said"
     )
@@ -56,7 +56,7 @@ def save_before(workshop: Workshop) -> None:
 
 
 def age(workshop: Workshop) -> None:
-    """The tree has the format of the first version."""
+    """Bring the tree back to the format of the first version."""
     workshop.file("layout.json").write_text(json.dumps({"format": 1}))
     shutil.rmtree(workshop.file(".quarantine"))
     workshop.file(".locks").unlink()  # in a copy it is that of the original
@@ -64,7 +64,7 @@ def age(workshop: Workshop) -> None:
 
 
 def nothing(_workshop: Workshop) -> None:
-    """All is in order."""
+    """Leave the tree as it is."""
 
 
 REPAIR = ("check", "--repair")
@@ -92,5 +92,5 @@ SCENARIOS: tuple[tuple[Scenario, Inflict], ...] = (
 
 
 def directory(pristine: Path, scratch: Path, inflict: Inflict) -> Path:
-    """Everything that a scenario needs, to be copied for each strike."""
+    """Make everything that a scenario needs, to be copied for each strike."""
     return prepared(pristine, scratch / "prepared", inflict)

@@ -25,7 +25,7 @@ def edit_in_place(path: Path, body: bytes) -> None:
 
 
 def replace(path: Path, body: bytes) -> None:
-    """As editors, git and rsync do."""
+    """Replace a file as editors, git and rsync do."""
     fresh = path.with_name(f"{path.name}.fresh")
     fresh.write_bytes(body)
     fresh.rename(path)
@@ -132,7 +132,7 @@ def test_a_dry_run_says_what_would_be_refused_and_repaired(workshop: Workshop) -
 
 
 def test_a_definition_whose_permissions_are_not_known_is_not_taken_in(workshop: Workshop) -> None:
-    """As it would not be published: its author would believe that they hold."""
+    """A definition with unknown permissions is refused, as by PUT: its author would believe that they hold."""
     head = (
         b'<html xmlns="http://www.w3.org/1999/xhtml"><head><f:model xmlns:f="http://www.w3.org/2002/xforms"'
         b' id="fr-form-model"><f:instance id="fr-form-metadata"><metadata xmlns="">'

@@ -32,14 +32,14 @@ def command(*arguments: str) -> Result:
 
 
 def backup(workshop: Workshop, destination: Path) -> Path:
-    """Back up; the path of the backup."""
+    """Make a backup and return its path."""
     done = command("backup", str(destination), "--data", str(workshop.root))
     assert done.exit_code == 0, done.output
     return Path(done.stderr.partition(": ")[0])
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
-    """The files of forms below a root, with time and bytes."""
+    """Return the files of forms below a root, with time and bytes."""
     return {
         str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in (root / "app").rglob("*")

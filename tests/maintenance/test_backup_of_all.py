@@ -24,14 +24,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def backup(place: Several, *options: str, status: int = 0) -> Path:
-    """Back up; the path of the backup."""
+    """Make a backup and return its path."""
     done = place.run("backup", str(place.directory / "backups"), *options)
     assert done.status == status, done
     return max((place.directory / "backups").glob("2*Z"))
 
 
 def is_as_listed(saved: Path) -> bool:
-    """Whether ``sha256sum`` finds every file as the list says, and the list has every file."""
+    """Return whether ``sha256sum`` finds every file as listed, and every file is listed."""
     done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=saved, check=False)
     listed = {line.split("  ", 1)[1] for line in (saved / "SHA256SUMS").read_text().splitlines()}
     there = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()} - {"SHA256SUMS"}

@@ -22,7 +22,7 @@ from persistence.cli import commands
 from persistence.errors import StartupError
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.storage import owner
-from tests.cli.looking import Ended, ended
+from tests.cli.command_runner import Ended, ended
 from tests.maintenance.workshop import (
     ATTACHMENT,
     DATA,
@@ -52,7 +52,7 @@ def rewrite(workshop: Workshop, path: str, **changes: object) -> None:
 
 
 def backdate(workshop: Workshop, path: str) -> None:
-    """Make a revision one of long ago."""
+    """Date a revision back."""
     rewrite(workshop, path, modified="2001-02-03T04:05:06.789Z")
     sidecar = msgspec.convert(workshop.sidecar(path), Sidecar)
     os.utime(workshop.file(path), ns=(stamp(sidecar),) * 2)
@@ -228,7 +228,7 @@ def rot_older(workshop: Workshop) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A damage: what finds it where, and what is read of which resource after the repair."""
+    """A kind of damage: the finding with its path, and what a resource holds after the repair."""
 
     inflict: Callable[[Workshop], None]
     kind: str
@@ -278,7 +278,7 @@ REPAIRED = (
     Case(garble_layout, "layout", "layout.json"),
 )
 UNACKNOWLEDGED = {interrupt_write}
-"""What may vanish: nobody was told that it was stored."""
+"""Files that may vanish: they were never acknowledged."""
 
 
 def test_a_tree_in_order_has_no_findings(workshop: Workshop) -> None:
@@ -475,7 +475,7 @@ def test_a_document_that_was_moved_is_taken_in_with_its_history_when_it_is_named
 
 @pytest.mark.parametrize("name", [".locks", ".spool", ".trash", ".serve"])
 def test_own_directories_that_are_gone_are_told_of_and_made_again(workshop: Workshop, name: str) -> None:
-    """As after a git clean: the service goes on, too."""
+    """``git clean`` removes them; the service goes on, too."""
     shutil.rmtree(workshop.file(name))
     checked = workshop.check()
     assert checked.status == 0
@@ -528,7 +528,7 @@ def test_permissions_in_the_history_count_too(workshop: Workshop) -> None:
 
 
 def test_only_the_owner_of_the_tree_changes_it(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another user writes would be closed to the service."""
+    """Files that another user writes would be closed to the service."""
     lose_content(workshop)
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(workshop.root).st_uid + 1)
     before = workshop.state()
@@ -604,7 +604,7 @@ def test_files_of_another_user_are_said_once_for_a_folder(workshop: Workshop, mo
 
 
 def test_a_repair_keeps_the_draft_that_was_there_before(workshop: Workshop) -> None:
-    """What a repair or an adoption makes is newer than the draft, but it has erased none."""
+    """A revision made by a repair or an adoption is newer than the draft, but it erases none."""
     workshop.put("app/form/draft/document/data.xml", b"<d>unsaved</d>")
     workshop.file(f"{DATA}.json").write_bytes(b"?")
     workshop.file(DATA).unlink()
@@ -689,7 +689,7 @@ def test_a_path_limits_the_check(workshop: Workshop, monkeypatch: pytest.MonkeyP
 def run(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ended]:
-    """The command as its entry point runs it, in the data directory."""
+    """Run the command as its entry point does, in the data directory."""
     monkeypatch.chdir(workshop.root)
     return lambda *arguments: ended(["check", "--data", str(workshop.root), *arguments], monkeypatch, capsys)
 

@@ -1,4 +1,4 @@
-"""What ``persistence check`` knows of encrypted attachments, without any key."""
+"""``persistence check`` verifies the headers of encrypted attachments without any key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def workshop(tmp_path: Path) -> Workshop:
 
 
 def encrypted(path: str) -> bytes:
-    """A file encrypted for a place in the tree."""
+    """Return a file encrypted for a place in the tree."""
     app, form, collection, document, name = path.split("/")
     address = DocumentAddress(Form(app, form), Collection(collection), document, name)
     return b"".join(frames.encrypted([b"content"], address, RING))

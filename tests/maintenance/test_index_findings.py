@@ -21,7 +21,7 @@ from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.layout import PENDING, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
@@ -45,7 +45,7 @@ def hits(root: Path, form: Form = ORDER, text: str = "") -> Hits:
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    """A form whose documents are indexed, and no service."""
+    """A form whose documents are indexed, without a service."""
     root = tmp_path / "data"
     orders.plant(Planter(root))
     assert hits(root).total == 5
@@ -134,7 +134,7 @@ def lose_a_text_in_the_index_of_texts(workshop: Workshop) -> None:
 
 
 def garble_a_page(workshop: Workshop) -> None:
-    """Of one that is read only where a control is new."""
+    """A document that is read only if a control is new."""
     with closing(sqlite3.connect(current(workshop))) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         page, size = connection.execute(
@@ -174,7 +174,7 @@ def leave_notes(workshop: Workshop) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to an index, and what finds it where."""
+    """A change of an index, and the finding with its path."""
 
     inflict: Callable[[Workshop], None]
     kind: str
@@ -263,7 +263,7 @@ def test_other_parts_of_the_tree_are_left_out(workshop: Workshop, case: Case) ->
 
 
 def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
-    """Whoever searches next takes it in first."""
+    """The next search updates the index first."""
     put_a_document_there(workshop)
     remove_a_document(workshop)
     journal = opened(Journal(str(workshop.file(PENDING))))

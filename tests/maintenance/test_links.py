@@ -37,7 +37,7 @@ def keep_whole_seconds(path: Path) -> None:
 
 
 def digests_hold(saved: Path) -> bool:
-    """Whether ``sha256sum`` says that every file is as listed."""
+    """Return whether ``sha256sum`` finds every file as listed."""
     done = subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=saved, check=False)
     return done.returncode == 0
 

@@ -1,4 +1,4 @@
-"""Whatever a check changes is noted for the index, while the service runs and in a tree that was copied back."""
+"""Every change by a check is noted for the index, while the service runs and in a tree that was copied back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in
+from persistence.providers.trees import index_of, pending_in
 from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import PENDING
-from persistence.storage.store import Store
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
@@ -31,7 +31,7 @@ from tests.sidecars import copied, resealed
 
 @pytest.fixture
 def workshop(tmp_path: Path) -> Workshop:
-    """One of which the service has taken in all that was stored."""
+    """A tree whose index has all that was stored."""
     made = furnished(tmp_path / "data")
     end = time.monotonic() + 10
     while noted(made.root) and time.monotonic() < end:
@@ -42,14 +42,16 @@ def workshop(tmp_path: Path) -> Workshop:
 def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
-    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
-    inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
-    store = opened(Store(str(root), lock_timeout=1))
-    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
+    properties = Properties.load({}, SVC.property_prefix)
+    index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
+    options = CheckOptions(
+        SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties), remedies=frozenset(remedies)
+    )
+    return Check(tree, index, options)
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
-    """Check, and leave what is noted: what was found."""
+    """Check without applying the notes; return what was found."""
     noting = opened(OfflineJournal(str(workshop.root)))
     reports = list(check_of(workshop.root, noting, *remedies).run())
     noting.leave()
@@ -57,7 +59,7 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
 
 
 def noted(root: Path) -> set[str]:
-    """The documents that the next search has to look at."""
+    """Return the documents that the next search has to look at."""
     found = opened(Journal(str(root / PENDING))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
@@ -114,7 +116,7 @@ def test_definitions_are_not_noted(workshop: Workshop) -> None:
 
 
 class Listener:
-    """Observes a tree: what was told of which document, and whether it could have been locked then."""
+    """Observes a tree: the events of each document, and whether it could have been locked then."""
 
     def __init__(self, root: Path) -> None:
         self.told: list[tuple[str, str, bool]] = []
@@ -145,7 +147,7 @@ def test_a_document_is_told_of_under_its_lock_and_when_it_is_released(workshop: 
 
 
 def test_restoring_drops_the_index_of_a_tree_that_was_here_before(workshop: Workshop, tmp_path: Path) -> None:
-    """As ``rm -rf data/*`` leaves it: of other documents, or of the same ones in another state."""
+    """``rm -rf data/*`` leaves the index: of other documents, or of the same ones in another state."""
     root, backups = tmp_path / "restored", tmp_path / "backups"
     run("backup", str(backups), "--data", str(workshop.root))
     (root / ".index/app/form").mkdir(parents=True)

@@ -71,7 +71,7 @@ def as_nobody(*, really: bool) -> AbstractContextManager[None]:
 
 
 def run(root: Path, *arguments: str) -> int:
-    """The exit status of a command; what it raises is one of the service's own errors, which is one line."""
+    """Return the exit status of a command; it raises nothing but the service's own errors, of one line."""
     done = CliRunner().invoke(commands, [*arguments, "--data", str(root)])
     if done.exception is not None and not isinstance(done.exception, SystemExit | PersistenceError):
         raise done.exception

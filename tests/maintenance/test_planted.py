@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 @pytest.fixture(scope="module")
 def not_noticed() -> str:
-    """The paragraph of the documentation about what no check finds."""
+    """Return the paragraph of the documentation about damage that no check finds."""
     text = (Path(__file__).parents[2] / "docs" / "maintenance.md").read_text()
     found = re.search(r"^Not noticed: .*?\n\n", text, re.MULTILINE | re.DOTALL)
     assert found is not None
@@ -73,7 +73,7 @@ def test_no_flipped_bit_of_a_sidecar_changes_an_answer(every: int, whole: Whole,
 
 
 def test_the_whole_tree_is_in_order(whole: Whole, tmp_path: Path) -> None:
-    """Proof of the rig: nothing is found, and every answer is the same, where nothing was inflicted."""
+    """Proof of the rig: without damage nothing is found, and every answer is the same."""
     copy = copied(whole.root, tmp_path / "data")
     with Reader(copy) as reader:
         assert reader.views(whole.instants) == whole.views

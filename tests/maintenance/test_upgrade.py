@@ -18,7 +18,7 @@ from tests.sidecars import of_format_2, said
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A tree of format 1, as the first version left it."""
+    """A tree of format 1, as the first version made it."""
     root = tmp_path / "data"
     furnished(root)
     (root / "layout.json").write_text('{"format":1}\n')
@@ -56,7 +56,7 @@ def test_an_old_tree_is_upgraded_and_served(old: Path) -> None:
 
 
 def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
-    """What is recorded is not done again, and meanwhile nothing is served."""
+    """A recorded step is not repeated, and meanwhile nothing is served."""
     done: list[str] = []
     steps = tuple(
         UpgradeStep(name, 3, "", lambda _, name=name: done.append(name)) for name in ("first", "second", "third")

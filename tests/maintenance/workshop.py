@@ -1,4 +1,4 @@
-"""A tree with one of everything, the service on it, and the command that looks after it."""
+"""A sample tree with one of everything, the service on it, and the command that maintains it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head/></html>'
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check said: its exit status, each finding and the summary."""
+    """The result of a check: its exit status, each finding and the summary."""
 
     status: int
     findings: list[dict[str, str]]
@@ -48,7 +48,7 @@ class Checked:
 
 
 class Workshop(Closable):
-    """The service in this process on a root of its own; paths are those of files below the root."""
+    """A tree with the service in this process; paths are those of files below the root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -68,13 +68,13 @@ class Workshop(Closable):
         return self._app.test_client()
 
     def put(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> str:
-        """Store a resource; its entity tag."""
+        """Store a resource and return its entity tag."""
         answer = self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1", **(headers or {})})
         assert answer.status_code in {201, 204}, answer.text
         return str(answer.headers["ETag"])
 
     def try_put(self, path: str, body: bytes) -> int:
-        """The status of a PUT that may fail."""
+        """Return the status of a PUT that may fail."""
         return self.client.put(_url(path), data=body, headers={"Svc-Form-Definition-Version": "1"}).status_code
 
     def delete(self, path: str) -> None:
@@ -82,13 +82,13 @@ class Workshop(Closable):
         assert self.client.delete(_url(path)).status_code == 204
 
     def get(self, path: str, instant: str = "") -> tuple[int, bytes]:
-        """The status and, if it is 200, the body of a resource or of an older revision."""
+        """Return the status and, if it is 200, the body of a resource or of an older revision."""
         query = {"last-modified-time": instant} if instant else {}
         answer = self.client.get(_url(path), query_string=query)
         return answer.status_code, answer.data if answer.status_code == 200 else b""
 
     def head(self, path: str) -> Mapping[str, str]:
-        """The headers of a resource."""
+        """Return the headers of a resource."""
         return self.client.get(_url(path)).headers
 
     def check(self, *arguments: str) -> Checked:
@@ -100,21 +100,21 @@ class Workshop(Closable):
         return Checked(done.exit_code, lines[:-1], lines[-1])
 
     def file(self, path: str) -> Path:
-        """A file below the root."""
+        """Return the path of a file below the root."""
         return self.root / path
 
     def sidecar(self, path: str) -> dict[str, object]:
-        """What the sidecar of a content says."""
+        """Return the fields of a content's sidecar."""
         text: dict[str, object] = json.loads(self.file(f"{path}.json").read_text())
         return text
 
     def history(self, path: str) -> list[Path]:
-        """The older contents of a resource, oldest first."""
+        """Return the older contents of a resource, oldest first."""
         content = self.file(path)
         return sorted((content.parent / ".history").glob(f"*.{content.name}"))
 
     def contents(self) -> set[str]:
-        """The digests of all contents in the tree, also those in the quarantine."""
+        """Return the digests of all contents in the tree, also those in the quarantine."""
         return {
             hashlib.sha256(path.read_bytes()).hexdigest()
             for path in self.root.rglob("*")
@@ -122,7 +122,7 @@ class Workshop(Closable):
         }
 
     def state(self) -> dict[str, tuple[int, int, bytes]]:
-        """Every file with mode, time and bytes, but for the index and the lease, which the service keeps up to date."""
+        """Return every file with mode, time and bytes, except the index and the lease, which the service updates."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
             for path in self.root.rglob("*")
@@ -131,7 +131,7 @@ class Workshop(Closable):
 
 
 def furnished(root: Path) -> Workshop:
-    """A published form, a document with an attachment and an older revision, a deleted document, and a draft."""
+    """Make a published form, a document with an attachment and an older revision, a deleted document, and a draft."""
     os.umask(0o027)
     workshop = Workshop(root)
     workshop.put(FORM, XHTML)

@@ -27,7 +27,7 @@ from persistence.errors import DamagedError
 from persistence.index.sync import generations
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
-from persistence.providers.opening import open_store
+from persistence.providers.trees import open_store
 from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity

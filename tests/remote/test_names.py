@@ -1,4 +1,4 @@
-"""What another service is told of a request, and by which names."""
+"""The headers that another service is told of a request, and their names."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.wiring import index_of, pending_in, services_of
+from persistence.providers.trees import index_of, pending_in
 from persistence.services.requests import Put
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests.initialised import initialised
-from tests.opened import opened
+from tests.opened import opened, services_of
 from tests.published import Planter
 
 LEAVE = Form("hr", "leave")
@@ -43,7 +43,7 @@ def index(root: str) -> TreeIndex:
 def create(root: str, document: str, index: TreeIndex, *, version: int = 1) -> None:
     """One PUT by a process that notes it and is killed before it has told the index."""
     store = opened(Store(initialised(root), lock_timeout=5, observer=opened(OfflineJournal(root))))
-    documents = services_of(store, SVC, PROPERTIES, index=index).documents
+    documents = services_of(store, SVC, PROPERTIES, index).documents
     address = DocumentAddress(LEAVE, Collection.DATA, document, DATA_XML)
     documents.write(address, Put(version=VersionRequest(number=version)), [b"<d/>"])
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from persistence.forms.migration import grids, templates
-from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.grids import Editor
 from persistence.forms.migration.plan import plan_grids, plan_repeats
 from persistence.forms.structure import FR, METADATA_ID, DefinitionTree, instance_of
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized

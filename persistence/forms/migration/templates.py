@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from persistence.forms.controls import containers
-from persistence.forms.migration.editor import Editor
+from persistence.forms.migration.grids import Editor
 from persistence.forms.migration.plan import PlanNode, visits
 from persistence.forms.structure import (
     BIND,

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from persistence.errors import BadRequestError
-from persistence.forms.flat_views import Cell
+from persistence.forms.flat_tables import Cell
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.faults import UnusableError, code_of
 from persistence.index.sqlite.schema import COMPLETE, SCHEMA_FACT, read_fact, write_fact

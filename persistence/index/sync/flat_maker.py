@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
-from persistence.forms.flat_views import RowReader, read_flat_views
+from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.faults import EngineError, UnusableError, as_told, is_lost
 from persistence.index.sqlite.flat_file import CataloguedVersion, FlatCatalogue, FlatFile, FlatRows

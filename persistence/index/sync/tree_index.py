@@ -11,7 +11,7 @@ from persistence.closable import Closable
 from persistence.errors import disk_errors
 from persistence.index.budget import Budget
 from persistence.index.protocol import RebuildAim
-from persistence.index.sources import NOTHING_ELSEWHERE, DefinitionState, Elsewhere, Source
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
 from persistence.index.sqlite import planner
 from persistence.index.sqlite.connections import Reader
 from persistence.index.sqlite.planner import IndexedHit
@@ -105,11 +105,6 @@ class TreeIndex(Closable):
                 return list(planner.distinct(reader, scope, by, budget))
 
         yield from self.files.ask(form, work, _NO_VALUES)
-
-    def keys(self, form: Form, version: int) -> tuple[str, ...] | None:
-        """Return the paths of the indexed controls, as ``SearchIndex`` says."""
-        definition = self.files.source(form).definition(version)
-        return definition.paths if definition.state is DefinitionState.PUBLISHED else None
 
     def checking(self, form: Form, version: int) -> Streaming:
         """Return a parser that checks a document while it is received, and may extract its values for the index."""

@@ -10,7 +10,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import default_iteration
-from persistence.forms.data_marks import is_value_marked
+from persistence.forms.form_data import is_value_marked
 from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.forms.structure import (
     BIND,

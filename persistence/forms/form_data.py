@@ -1,23 +1,117 @@
-"""Holders: the elements of form data that name attachments, found while it streams by (spec forms 6.7)."""
+"""Marks and holders in form data: elements that are not relevant, encrypted, or the path of an attachment.
+
+Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2.
+
+Non-relevant elements are cut out of the bytes as they are stored, so that everything else stays as it is: declarations
+of namespaces, ``xml:lang``, CDATA, the encoding (seed, query parameter ``nonrelevant``).
+"""
 
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from sys import getsizeof
 from xml.sax.saxutils import escape, quoteattr
 
-from persistence.errors import BadRequestError
-from persistence.forms.data_marks import FR, RELEVANT
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError
 from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PATH, MOST_HOLDERS
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming
 
+FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
+RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
+
+VALUE_ENCRYPTED = "value-encrypted"
+ATTACHMENT_ENCRYPTED = "attachment-encrypted"
+OLD_MARKER = "encrypted"
+
+MARKER_WORD = b"encrypted"
+"""A word in the names of all marks of encryption."""
+
+VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
+ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
+
 ITEM = "_"
 """The name of the element around each file of a control that takes several."""
 
-_FR = f"{FR}{SEPARATOR}"
+_FR = f"{FR_NAMESPACE}{SEPARATOR}"
+
+
+def is_value_marked(attributes: Mapping[str, str]) -> bool:
+    """Return whether an element is marked as encrypted, in the new or in the old way (spec forms 4.3)."""
+    return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
+
+
+def nonrelevant_edges(pieces: Iterable[bytes]) -> array[int]:
+    """Return the bytes at which each non-relevant stretch begins and ends, in turn, ascending.
+
+    A stretch is an element that has ``fr:relevant="false"``, with all inside it; of the root its content only, because
+    a document needs a root.
+
+    Raises:
+        DamagedError: the stored data is not well-formed.
+    """
+    try:
+        with _Finder() as finder:
+            return finder.read(pieces).edges
+    except MalformedXmlError as error:
+        raise DamagedError(f"the stored form data cannot be parsed: {error}") from error
+
+
+class _Finder(Streaming):
+    """A parser that records the edges of non-relevant elements.
+
+    An event has the byte at which its markup begins; it ends where the next event begins. The default handler gets
+    every event that no other handler takes, so none is missed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parser.DefaultHandler = self._other
+        self.edges: array[int] = array("Q")
+        self._inside = 0
+        self._is_edge_next = False
+        self._is_root_emptied = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin a stretch, if the element is not relevant."""
+        super().start(name, attributes)
+        at = self._next_event()
+        if self._inside:
+            self._inside += 1
+        elif attributes.get(RELEVANT) == "false":
+            self._inside = 1
+            self._is_root_emptied = self.depth == 1
+            if self._is_root_emptied:
+                self._is_edge_next = True
+            else:
+                self.edges.append(at)
+
+    def end(self, name: str) -> None:
+        """End a stretch, if the element has begun it."""
+        super().end(name)
+        at = self._next_event()
+        if not self._inside:
+            return
+        self._inside -= 1
+        if self._inside:
+            return
+        if self._is_root_emptied:
+            self.edges.append(at)
+        else:
+            self._is_edge_next = True
+
+    def _other(self, _text: str) -> None:
+        self._next_event()
+
+    def _next_event(self) -> int:
+        at = self.parser.CurrentByteIndex
+        if self._is_edge_next:
+            self.edges.append(at)
+            self._is_edge_next = False
+        return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +188,10 @@ def _is_copied(name: str) -> bool:
     return name != RELEVANT and (name.startswith(_FR) or SEPARATOR not in name)
 
 
-def as_xml(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
+def write_attachment_list(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
     """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
     lines = "".join(_as_xml(name, holder) for name, holder in attachments)
-    return f'<attachments xmlns:fr="{FR}">{lines}</attachments>'.encode()
+    return f'<attachments xmlns:fr="{FR_NAMESPACE}">{lines}</attachments>'.encode()
 
 
 def _as_xml(name: str, holder: AttachmentHolder) -> str:

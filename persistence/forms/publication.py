@@ -119,7 +119,7 @@ def _libraries(metadata: Element) -> dict[str, int]:
     return {name: int(text) for name, text in said.items() if _VERSION.fullmatch(text)}
 
 
-def answer(form: Form, *, version: int, attachments: int) -> bytes:
+def write_publication_answer(form: Form, *, version: int, attachments: int) -> bytes:
     """Write the answer to a publication: the form, its version, and the number of attachments published with it."""
     app, name = escape(form.app), escape(form.name)
     return (

@@ -1,4 +1,4 @@
-"""A service in this process with forms to look at, and the commands that look."""
+"""A service in this process with forms, and the commands that report on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = "/fr/service/persistence/crud/"
 
 
 class Ended(NamedTuple):
-    """How a command ended: its status, and what it said on either stream."""
+    """The result of a command: its status, and its output on either stream."""
 
     status: int
     out: str
@@ -65,13 +65,13 @@ class Place:
         return CliRunner().invoke(commands, [*arguments, "--data", str(self.root)])
 
     def lines(self, *arguments: str, status: int = 0) -> list[str]:
-        """What a command prints, without blanks around and with one between columns."""
+        """Return the output of a command, stripped and with one blank between columns."""
         done = self.run(*arguments)
         assert done.exit_code == status, (done.output, done.exception)
         return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
     def instant(self, path: str, version: int | None = None) -> str:
-        """When a file's sidecar says that it was stored last; of a definition, that of a version or of the latest."""
+        """Return the instant at which a file was stored last; of a definition, by version or of the latest."""
         headers = {} if version is None else {"Svc-Form-Definition-Version": str(version)}
         return str(self.client.get(PREFIX + quote(path), headers=headers).headers["Svc-Last-Modified"])
 

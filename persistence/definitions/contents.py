@@ -1,0 +1,194 @@
+"""What the files of one form version say: read from storage, each part by the function that needs least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+from persistence.errors import BadRequestError, DamagedError, disk_errors
+from persistence.forms.controls import Control, read_controls
+from persistence.forms.index_keys import read_index_keys
+from persistence.forms.metadata import MetadataReader, read_permissions
+from persistence.keeping import Kept
+from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
+from persistence.model.addresses import DefinitionAddress
+from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
+from persistence.model.permissions import Permissions
+from persistence.storage.storage import Readable
+from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import may_mention
+
+_CHUNK = 1 << 18
+_ENCRYPT = b"encrypt"
+"""A part of the mark of a control whose value is encrypted (spec forms 4.1)."""
+
+_parsed_permissions: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
+"""Many versions have the permissions of another: they share one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedControls:
+    """The controls of a version whose values are encrypted.
+
+    ``paths`` are their paths by data format. ``holders`` are the same paths as the header of an attachment names them,
+    in any format (spec forms 4.2). ``values`` are the paths of those that take no files, in any format.
+    """
+
+    paths: Mapping[str, frozenset[tuple[str, ...]]]
+    holders: frozenset[str]
+    values: frozenset[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, controls: Iterable[Control]) -> EncryptedControls:
+        """Select the encrypted ones of some controls."""
+        encrypted = [control for control in controls if control.is_encrypted]
+        paths = {each: frozenset(control.paths[each] for control in encrypted) for each in DATA_FORMATS}
+        values = frozenset(path for each in encrypted if not each.takes_files for path in each.paths.values())
+        return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each), values)
+
+    def __or__(self, other: EncryptedControls) -> EncryptedControls:
+        """Unite two: a control is encrypted that one of them names."""
+        paths = {each: self.paths[each] | other.paths[each] for each in DATA_FORMATS}
+        return EncryptedControls(paths, self.holders | other.holders, self.values | other.values)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKeys:
+    """The indexed controls of a version, in the order of the index; none unless it ``is_published``.
+
+    ``is_deleted`` tells a version that was deleted from one that was never published, or cannot be read.
+    """
+
+    keys: tuple[IndexKey, ...] = ()
+    is_published: bool = False
+    is_deleted: bool = False
+
+
+def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
+    """Read what others need to know of a version, also of a deleted one; ``None`` where it was never published.
+
+    The sidecar tells, unless the definition was edited by hand or published by a version of the service that kept no
+    metadata: then its content is parsed.
+
+    Raises:
+        DamagedError: the definition cannot be read.
+        DiskError: the disk refused.
+    """
+    found = storage.read(address, content=False)
+    if found is not None and _must_be_parsed(found):
+        found = storage.read(address, content=True)
+    if found is None:
+        return None
+    sidecar = found.sidecar
+    metadata = sidecar.metadata or FormMetadata()
+    if found.file is not None:
+        metadata = _parsed_metadata(address, found.file)
+    return PublishedVersion(
+        form=address.form,
+        version=address.version,
+        created=sidecar.created,
+        modified=sidecar.modified,
+        modifier=sidecar.modifier,
+        metadata=metadata,
+        permissions=_permissions(address, metadata),
+        deleted=sidecar.deleted,
+        weight=metadata.weight,
+    )
+
+
+def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permissions | None:
+    """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content.
+
+    Raises:
+        DamagedError: neither tells them.
+    """
+    metadata = None
+    with suppress(DamagedError):
+        sidecar = storage.sidecar(address)
+        metadata = None if sidecar is None else sidecar.metadata
+    if metadata is None:
+        file = storage.content(address)
+        if file is None:
+            raise DamagedError(f"nothing tells the permissions of {address} any more")
+        metadata = _parsed_metadata(address, file)
+    return _permissions(address, metadata)
+
+
+def parse_permissions(metadata: FormMetadata) -> Permissions | None:
+    """Parse the permissions in metadata, once for equal ones.
+
+    Raises:
+        BadRequestError: they are not permissions.
+    """
+    text = metadata.permissions
+    return None if text is None else _parsed_permissions.of(text, lambda: read_permissions(text))
+
+
+def controls_from(storage: Readable, address: DefinitionAddress) -> tuple[Control, ...] | None:
+    """Read the controls of a version; ``None`` where it is not published. Raises as ``encrypted_from``."""
+    file = _content(storage, address)
+    if file is None:
+        return None
+    with file, disk_errors(f"reading {address}"):
+        data = file.read(LARGEST_TREE + 1)
+    return read_controls(data)
+
+
+def encrypted_from(storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
+    """Read the encrypted controls of a version; ``None`` where it is not published.
+
+    A definition that does not mention encryption, as most do not, needs no tree.
+
+    Raises:
+        DamagedError: the definition cannot be read.
+        BadRequestError: it is too large, or has too many controls.
+        DiskError: the disk refused.
+    """
+    file = _content(storage, address)
+    if file is None:
+        return None
+    with file, disk_errors(f"reading {address}"):
+        if not may_mention(iter(partial(file.read, _CHUNK), b""), _ENCRYPT):
+            return EncryptedControls.of(())
+        file.seek(0)
+        data = file.read(LARGEST_TREE + 1)
+    return EncryptedControls.of(read_controls(data))
+
+
+def index_keys_from(storage: Readable, address: DefinitionAddress, data_format: str) -> IndexKeys:
+    """Read the indexed controls of a version, at their paths in a data format; raises only ``DiskError``."""
+    try:
+        found = storage.read(address, content=True)
+        if found is None or found.file is None:
+            return IndexKeys(is_deleted=found is not None)
+        with found.file as file, disk_errors(f"reading {address}"):
+            return IndexKeys(read_index_keys(file.read(LARGEST_TREE + 1), data_format), is_published=True)
+    except (DamagedError, BadRequestError):
+        return IndexKeys()
+
+
+def _content(storage: Readable, address: DefinitionAddress) -> BinaryIO | None:
+    found = storage.read(address, content=True)
+    return None if found is None else found.file
+
+
+def _must_be_parsed(found: StoredRevision) -> bool:
+    return not found.sidecar.deleted and (found.sidecar.metadata is None or found.is_edited)
+
+
+def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
+    try:
+        with file, MetadataReader() as reader, disk_errors(f"reading {address}"):
+            return reader.read(iter(partial(file.read, _CHUNK), b"")).metadata
+    except BadRequestError as error:
+        raise DamagedError(f"{address} cannot be read: {error}") from error
+
+
+def _permissions(address: DefinitionAddress, metadata: FormMetadata) -> Permissions | None:
+    try:
+        return parse_permissions(metadata)
+    except BadRequestError as error:
+        raise DamagedError(f"the sidecar of {address} cannot be read: {error}") from error

@@ -1,0 +1,128 @@
+"""The router: which providers a form has, by the properties, and in which order lists of forms ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+
+from persistence.errors import ConfigurationError
+from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.limits import FORMS_KEPT
+from persistence.model.addresses import Form
+from persistence.model.form_versions import PublishedVersion
+from persistence.properties.lookup import ANY
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import DATA, FORM
+from persistence.providers.provider import Provider, Route
+from persistence.storage.split_attachments import SplitStorage
+from persistence.storage.storage import Bodies, Storage
+
+ProviderOf = Callable[[ProviderProperties], Provider]
+"""Leads from what properties say of a provider to the provider, always the same one."""
+
+
+class Router:
+    """Finds the route of each form. ``properties`` are those it goes by."""
+
+    def __init__(
+        self,
+        properties: Properties,
+        route: Callable[[Form], Route],
+        defining: Callable[[str | None], Iterable[Provider]],
+        keeping_data: Callable[[], Iterable[Provider]],
+    ) -> None:
+        """Use ``route`` once for each form; ``defining`` has the providers with definitions of an application."""
+        self.properties = properties
+        self._route = lru_cache(FORMS_KEPT)(route)
+        self._defining = defining
+        self._keeping_data = keeping_data
+
+    def of(self, form: Form) -> Route:
+        """Return the route of a form.
+
+        Raises:
+            ConfigurationError: no provider is configured for it (spec forms 5.2).
+        """
+        return self._route(form)
+
+    def published(self, app: str | None, name: str | None) -> Iterator[Iterator[PublishedVersion]]:
+        """Return the versions of every form, of an application or of a form name; without damaged ones.
+
+        A definition in a provider counts only where rules would look for it.
+        """
+        for provider in _distinct(self._defining(app)):
+            for form, versions in provider.catalog.forms(app, name):
+                with suppress(ConfigurationError):  # it has no provider, as whoever asks for it by name is told
+                    if self.of(form).definition is provider:
+                        yield versions
+
+    def reindex(self, form: Form, version: int) -> None:
+        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+        self.of(form).data.reindexer.version(form, version)
+
+    def reindex_all(self) -> None:
+        """Rebuild the indexes of all active providers, one after the other."""
+        for provider in _distinct(self._keeping_data()):
+            provider.reindexer.all()
+
+    def reindexing_status(self) -> ReindexingStatus:
+        """Return the progress of the first provider that is rebuilding."""
+        found = (provider.reindexer.status() for provider in _distinct(self._keeping_data()))
+        return next((status for status in found if status.state is not ReindexingState.STOPPED), ReindexingStatus())
+
+
+def by_properties(
+    properties: Properties, provider_of: ProviderOf, bodies_of: Callable[[ProviderProperties, Storage], Bodies]
+) -> Router:
+    """Route each form as the properties say; ``bodies_of`` has the attachments that are kept apart from their data."""
+
+    @cache
+    def attached(main: str, attachments: str) -> Storage:
+        storage = provider_of(properties.provider(main)).storage
+        return SplitStorage(storage, bodies_of(properties.provider(attachments), storage))
+
+    def route(form: Form) -> Route:
+        said = properties.of(form)
+        chosen = said.route
+        data = provider_of(chosen.data)
+        apart = chosen.attachments
+        storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
+        return Route(form, said, provider_of(chosen.definition), data, storage)
+
+    return Router(
+        properties,
+        route,
+        lambda app: map(provider_of, properties.providers(FORM, app or ANY)),
+        lambda: map(provider_of, properties.providers(DATA)),
+    )
+
+
+def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
+    """Route each form to one provider, as its own name on the provider face leads to it.
+
+    Its own definitions count, unless the properties say that another one has those of its data: whoever comes by its
+    own name must not find data without the permissions of the form.
+    """
+
+    def route(form: Form) -> Route:
+        said = properties.of(form)
+        is_here = not said.route.data.is_remote and provider_of(said.route.data) is provider
+        definition = provider_of(said.route.definition) if is_here else provider
+        return Route(form, said, definition, provider, provider.storage)
+
+    return Router(
+        properties,
+        route,
+        lambda app: (provider, *map(provider_of, properties.providers(FORM, app or ANY))),
+        lambda: (provider,),
+    )
+
+
+def only(provider: Provider, properties: Properties) -> Router:
+    """Route each form to one provider, which has everything."""
+    return within(provider, properties, lambda _: provider)
+
+
+def _distinct(providers: Iterable[Provider]) -> Iterable[Provider]:
+    return {id(each): each for each in providers}.values()
