@@ -18,7 +18,7 @@ from persistence.providers.trees import index_of, pending_in
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from tests.opened import opened
-from tests.storage.test_attached import CAT, Place
+from tests.storage.test_split_attachments import CAT, Place
 
 
 @pytest.fixture
