@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms.form_data import ATTACHMENT_MARKER, FR, VALUE_MARKER
+from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
 from persistence.limits import LONGEST_TITLE, MOST_METADATA
 from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
@@ -33,7 +33,7 @@ _PATH: tuple[tuple[str, str | None], ...] = (
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
-_ENCRYPT, _ENCRYPT_CLASS = f"{FR}{SEPARATOR}encrypt", "fr-encrypt"
+_ENCRYPT, _ENCRYPT_CLASS = f"{FR_NAMESPACE}{SEPARATOR}encrypt", "fr-encrypt"
 _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
@@ -53,7 +53,7 @@ _PART = "ncrypt"
 """A part of all names about encryption, with a small or capital first letter."""
 _MEANT = "encrypt"
 _LONGEST_MISSPELT = 12
-_OF_CONTROLS = frozenset({FR, _XFORMS, _XHTML, ""})
+_OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
 """The namespaces of controls and of what is in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 """Marks of stored data, which data in a definition may have too."""
@@ -75,18 +75,18 @@ class MetadataReader(Streaming):
         self._pieces: list[str] = []
         self._kept = 0
         self._titles: dict[str, str] = {}
-        self._said: dict[str, str] = {}
+        self._values: dict[str, str] = {}
         self._encrypts = False
 
     @property
     def metadata(self) -> FormMetadata:
         """The metadata; of several elements of one name the first counts, of titles the last of each language."""
-        singleton = self._said.get("singleton")
+        singleton = self._values.get("singleton")
         return FormMetadata(
             titles=self._titles,
-            available=self._said.get("available") != "false",
+            available=self._values.get("available") != "false",
             singleton=None if singleton is None else singleton == "true",
-            permissions=self._said.get(_PERMISSIONS),
+            permissions=self._values.get(_PERMISSIONS),
             encrypts=self._encrypts,
         )
 
@@ -130,7 +130,7 @@ class MetadataReader(Streaming):
                 raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
             self._titles[self._language] = " ".join(text.split())
         else:
-            self._said.setdefault(item, text.strip())
+            self._values.setdefault(item, text.strip())
 
     def _text(self, text: str) -> None:
         if self._item is not None:
@@ -267,9 +267,9 @@ class DefinitionCheck(MetadataReader):
     def finish(self) -> None:
         """Check the permissions at the end of the document."""
         super().finish()
-        said = self.metadata.permissions
-        if said is not None:
-            check_permissions(said)
+        found = self.metadata.permissions
+        if found is not None:
+            check_permissions(found)
 
 
 def _check_namespaces(attributes: Mapping[str, str]) -> None:
@@ -293,14 +293,14 @@ def _check_element(name: str, attributes: Mapping[str, str]) -> None:
 
 def _check_attribute(name: str, key: str) -> None:
     namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
-    is_own = namespace == FR if SEPARATOR in key else namespace in _OF_CONTROLS
+    is_own = namespace == FR_NAMESPACE if SEPARATOR in key else namespace in _OF_CONTROLS
     if is_own and key not in _OF_DATA and _is_like(key):
         raise _unknown_mark(f"the attribute {_local(key)!r}")
 
 
 def _check_classes(attributes: Mapping[str, str]) -> None:
-    said = attributes.get("class", "")
-    for word in said.split() if _PART in said else ():
+    classes = attributes.get("class", "")
+    for word in classes.split() if _PART in classes else ():
         if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
             raise _unknown_mark(f"the class {word!r}")
 
@@ -311,7 +311,7 @@ def _is_like(name: str) -> bool:
     if _PART in local:
         return True
     # The length first: a cache keeps its keys.
-    return name.startswith(f"{FR}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
+    return name.startswith(f"{FR_NAMESPACE}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
 
 
 @lru_cache(1024)

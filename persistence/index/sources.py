@@ -10,7 +10,7 @@ from functools import partial
 
 from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.values import Extracted, ValueReader
+from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
 from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import (
@@ -33,7 +33,7 @@ _VERSIONS = 64
 """Versions of a form of which the definition by which documents were last indexed is remembered."""
 
 _DESIGNER_FINGERPRINT = "designer"
-_NOTHING = Extracted({}, "")
+_NOTHING = ExtractedText({}, "")
 
 
 class DefinitionState(Enum):
@@ -201,7 +201,7 @@ class Source:
             for document in self._view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> Extracted:
+    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
         with found.opened as file, disk_errors("reading", self.form):
             if self._cache is not None and found.etag == found.sidecar.id:
                 cached = self._cache.pop(found.etag, definition.fingerprint)
