@@ -11,7 +11,7 @@ from contextlib import suppress
 from persistence.errors import DamagedError, StartupError
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import list_folder
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.storage import formats, root, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
@@ -30,7 +30,7 @@ from persistence.storage.layout import (
 from persistence.storage.store import outdated_links
 
 
-def require_tree(tree: Tree) -> None:
+def require_tree(tree: FolderTree) -> None:
     """Check that this is a tree of the service at all, before anything in it is changed.
 
     Raises:

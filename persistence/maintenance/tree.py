@@ -79,7 +79,7 @@ class Folder:
         return self.collection is not Collection.DRAFT
 
 
-class Tree:
+class FolderTree:
     """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
 
     ``observer`` hears of the documents that are changed while their folder is locked.
