@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from tests import forkserver
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import encrypted_anew
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data
@@ -163,8 +162,7 @@ def test_plain_data_in_the_place_of_encrypted_is_shown_as_it_is(service: Service
 
 
 def persistence(service: Service, *arguments: str, status: int = 0) -> None:
-    command = [sys.executable, "-m", "persistence.cli", *arguments]
-    done = subprocess.run(command, cwd=service.data.parent, check=False, capture_output=True, text=True)
+    done = forkserver.run("persistence.cli", arguments, cwd=service.data.parent)
     assert done.returncode == status, (done.stdout, done.stderr)
 
 
