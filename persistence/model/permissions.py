@@ -215,17 +215,9 @@ def searchable_owners(permissions: Permissions | None, user: User, any_of: Itera
     if without_data(permissions, user).allows(*asked):
         return EVERYBODY
     granted = permissions or ()
-    row_tests = {
-        condition for each in granted if not asked.isdisjoint(each.operations) for condition in each.conditions
-    }
-    named = {
-        role
-        for each in granted
-        if not each.operations.isdisjoint(FINDING)
-        for condition in each.conditions
-        if isinstance(condition, UserRole)
-        for role in condition.any_of
-    }
+    row_tests = _conditions(granted, asked)
+    finding = _conditions(granted, frozenset(FINDING))
+    named = {role for condition in finding if isinstance(condition, UserRole) for role in condition.any_of}
     organizations = frozenset(
         role.organization for role in user.roles if role.organization is not None and role.name in named
     )
@@ -235,6 +227,12 @@ def searchable_owners(permissions: Permissions | None, user: User, any_of: Itera
         OwnerPattern(organizations=(organizations,) if organizations else ()),
     }
     return OwnerSet(frozenset(tests - {OwnerPattern()}))
+
+
+def _conditions(permissions: Permissions, any_of: frozenset[str]) -> set[GrantCondition | UserRole]:
+    return {
+        condition for each in permissions if not any_of.isdisjoint(each.operations) for condition in each.conditions
+    }
 
 
 _HEADER = {

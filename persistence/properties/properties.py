@@ -268,15 +268,15 @@ class Properties:
         return str(value)
 
     def _described(self, name: str) -> ProviderProperties:
-        def said(*tokens: str) -> str:
+        def text(*tokens: str) -> str:
             return str(self._of_provider(name, *tokens) or "").strip()
 
         return ProviderProperties(
             name=name,
-            uri=remote_address(said("uri")),
-            dialect=said("dialect"),
-            datasource=said("datasource"),
-            base_path=said("base-path") or said("directory"),
+            uri=remote_address(text("uri")),
+            dialect=text("dialect"),
+            datasource=text("datasource"),
+            base_path=text("base-path") or text("directory"),
             is_active=self._of_provider(name, "active") is True,
             mirrored=mirrored(name, self.entries, self._prefix_tokens),
         )
