@@ -111,9 +111,9 @@ class Writer:
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
         draft = self._layout.document(form, Collection.DRAFT, document)
-        trash = self._layout.own(TRASH)
         if not files.exists(draft):
             return
+        trash = self._layout.own(TRASH)
         self._change.begins(form, document)
         drafts = nofollow.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
         try:

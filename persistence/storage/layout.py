@@ -140,12 +140,19 @@ def is_file_name(name: str) -> bool:
         return False
 
 
-@lru_cache(NAMES_KEPT // 2)  # which keeps nothing of a name that is refused
+@lru_cache(NAMES_KEPT // 4)  # which keeps nothing of a name that is refused
 def _directory(segment: str) -> str:
     name = escape(segment)
     if len(name.encode()) > LONGEST_NAME:
         raise _too_long()
     return name
+
+
+@lru_cache(NAMES_KEPT // 4)
+def _application(app: str) -> str:
+    if app in OTHERS:
+        raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
+    return _directory(app)
 
 
 def _too_long() -> BadAddressError:
@@ -275,18 +282,16 @@ class Layout:
         return Place(self.document(address.form, address.collection, address.document), _file(address.name))
 
     def application(self, app: str) -> str:
-        """The directory of an application.
+        """Return the directory of an application.
 
         Raises:
             BadAddressError: its name cannot be that of a directory, or is one of the file system's own.
         """
-        if app in OTHERS:
-            raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
-        return f"{self.root}/{_directory(app)}"
+        return f"{self.root}/{_application(app)}"
 
     def form(self, form: Form) -> str:
         """The directory of a form."""
-        return f"{self.application(form.app)}/{_directory(form.name)}"
+        return f"{self.root}/{_application(form.app)}/{_directory(form.name)}"
 
     def versions(self, form: Form) -> str:
         """The directory of the versions of a form's definition."""
