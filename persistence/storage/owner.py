@@ -1,4 +1,4 @@
-"""Whose a tree is: files that another user makes in it would be closed to the service.
+"""The user to whom a tree belongs: files that another user makes in it would be closed to the service.
 
 Root works on a directory as the user to whom it belongs. Whatever the owner has planted there, a link or a name, root
 then does no more than the owner could.
@@ -38,7 +38,7 @@ def of(root: str) -> int:
 
 
 def name(user: int) -> str:
-    """The name of a user, else the number."""
+    """Return the name of a user, else the number."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -75,12 +75,12 @@ class Identity:
 
     @classmethod
     def current(cls) -> Identity:
-        """The identity of this process now."""
+        """Return the identity of this process now."""
         return cls(os.geteuid(), os.getegid(), tuple(sorted(os.getgroups())))
 
 
 def identity_of(path: str, *, trusting: bool = False) -> Identity:
-    """The identity with which to work in a directory: its owner's if this is root, else that of this process.
+    """Return the identity with which to work in a directory: its owner's if this is root, else that of this process.
 
     With ``trusting`` it does not matter who else may write there: a backup that is read is not believed anyway.
 

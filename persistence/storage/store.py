@@ -43,11 +43,11 @@ class Store(StoreReader, Closable):
     """
 
     def __init__(
-        self, path: str, *, lock_timeout: float, observer: ChangeListener = NOBODY, integrity: Integrity | None = None
+        self, path: str, *, lock_timeout: float, listener: ChangeListener = NOBODY, integrity: Integrity | None = None
     ) -> None:
         """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
-        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
+        ``listener`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
 
         Raises:
             StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
@@ -70,7 +70,7 @@ class Store(StoreReader, Closable):
         self._service = service
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
-        self._observer = observer
+        self._listener = listener
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -103,7 +103,7 @@ class Store(StoreReader, Closable):
                 taken the tree over.
         """
         self._require_open()
-        change = ChangeEvents(self._observer)
+        change = ChangeEvents(self._listener)
         try:
             with disk_errors("writing", address):
                 self._require_shared()
@@ -114,7 +114,7 @@ class Store(StoreReader, Closable):
             change.ends()
 
     def serving_link(self, found: StoredRevision) -> str:
-        """A path below the root under which another process may read exactly this open content for an hour."""
+        """Return a path below the root under which another process may read exactly this open content for an hour."""
         with disk_errors("linking a content for the web server"):
             return _link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
 
@@ -184,7 +184,7 @@ def _link(root: str, file: BinaryIO, etag: str) -> str:
 
 
 def outdated_links(directory: str) -> Iterator[str]:
-    """The directories of hours before the last one."""
+    """Yield the directories of hours before the last one."""
     hour = int(time.time() // _HOUR)
     for name in os.listdir(directory):
         if not name.isdigit() or int(name) < hour - 1:
