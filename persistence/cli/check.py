@@ -143,7 +143,7 @@ class _Run:
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
             noting = stack.enter_context(OfflineJournal(root))
-            tree = FolderTree(root, lock_timeout=settings.lock_timeout, observer=noting)
+            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=noting)
             if not os.path.isdir(tree.root):
                 raise missing(tree.root)
             parts = self._parts(tree, is_only=not prefix)

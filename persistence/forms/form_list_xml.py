@@ -163,7 +163,7 @@ def _match(condition: RequestElement) -> FormMatch:
 
 
 class FormListWriter:
-    """Writes lists. What does not depend on the caller is written once for each version, and kept up to a bound."""
+    """A writer of lists. The part that does not depend on the caller is written once for each version, and kept."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[PublishedVersion, bytes]] = {}

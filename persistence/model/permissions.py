@@ -104,7 +104,7 @@ def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], 
 
 
 def without_data(permissions: Permissions | None, user: User) -> Operations:
-    """Return what a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
+    """Return what a user may do with any data, as if it were somebody else's (spec crud 6.4, "pessimistic")."""
     return UNRESTRICTED if permissions is None else in_order(_grants(permissions, user)[0])
 
 
@@ -209,7 +209,7 @@ def searchable_owners(permissions: Permissions | None, user: User, any_of: Itera
     """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8).
 
     It is not the same as to have the operation: a permission for owners who also have a role counts for every owner,
-    and one for a role in an organization whatever was asked for.
+    and one for a role in an organization for every operation.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):

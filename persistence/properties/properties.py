@@ -40,7 +40,7 @@ class ProviderProperties:
     """A provider, which keeps forms, by its properties.
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
-    one it is another service, which speaks ``dialect``, empty for that of this one. ``base_path`` is the directory of a
+    one it is another service, which speaks ``dialect``, empty for the own one. ``base_path`` is the directory of a
     provider of attachments, empty where there is none. An inactive provider is left out where all of them are asked.
     ``mirrored`` are headers without the dialect's prefix.
     """

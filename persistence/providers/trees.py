@@ -15,9 +15,9 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import StartupError
 from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.jobs import TreeReindexer
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import Failed, Updater
 from persistence.keys import Keys
@@ -184,9 +184,9 @@ def serving(
         yield Tree(store, provider_of_tree(store, index, dialect, properties, summaries))
 
 
-def open_store(settings: Settings, path: str, observer: ChangeListener = NOBODY) -> Store:
-    """Open the store of the tree at a path; ``observer`` hears which documents are changed through it."""
-    return Store(path, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
+def open_store(settings: Settings, path: str, listener: ChangeListener = NOBODY) -> Store:
+    """Open the store of the tree at a path; ``listener`` hears which documents are changed through it."""
+    return Store(path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity_of(settings))
 
 
 def integrity_of(settings: Settings) -> Integrity:

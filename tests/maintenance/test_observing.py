@@ -39,9 +39,9 @@ def workshop(tmp_path: Path) -> Workshop:
     return made
 
 
-def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
+def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
-    tree = FolderTree(str(root), lock_timeout=1, observer=observer)
+    tree = FolderTree(str(root), lock_timeout=1, listener=listener)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
     options = CheckOptions(
