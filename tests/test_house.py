@@ -30,7 +30,6 @@ SHORT_MODULES: dict[str, str] = {
     "closable.py": "every layer imports it, and it imports none but errors",
     "providers/provider.py": "the interface of a provider",
     "storage/digests.py": "the one place that hashes contents",
-    "storage/serving.py": "the one place that makes links for nginx",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""
 
@@ -40,13 +39,9 @@ PRONOUNS: dict[str, int] = {
     "definitions/contents.py": 1,
     "definitions/summaries.py": 1,
     "dialect.py": 1,
-    "index/protocol.py": 1,
-    "index/sources.py": 2,
-    "index/sqlite/faults.py": 1,
-    "index/sqlite/rows.py": 1,
+    "index/sources.py": 1,
     "index/sqlite/schema.py": 2,
     "index/sync/generations.py": 1,
-    "keys.py": 2,
     "maintenance/check.py": 1,
     "maintenance/folder_files.py": 2,
     "maintenance/indexes.py": 1,
@@ -65,23 +60,7 @@ PRONOUNS: dict[str, int] = {
     "services/rules.py": 1,
     "settings.py": 1,
     "starting.py": 1,
-    "storage/attachment_bodies.py": 2,
-    "storage/change_events.py": 3,
-    "storage/commit.py": 1,
-    "storage/files.py": 3,
-    "storage/formats.py": 1,
-    "storage/integrity.py": 2,
-    "storage/key_files.py": 2,
-    "storage/layout.py": 6,
-    "storage/lease.py": 4,
-    "storage/reader.py": 3,
-    "storage/rewriting.py": 1,
-    "storage/root.py": 1,
     "storage/routed.py": 2,
-    "storage/sidecars.py": 1,
-    "storage/split_attachments.py": 2,
-    "storage/storage.py": 5,
-    "storage/stored_revision.py": 1,
 }
 """Docstrings yet to be reworded, by module."""
 
