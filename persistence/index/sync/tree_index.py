@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
 from persistence.index.budget import Budget
 from persistence.index.protocol import RebuildAim
@@ -145,9 +146,9 @@ class TreeIndex(Closable):
 
         yield from self._ask(form, work, _NO_VALUES)
 
-    def checking(self, form: Form, version: int) -> Streaming:
+    def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received, and may extract its values for the index."""
-        return self._source(form).checking(version)
+        return self._source(definition.form).checking(definition)
 
     # Changes.
 
