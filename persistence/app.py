@@ -138,7 +138,7 @@ def _wire(settings: Settings, properties: Properties, policy: Policy) -> Service
     accepts_foreign = settings.foreign_headers != "refuse"
     served = CleanRequests(app.wsgi_app, DIALECTS[settings.dialect], accepts_foreign=accepts_foreign)
     sites = AllowedSites(settings.bind, settings.hosts, settings.origins)
-    admitted = CallersOnly(Forwarding(served) if providers.calls_others else served, policy, keys, sites)
+    admitted = CallersOnly(Forwarding(served) if providers.calls_others else served, policy, keys.read, sites)
     app.wsgi_app = RequestLog(admitted)  # type: ignore[method-assign]  # how Flask documents middleware
     return app
 

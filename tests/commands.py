@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests import forkserver
 
 _LONGEST = 300.0
 
@@ -16,13 +17,11 @@ def persistence(
     command: str, *arguments: str, data: Path, env: Mapping[str, str] | None = None, module: str = "persistence.cli"
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", module, command, *arguments, "--data", str(data)],
+    return forkserver.run(
+        module,
+        [command, *arguments, "--data", str(data)],
         cwd=data.parent,
         env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=_LONGEST,
     )
 

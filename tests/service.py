@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests import proxied
+from tests import forkserver, proxied
 from tests.initialised import initialised
 
 PUBLIC = "/fr/service/persistence"
@@ -24,6 +23,9 @@ PROVIDER = ""
 CONFIG = Path(__file__).parents[1] / "config"
 _READY = 30.0
 _LISTENING = re.compile(rb"Listening at: (?:http://[^ ]+:(\d+)|unix:)")
+
+
+Process = subprocess.Popen[bytes] | forkserver.Forked
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Service:
     port: int
     data: Path
     log: Path
-    process: subprocess.Popen[bytes]
+    process: Process
     dialect: str = "svc"
     face: str = PUBLIC
     timeout: float = 30.0
@@ -193,14 +195,15 @@ def alone(
     size = ("--workers", str(workers), "--threads", str(threads))
     if command == "serve":
         own = ("--init", "--bind", bind, "--data", str(data), "--dialect", dialect)
-        arguments = [sys.executable, "-m", module, "serve", *own, *size, *options]
+        program, arguments = module, ["serve", *own, *size, *options]
     else:
         initialised(data)
         environment |= {"PERSISTENCE_DATA": str(data), "PERSISTENCE_DIALECT": dialect}
         own = ("--config", str(CONFIG / "gunicorn.conf.py"), "--bind", bind)
-        arguments = [sys.executable, "-m", "gunicorn", *own, *size, *options, "persistence.app:create_app()"]
+        program, arguments = "gunicorn", [*own, *size, *options, "persistence.app:create_app()"]
     with log.open("wb") as output:
-        process = subprocess.Popen(arguments, cwd=directory, env=environment, stderr=output, stdout=output)
+        stream = output.fileno()
+        process = forkserver.start(program, arguments, cwd=directory, env=environment, stdout=stream, stderr=stream)
     try:
         yield Service(_port(process, log), data, log, process, dialect)
     finally:
@@ -212,7 +215,7 @@ def alone(
             process.wait()
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+def _port(process: Process, log: Path) -> int:
     deadline = time.monotonic() + _READY
     while time.monotonic() < deadline:
         text = log.read_bytes()

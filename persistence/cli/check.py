@@ -33,7 +33,7 @@ from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance.attachments import AttachmentsCheck
-from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Inspectors, Measures, Slices, within
+from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import Tree
 from persistence.model.instants import epoch_seconds, next_after
@@ -150,17 +150,17 @@ class _Run:
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
             bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
-            run = Check(
-                tree,
-                Inspectors.of(tree, index, bodies_of, integrity, deep=wanted.deep),
-                Measures(
-                    wanted.remedies,
-                    DIALECTS[settings.dialect],
-                    chosen.reader,
-                    wanted.adopter,
-                    wanted.dry_run,
-                ),
+            options = CheckOptions(
+                DIALECTS[settings.dialect],
+                integrity,
+                bodies_of,
+                chosen.reader,
+                remedies=wanted.remedies,
+                adopter=wanted.adopter,
+                dry_run=wanted.dry_run,
+                deep=wanted.deep,
             )
+            run = Check(tree, index, options)
             status = self._say_reports(tree, self._reports(tree, run, parts), run, prefix, parts)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
                 self._usable[tree.root] = tree

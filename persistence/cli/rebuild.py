@@ -27,16 +27,16 @@ from persistence.storage.reader import StoreReader
 
 @click.command()
 @click.argument("path", metavar="[APP/FORM[/VERSION]]", required=False)
-@click.option("--verify", is_flag=True, help="Only compare with the files, and take in what differs.")
+@click.option("--verify", is_flag=True, help="Only compare with the files, and index what differs.")
 @tree_options
 def reindex(*, path: str | None, verify: bool, **options: str | None) -> None:
-    """Make the search indexes of all forms in all trees anew, or that of one form.
+    """Rebuild the search indexes of all forms in all trees, or that of one form.
 
     The service may run: it answers from the old index until the new one is complete. All processors are used. Of two
     that reindex at once, the second waits.
 
-    Data of versions whose definition was deleted is found again. With VERSION only that of this one is, and the rest
-    stays as it was. The rows of tables for reports are read anew, too, with VERSION those of this one.
+    Data of versions whose definition was deleted is found again. The tables for reports are filled again, too. With
+    VERSION only the data and the rows of this version are read, and the rest stays as it was.
 
     \b
     Exit status: 0  done
@@ -83,7 +83,7 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
 @click.option("--dry-run", is_flag=True, help="Only say how much would be rewritten.")
 @tree_options
 def reencrypt(*, path: str | None, dry_run: bool, **options: str | None) -> None:
-    """Encrypt the data of all forms in all trees anew, or that of one form.
+    """Encrypt the data of all forms in all trees with the current key, or that of one form.
 
     Needed after a change of the key (persistence key new), and after a form has marked other controls. Older
     revisions, attachments and drafts are rewritten too, in place: what they were is not kept. The service may run.

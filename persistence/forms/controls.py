@@ -93,7 +93,7 @@ def _names_of(part: FormPart, container: Element, name: str | None) -> tuple[str
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class TemplateUse:
     """A section of the main document that shows a section template, whose data begins at ``path``.
 
     ``bind`` is the section's, ``iteration`` the name of its iterations if it is repeated.
@@ -105,7 +105,7 @@ class Use:
     path: tuple[str, ...]
 
 
-def template_uses(definition: DefinitionTree) -> Iterator[Use]:
+def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
     """Yield the sections that use an inlined section template, in document order.
 
     A repeated section has one set of data in each iteration (spec forms 1.11). Sections inside templates are
@@ -121,7 +121,7 @@ def template_uses(definition: DefinitionTree) -> Iterator[Use]:
         path = main.path(bind)
         iteration = main.iteration_name(section)
         if path is not None and (iteration or not is_repeated(section)):
-            yield Use(part, bind, iteration, path + ((iteration,) if iteration else ()))
+            yield TemplateUse(part, bind, iteration, path + ((iteration,) if iteration else ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,14 @@ _MOST_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class StartTag:
     """The new bytes of a start tag, and the byte of the document after the old tag."""
 
     written: bytes
     after: int
 
 
-class Editing(Streaming):
+class StreamEditor(Streaming):
     """A parser that changes a document, and yields the bytes that will not change any more.
 
     ``namespace`` is for the attributes that are added: a prefix that is declared for it is used, else one is declared.
@@ -81,7 +81,7 @@ class Editing(Streaming):
         """Encode the content of an element as the document is; characters that it cannot have become references."""
         return content.encode(self._codec, "xmlcharrefreplace")
 
-    def tag_of(self, at: int) -> Tag:
+    def tag_of(self, at: int) -> StartTag:
         """Return the start tag at a byte that has been parsed."""
         begin, size = at - self._from, _WINDOW
         while True:
@@ -90,12 +90,12 @@ class Editing(Streaming):
             length = markup.end_of_tag(text)
             if length is not None:
                 written = self._written(text[:length])
-                return Tag(written, at + len(written))
+                return StartTag(written, at + len(written))
             if len(data) < size:
                 raise MalformedXmlError("the XML has a tag that cannot be read")
             size *= 2
 
-    def without(self, tag: Tag, is_dropped: Callable[[str, str], bool]) -> Tag:
+    def without(self, tag: StartTag, is_dropped: Callable[[str, str], bool]) -> StartTag:
         """Drop attributes of a start tag by prefix and local name; to be called while the element begins."""
         text, kept, at = self._markup(tag.written), [], 0
         for attribute in markup.attributes(text):
@@ -104,7 +104,7 @@ class Editing(Streaming):
                 kept.append(text[at : attribute.begin])
                 at = attribute.end
         kept.append(text[at:])
-        return Tag(self._written("".join(kept)), tag.after)
+        return StartTag(self._written("".join(kept)), tag.after)
 
     def is_fitting(self, prefix: str) -> bool:
         """Return whether a prefix stands for the namespace here."""
@@ -115,7 +115,7 @@ class Editing(Streaming):
         """A prefix that stands for the namespace here; ``None`` where there is none."""
         return next(iter(self._fitting), None)
 
-    def with_attribute(self, tag: Tag, prefix: str | None, name: str) -> Tag:
+    def with_attribute(self, tag: StartTag, prefix: str | None, name: str) -> StartTag:
         """Add an attribute that is true to a start tag; without a ``prefix``, one is declared."""
         declared = ""
         if prefix is None:
@@ -124,7 +124,7 @@ class Editing(Streaming):
         text = self._markup(tag.written)
         end = len(text) - (2 if text.endswith("/>") else 1)
         added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
-        return Tag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
+        return StartTag(self._written(text[:end].rstrip(_BLANKS)) + added + self._written(text[end:]), tag.after)
 
     def declare(self, prefix: str | None, namespace: str | None) -> None:
         """Record that a prefix stands for a namespace, or for none, until ``undeclare``."""

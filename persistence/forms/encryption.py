@@ -15,11 +15,11 @@ from persistence.forms.form_data import (
     VALUE_ENCRYPTED,
     is_value_marked,
 )
-from persistence.forms.leaves import Begun, Leaves
+from persistence.forms.leaves import LeafEditor, OpenElement
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 
-_LONGEST_SEALED = 6 * LONGEST_ENCRYPTED
+_LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 
 IsEncrypted = Callable[[AttachmentRef, bool], bool]
 """Decides whether an attachment is encrypted; the second argument is the mark of its holder."""
@@ -28,7 +28,7 @@ Cipher = Callable[[str, tuple[str, ...]], str]
 Paths = Iterable[tuple[str, ...]]
 
 
-class Sealing(Leaves):
+class ValueEncrypter(LeafEditor):
     """An editor that encrypts the values at ``paths``, and marks them; ``count`` is their number.
 
     A client's marks of encryption are dropped: its values are plain. A holder is marked if ``is_encrypted`` says that
@@ -42,10 +42,10 @@ class Sealing(Leaves):
 
     dropped = (VALUE_ENCRYPTED, ATTACHMENT_ENCRYPTED)
 
-    def __init__(self, paths: Paths, values: Paths, seal: Cipher, is_encrypted: IsEncrypted) -> None:
+    def __init__(self, paths: Paths, values: Paths, encrypt: Cipher, is_encrypted: IsEncrypted) -> None:
         super().__init__(paths, values)
         self.count = 0
-        self._seal = seal
+        self._encrypt = encrypt
         self._is_encrypted = is_encrypted
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
@@ -53,26 +53,26 @@ class Sealing(Leaves):
         del attributes
         return LONGEST_ENCRYPTED if is_wanted else LONGEST_PATH
 
-    def leaf(self, begun: Begun, text: str, end: int) -> None:
+    def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Handle a value, a holder, or another element."""
         held = _held(text, begun)
         if held is not None:
             is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
             self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
         elif text and begun.is_wanted:
-            sealed = self._seal(text, self.place)
-            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, self.encoded(as_content(sealed)))
+            encrypted = self._encrypt(text, self.place)
+            self.replace(self._retag(begun, VALUE_ENCRYPTED), end, self.encoded(as_content(encrypted)))
             self.count += 1
         else:
             self._retag(begun, None)
 
-    def branch(self, begun: Begun, text: str) -> None:
+    def branch(self, begun: OpenElement, text: str) -> None:
         """Drop marks: values are in the elements inside."""
         self._retag(begun, None)
         if begun.is_wanted:
             self.between(text)
 
-    def long(self, begun: Begun) -> None:
+    def long(self, begun: OpenElement) -> None:
         """Refuse a value that is too long to be encrypted; another element is no holder."""
         if begun.is_wanted:
             raise BodyTooLargeError(f"a value that is to be encrypted has more than {LONGEST_ENCRYPTED} characters")
@@ -83,7 +83,7 @@ class Sealing(Leaves):
         if text.strip():
             raise BadRequestError("form data has text beside elements where a value is to be encrypted")
 
-    def _retag(self, begun: Begun, added: str | None) -> int:
+    def _retag(self, begun: OpenElement, added: str | None) -> int:
         """Write the new start tag, and return the byte after the old one."""
         if begun.tag is None and added is None:
             return begun.at
@@ -94,7 +94,7 @@ class Sealing(Leaves):
         return tag.after
 
 
-class Opening(Leaves):
+class ValueDecrypter(LeafEditor):
     """An editor that decrypts the marked values at all paths, and drops the marks (spec forms 4.3).
 
     Raises:
@@ -103,30 +103,30 @@ class Opening(Leaves):
 
     dropped = (VALUE_ENCRYPTED,)
 
-    def __init__(self, open_: Cipher) -> None:
+    def __init__(self, decrypt: Cipher) -> None:
         super().__init__()
-        self._open = open_
+        self._decrypt = decrypt
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         """Return the bound of an encrypted value, if the element is marked."""
         del is_wanted
-        return _LONGEST_SEALED if is_value_marked(attributes) else 0
+        return _LONGEST_WRITTEN if is_value_marked(attributes) else 0
 
-    def leaf(self, begun: Begun, text: str, end: int) -> None:
+    def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Decrypt a value: only marked elements are looked at, so that there is a tag without the marks."""
         if begun.tag is None:
             return
         self.replace(begun.at, begun.tag.after, begun.tag.written)
         if text:
-            self.replace(begun.tag.after, end, self.encoded(as_content(self._open(text, self.place))))
+            self.replace(begun.tag.after, end, self.encoded(as_content(self._decrypt(text, self.place))))
 
-    def long(self, begun: Begun) -> None:
+    def long(self, begun: OpenElement) -> None:
         """Refuse a value that this service has not written."""
         del begun
         raise DamagedError("an encrypted value is longer than any")
 
 
-class Survey(Leaves):
+class EncryptionSurvey(LeafEditor):
     """A parser that counts the encrypted values in stored data; nothing is changed.
 
     ``values`` is the number of encrypted values, ``wanted`` of those at ``paths``, and ``places`` lead to all of them.
@@ -151,9 +151,9 @@ class Survey(Leaves):
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         """Return the bound of a value, or of a path: every element may be a holder."""
-        return _LONGEST_SEALED if is_wanted or is_value_marked(attributes) else LONGEST_PATH
+        return _LONGEST_WRITTEN if is_wanted or is_value_marked(attributes) else LONGEST_PATH
 
-    def leaf(self, begun: Begun, text: str, end: int) -> None:
+    def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Handle a value, a holder, or another element."""
         del end
         held = _held(text, begun)
@@ -168,16 +168,16 @@ class Survey(Leaves):
         elif text and begun.is_wanted:
             self.plain += 1
 
-    def long(self, begun: Begun) -> None:
+    def long(self, begun: OpenElement) -> None:
         """Count a value that would not be written now."""
         self.stale += begun.is_wanted
 
 
-def _held(text: str, begun: Begun) -> AttachmentRef | None:
+def _held(text: str, begun: OpenElement) -> AttachmentRef | None:
     """Return the attachment that an element names, unless its text is a value that is to be encrypted."""
     held = parse_holder_path(text) if len(text) <= LONGEST_PATH else None
     return None if begun.is_wanted and begun.is_value else held
 
 
-def _says_encrypted(holder: Begun) -> bool:
+def _says_encrypted(holder: OpenElement) -> bool:
     return holder.attributes.get(ATTACHMENT_MARKER) == "true"

@@ -20,8 +20,8 @@ from persistence.limits import HOLDER_COSTS, LARGEST_ATTACHMENT_LIST, LONGEST_PA
 from persistence.model.addresses import AttachmentRef, parse_holder_path
 from persistence.xml.streaming import SEPARATOR, Streaming
 
-FR = "http://orbeon.org/oxf/xml/form-runner"
-RELEVANT = f"{FR}{SEPARATOR}relevant"
+FR_NAMESPACE = "http://orbeon.org/oxf/xml/form-runner"
+RELEVANT = f"{FR_NAMESPACE}{SEPARATOR}relevant"
 
 VALUE_ENCRYPTED = "value-encrypted"
 ATTACHMENT_ENCRYPTED = "attachment-encrypted"
@@ -30,13 +30,13 @@ OLD_MARKER = "encrypted"
 MARKER_WORD = b"encrypted"
 """A word in the names of all marks of encryption."""
 
-VALUE_MARKER = f"{FR}{SEPARATOR}{VALUE_ENCRYPTED}"
-ATTACHMENT_MARKER = f"{FR}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
+VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
+ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
 
 ITEM = "_"
 """The name of the element around each file of a control that takes several."""
 
-_FR = f"{FR}{SEPARATOR}"
+_FR = f"{FR_NAMESPACE}{SEPARATOR}"
 
 
 def is_value_marked(attributes: Mapping[str, str]) -> bool:
@@ -191,7 +191,7 @@ def _is_copied(name: str) -> bool:
 def write_attachment_list(attachments: Iterable[tuple[str, AttachmentHolder]]) -> bytes:
     """Write the list of attachments, each with the name of its control (spec crud 8.2)."""
     lines = "".join(_as_xml(name, holder) for name, holder in attachments)
-    return f'<attachments xmlns:fr="{FR}">{lines}</attachments>'.encode()
+    return f'<attachments xmlns:fr="{FR_NAMESPACE}">{lines}</attachments>'.encode()
 
 
 def _as_xml(name: str, holder: AttachmentHolder) -> str:

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from persistence.forms.editing import Editing, Tag
-from persistence.forms.form_data import FR, OLD_MARKER
+from persistence.forms.editing import StartTag, StreamEditor
+from persistence.forms.form_data import FR_NAMESPACE, OLD_MARKER
 from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.model.form_versions import PathStep
 from persistence.xml.streaming import SEPARATOR
@@ -16,7 +16,7 @@ _WANTED, _VALUE = "wanted", "value"
 
 
 @dataclass(slots=True)
-class Begun:
+class OpenElement:
     """An element that has begun, and has no elements inside so far.
 
     ``at`` is the byte of its start tag. ``tag`` is that tag without dropped attributes; ``None`` where there are none.
@@ -27,14 +27,14 @@ class Begun:
 
     at: int
     attributes: Mapping[str, str]
-    tag: Tag | None
+    tag: StartTag | None
     prefix: str | None
     is_wanted: bool
     is_value: bool
     most: int
 
 
-class Leaves(Editing):
+class LeafEditor(StreamEditor):
     """A parser that follows ``paths`` and ``values`` (names from below the root element), and handles leaves.
 
     Most elements of large documents have neither attributes nor text: they are skipped.
@@ -46,19 +46,19 @@ class Leaves(Editing):
     dropped: tuple[str, ...] = ()
 
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
-        super().__init__(FR)
+        super().__init__(FR_NAMESPACE)
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
-        self._marks = frozenset(f"{FR}{SEPARATOR}{name}" for name in self.dropped)
+        self._marks = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
         self._place: PathState[str] = path_matcher((tuple(map(PathStep, path)), kind) for path, kind in kinds)
         self._places: list[PathState[str]] = []
         self._lost: PathState[str] = off_path()
         self._wanted_from = self._value_from = 0
         self._at: int | None = None
-        self._begun: Begun | None = None
+        self._begun: OpenElement | None = None
         self._texts: list[str] = []
         self._size = 0
 
@@ -67,17 +67,17 @@ class Leaves(Editing):
         """Return how many characters of the text of an element that begins are of interest, or 0."""
 
     @abstractmethod
-    def leaf(self, begun: Begun, text: str, end: int) -> None:
+    def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Handle an element with attributes or text, and no elements inside.
 
         ``end`` is the byte of its end tag, or of its only tag.
         """
 
     @abstractmethod
-    def long(self, begun: Begun) -> None:
+    def long(self, begun: OpenElement) -> None:
         """Handle an element that is longer than ``looks_at`` wanted, or than is held in memory."""
 
-    def branch(self, begun: Begun, text: str) -> None:
+    def branch(self, begun: OpenElement, text: str) -> None:
         """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
 
     def between(self, text: str) -> None:
@@ -146,7 +146,7 @@ class Leaves(Editing):
         most = self.looks_at(attributes, is_wanted=is_wanted)
         if most:
             tag = self.without(self.tag_of(at), self._is_dropped) if self._drops(attributes) else None
-            self._begun = Begun(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
+            self._begun = OpenElement(at, attributes, tag, self.prefix, is_wanted, self._value_from > 0, most)
             self._texts = []
             self._size = 0
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
-from persistence.forms.form_data import ATTACHMENT_MARKER, FR, VALUE_MARKER
+from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
 from persistence.limits import LONGEST_TITLE, MOST_METADATA
 from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
@@ -33,7 +33,7 @@ _PATH: tuple[tuple[str, str | None], ...] = (
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
-_ENCRYPT, _ENCRYPT_CLASS = f"{FR}{SEPARATOR}encrypt", "fr-encrypt"
+_ENCRYPT, _ENCRYPT_CLASS = f"{FR_NAMESPACE}{SEPARATOR}encrypt", "fr-encrypt"
 _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
@@ -53,7 +53,7 @@ _PART = "ncrypt"
 """A part of all names about encryption, with a small or capital first letter."""
 _MEANT = "encrypt"
 _LONGEST_MISSPELT = 12
-_OF_CONTROLS = frozenset({FR, _XFORMS, _XHTML, ""})
+_OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
 """The namespaces of controls and of what is in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
 """Marks of stored data, which data in a definition may have too."""
@@ -293,7 +293,7 @@ def _check_element(name: str, attributes: Mapping[str, str]) -> None:
 
 def _check_attribute(name: str, key: str) -> None:
     namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
-    is_own = namespace == FR if SEPARATOR in key else namespace in _OF_CONTROLS
+    is_own = namespace == FR_NAMESPACE if SEPARATOR in key else namespace in _OF_CONTROLS
     if is_own and key not in _OF_DATA and _is_like(key):
         raise _unknown_mark(f"the attribute {_local(key)!r}")
 
@@ -311,7 +311,7 @@ def _is_like(name: str) -> bool:
     if _PART in local:
         return True
     # The length first: a cache keeps its keys.
-    return name.startswith(f"{FR}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
+    return name.startswith(f"{FR_NAMESPACE}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
 
 
 @lru_cache(1024)

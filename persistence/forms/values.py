@@ -25,7 +25,7 @@ NODE_END = "\x1f"
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class ExtractedText:
     """The values and other text of a document.
 
     ``values`` are the string values of all elements that a key leads to, by its path, in document order and without
@@ -43,17 +43,17 @@ class ValueReader:
     def __init__(self, keys: Iterable[IndexKey]) -> None:
         self.start = path_matcher((key.steps, key.path) for key in keys if key.steps)
 
-    def read(self, pieces: Iterable[bytes]) -> Extracted:
+    def read(self, pieces: Iterable[bytes]) -> ExtractedText:
         """Read a document.
 
         Raises:
             MalformedXmlError: it is not well-formed, has a document type or passes a limit of ``Streaming``.
         """
-        with Extraction(self) as extraction:
+        with TextExtraction(self) as extraction:
             return extraction.read(pieces).extracted()
 
 
-class Extraction(Streaming):
+class TextExtraction(Streaming):
     """A parser that collects text.
 
     Every document that is written is read with it, so for speed the handlers are closures that call nothing, and text
@@ -140,9 +140,9 @@ class Extraction(Streaming):
                 parts[first:after] = [""] * (after - first)
             self._leaves.clear()
 
-    def extracted(self) -> Extracted:
+    def extracted(self) -> ExtractedText:
         """Return the values and the other text of the whole document."""
-        return Extracted(
+        return ExtractedText(
             {path: tuple(values) for path, values in self._values.items()}, NODE_END.join(self._rest)[:MOST_REST]
         )
 

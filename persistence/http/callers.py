@@ -33,12 +33,12 @@ from persistence.http import health
 from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
-from persistence.keys import TRUSTED, Key, Keys, name_of
+from persistence.keys import TRUSTED, Key, name_of
 from persistence.limits import HOST_LENGTH, HOSTS_KEPT
 from persistence.model.peers import UNIX, Peer, Trusted, address, binds_everywhere, host_of, is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -193,10 +193,13 @@ class CallersOnly:
     A caller who has shown a key may reach the service under any name: no page of a third party has the key.
     """
 
-    def __init__(self, app: WSGIApplication, own: Policy, keys: Keys, sites: AllowedSites) -> None:
+    def __init__(
+        self, app: WSGIApplication, own: Policy, read_keys: Callable[[], tuple[Key, ...]], sites: AllowedSites
+    ) -> None:
+        """``read_keys`` returns the keys that are valid now; it raises ``DiskError`` and ``DamagedError``."""
         self._app = app
         self._policy = own
-        self._keys = keys
+        self._read_keys = read_keys
         self._sites = sites
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -217,7 +220,7 @@ class CallersOnly:
         """Return the name of the caller, as ``caller`` does; raise where the request must not be served."""
         name = None
         if self._policy.opens is not Opens.ALWAYS:
-            name = caller(self._policy, self._keys.read(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
+            name = caller(self._policy, self._read_keys(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
         if name in (None, TRUSTED):
             self._sites.check_host(environ)
         self._sites.check_origin(environ)

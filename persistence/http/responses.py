@@ -189,11 +189,7 @@ class ResponseHeaders:
             (names["Form-Definition-App"], _wire(address.form.app)),
             (names["Form-Definition-Form"], _wire(address.form.name)),
         ]
-        self._add_known(headers, sidecar)
-        if read.operations is not None:
-            headers.append((names["Operations"], str(read.operations)))
-        if not isinstance(address, DefinitionAddress):
-            self._add_owner(headers, sidecar)
+        headers += [(names[name], _wire(value)) for name, value in _optional(read) if value is not None]
         if not address.is_main:
             headers.append(("Accept-Ranges", "bytes"))
         return headers
@@ -232,26 +228,23 @@ class ResponseHeaders:
             ]
         return headers
 
-    def _add_known(self, headers: Headers, sidecar: Sidecar) -> None:
-        names = self._names
-        if sidecar.modifier is not None:
-            headers.append((names["Last-Modified-By-Username"], _wire(sidecar.modifier)))
-        if sidecar.stage is not None:
-            headers.append((names["Workflow-Stage"], _wire(sidecar.stage)))
-        if sidecar.valid is not None:
-            headers.append((names["Valid"], "true" if sidecar.valid else "false"))
-        if sidecar.source is not None:
-            headers.append((names["Document"], _wire(sidecar.source)))
-        if sidecar.client_hash is not None:
-            headers.append((names["Hash-Algorithm"], _wire(sidecar.client_hash.algorithm)))
-            headers.append((names["Hash-Value"], _wire(sidecar.client_hash.value)))
 
-    def _add_owner(self, headers: Headers, sidecar: Sidecar) -> None:
-        if sidecar.creator is not None:
-            headers.append((self._names["Username"], _wire(sidecar.creator)))
-        if sidecar.group is not None:
-            headers.append((self._names["Group"], _wire(sidecar.group)))
-        headers.extend((self._names["Organization"], _wire(level)) for level in sidecar.organization)
+def _optional(read: Read) -> list[tuple[str, str | None]]:
+    """Return the headers of a read that not every resource has, without prefix; those with ``None`` are not sent."""
+    sidecar, hashed = read.found.sidecar, read.found.sidecar.client_hash
+    fields = [
+        ("Last-Modified-By-Username", sidecar.modifier),
+        ("Workflow-Stage", sidecar.stage),
+        ("Valid", None if sidecar.valid is None else str(sidecar.valid).lower()),
+        ("Document", sidecar.source),
+        ("Hash-Algorithm", None if hashed is None else hashed.algorithm),
+        ("Hash-Value", None if hashed is None else hashed.value),
+        ("Operations", None if read.operations is None else str(read.operations)),
+    ]
+    if not isinstance(read.address, DefinitionAddress):
+        fields += [("Username", sidecar.creator), ("Group", sidecar.group)]
+        fields += (("Organization", level) for level in sidecar.organization)
+    return fields
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from persistence.forms.values import Extracted, Extraction, ValueReader
+from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
 from persistence.keeping import Kept
 from persistence.limits import (
     DEFINITIONS_KEPT,
@@ -59,7 +59,7 @@ class _Cached(NamedTuple):
     """Extracted values, the fingerprint of the definition that was used, and their size in characters."""
 
     definition: str
-    extracted: Extracted
+    extracted: ExtractedText
     size: int
 
 
@@ -72,7 +72,7 @@ class ExtractionCache:
         self._size = 0
         self._lock = threading.Lock()
 
-    def put(self, content: str, definition: str, extracted: Extracted) -> None:
+    def put(self, content: str, definition: str, extracted: ExtractedText) -> None:
         """Keep the values of a content, extracted by a definition; it need not be committed yet."""
         size = _size(extracted)
         with self._lock:
@@ -81,7 +81,7 @@ class ExtractionCache:
             while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
                 self._size -= self._kept.popitem(last=False)[1].size
 
-    def pop(self, content: str, definition: str) -> Extracted | None:
+    def pop(self, content: str, definition: str) -> ExtractedText | None:
         """Return the values of a content, once; ``None`` where none are kept, or by another definition."""
         with self._lock:
             found = self._kept.pop(content, None)
@@ -89,14 +89,14 @@ class ExtractionCache:
         return found.extracted if found is not None and found.definition == definition else None
 
 
-def _size(extracted: Extracted) -> int:
+def _size(extracted: ExtractedText) -> int:
     """Return the size that values count for: each takes some memory besides its characters."""
     return len(extracted.rest) + sum(
         VALUE_COSTS + len(value) for values in extracted.values.values() for value in values
     )
 
 
-class CachingExtraction(Extraction):
+class CachingExtraction(TextExtraction):
     """Checks a document while it is received, and extracts its values by a definition for the cache."""
 
     def __init__(self, reader: ValueReader, definition: str, cache: ExtractionCache) -> None:

@@ -12,7 +12,7 @@ from persistence.definitions.catalog import Catalog, Definition
 from persistence.definitions.contents import IndexKeys
 from persistence.errors import DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS
-from persistence.forms.values import Extracted, ValueReader
+from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
 from persistence.model.addresses import (
     DATA_XML,
@@ -29,7 +29,7 @@ from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
 _DESIGNER_FINGERPRINT = "designer"
-_NOTHING = Extracted({}, "")
+_NOTHING = ExtractedText({}, "")
 
 
 class DefinitionState(Enum):
@@ -190,7 +190,7 @@ class Source:
             for document in self.view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
-    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> Extracted:
+    def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
         with found.opened as file, disk_errors("reading", self.form):
             if found.etag == found.sidecar.id:
                 cached = self.cache.pop(found.etag, definition.fingerprint)

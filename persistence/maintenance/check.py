@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 import msgspec
 
@@ -56,49 +55,41 @@ ALL_SLICES = frozenset(range(STRIPES))
 
 
 @dataclass(frozen=True, slots=True)
-class Inspectors:
-    """The inspectors of folders and of the indexes of forms."""
+class CheckOptions:
+    """What a check reads, and the remedies that it applies; with ``dry_run`` it only foretells them.
 
-    folders: Inspector
-    indexes: IndexInspector
-
-    @classmethod
-    def of(cls, tree: Tree, index: MaintainedIndex, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> Self:
-        """Return those of a tree; ``deep`` reads every content, and all of the index."""
-        bodies = BodyCheck(bodies_of, deep=deep)
-        return cls(Inspector(tree, bodies, integrity, deep=deep), IndexInspector(tree, index, deep=deep))
-
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """The remedies that a check applies; with ``dry_run`` it only foretells them.
-
+    ``integrity`` tells edits by hand from damage. ``bodies_of`` tells which directory has the bodies of a form.
     ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
-    is the user to be recorded as who adopts.
+    is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
     """
 
-    remedies: frozenset[Remedy]
     dialect: Dialect
+    integrity: Integrity
+    bodies_of: BodiesOf
     open_reader: Callable[[], TreeReader]
+    remedies: frozenset[Remedy] = frozenset()
     adopter: str | None = None
     dry_run: bool = False
+    deep: bool = False
 
 
 class Check:
     """One check of a tree, and what is done about findings."""
 
-    def __init__(self, tree: Tree, inspectors: Inspectors, measures: Measures) -> None:
+    def __init__(self, tree: Tree, index: MaintainedIndex, options: CheckOptions) -> None:
         self.tally = Tally()
         self._tree = tree
-        self._inspector = inspectors.folders
-        self._indexes = inspectors.indexes
-        self._remedies = measures.remedies
-        self._is_dry = measures.dry_run
-        self._changes = bool(measures.remedies) and not measures.dry_run
+        self._inspector = Inspector(
+            tree, BodyCheck(options.bodies_of, deep=options.deep), options.integrity, deep=options.deep
+        )
+        self._indexes = IndexInspector(tree, index, deep=options.deep)
+        self._remedies = options.remedies
+        self._is_dry = options.dry_run
+        self._changes = bool(options.remedies) and not options.dry_run
         self._file: str | None = None
         self._is_part = False
         quarantine = Quarantine(tree.root)
-        self._adoption = Adoption(tree.layout, measures.open_reader, measures.dialect, quarantine, measures.adopter)
+        self._adoption = Adoption(tree.layout, options.open_reader, options.dialect, quarantine, options.adopter)
         self._repair = Repair(tree.layout, quarantine, self._adoption, may_guess=Remedy.ADOPT in self._remedies)
 
     def run(self, only: tuple[str, ...] = (), slices: frozenset[int] | None = None) -> Iterator[Report | None]:

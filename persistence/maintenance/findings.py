@@ -50,6 +50,10 @@ _REBUILD = "gives the index up, so that it is made anew"
 _NEW_SIDECAR = (
     "moves it to .quarantine, and makes a new one from what is known, or goes back to the newest whole revision"
 )
+_OWN_SIDECAR = "puts the content's own sidecar beside it, and the other one into .quarantine"
+_CORRECT_BIT = "corrects it if one bit was flipped; else name the file to --adopt"
+_CORRECT_VERSION = "correct the version in the sidecar, or put the file where it belongs"
+_PUT_BACK = "put it back where it was encrypted, or restore it from a backup"
 _FIND_CONTENT = "looks for the content; or goes back to the newest whole revision, and keeps the sidecar in .quarantine"
 
 
@@ -61,36 +65,15 @@ class FindingKind(Enum):
     SIDECAR_MISSING = ("sidecar-missing", _DAMAGE, _REPAIR, "makes a new one from what is known")
     NOT_A_FILE = ("not-a-file", _DAMAGE, _REPAIR, _QUARANTINE)
     CONTENT_MISSING = ("content-missing", _DAMAGE, _REPAIR, _FIND_CONTENT)
-    TORN_COPY = (
-        "torn-copy",
-        _DAMAGE,
-        _REPAIR,
-        "puts the content's own sidecar beside it, and the other one into .quarantine",
-    )
+    TORN_COPY = ("torn-copy", _DAMAGE, _REPAIR, _OWN_SIDECAR)
     CONTENT_DAMAGED = ("content-damaged", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
     DIGEST_WRONG = ("digest-wrong", _DAMAGE, _REPAIR, _GO_BACK, Adopts.NAMED)
-    SIDECAR_CHANGED = (
-        "sidecar-changed",
-        _DAMAGE,
-        _REPAIR,
-        "corrects it if one bit was flipped; else name the file to --adopt",
-        Adopts.NAMED,
-    )
+    SIDECAR_CHANGED = ("sidecar-changed", _DAMAGE, _REPAIR, _CORRECT_BIT, Adopts.NAMED)
     MISPLACED = ("misplaced", _DAMAGE, _NONE, "put it back where it belongs, or name it to --adopt", Adopts.MOVED)
     BODY_DAMAGED = ("body-damaged", _DAMAGE, _NONE, _RESTORE)
-    ENCRYPTION_WRONG = (
-        "encryption-wrong",
-        _DAMAGE,
-        _NONE,
-        "put it back where it was encrypted, or restore it from a backup",
-    )
+    ENCRYPTION_WRONG = ("encryption-wrong", _DAMAGE, _NONE, _PUT_BACK)
     BODY_MISSING = ("body-missing", _DAMAGE, _NONE, _RESTORE)
-    VERSION_WRONG = (
-        "version-wrong",
-        _DAMAGE,
-        _NONE,
-        "correct the version in the sidecar, or put the file where it belongs",
-    )
+    VERSION_WRONG = ("version-wrong", _DAMAGE, _NONE, _CORRECT_VERSION)
     REVISION_DAMAGED = ("revision-damaged", _DAMAGE, _REPAIR, "moves what is left of it to .quarantine")
     UNREADABLE = ("unreadable", _DAMAGE, _NONE, "look at the disk")
     WRONG_OWNER = ("wrong-owner", _DAMAGE, _NONE, "give it back with chown, as root")

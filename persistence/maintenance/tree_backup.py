@@ -8,10 +8,9 @@ writers wait only as long as opening takes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError
@@ -106,25 +105,27 @@ class TreeBackup:
                     opened.append((each, found))
                     problems += found.problems
                     bodies += self._current_bodies(each, found, stack, problems)
-            additions = [add for each, found in opened for add in self._additions(each, found)]
-            for add in (*additions, *(body.add for body in bodies)):
-                try:
-                    add()
-                except DamagedError as error:
-                    problems.append(str(error))
+            for each, found in opened:
+                self._add_folder(each, found, problems)
+            for body in bodies:
+                with _noting(problems):
+                    body.add()
         return problems
 
-    def _additions(self, folder: Folder, opened: FolderSnapshot) -> Iterator[Callable[[], None]]:
-        """Yield what is to be done for a folder; each raises ``DamagedError`` for what does not hinder the rest."""
+    def _add_folder(self, folder: Folder, opened: FolderSnapshot, problems: list[str]) -> None:
         for name, said in opened.sidecars.items():
             path = self._inside(Place(opened.path, name)).sidecar
-            yield partial(self._part.add_bytes, path, said.data, said.nanoseconds)
+            self._part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
-            yield partial(self._add_content, Place(opened.path, name), file, opened.sidecar(name))
+            with _noting(problems):
+                self._add_content(Place(opened.path, name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
-            yield partial(self._add_revision, folder, revision)
+            with _noting(problems):
+                self._add_revision(folder, revision)
         for path in opened.history.strays:
-            yield partial(self._add_stray, path)
+            with _noting(problems), snapshot.opened(path) as stray:
+                if stray is not None:
+                    self._part.add(self._tree.inside(path), stray, None)
 
     def _add_revision(self, folder: Folder, revision: OlderRevision) -> None:
         """Copy an older revision; it may have been the current one in the previous backup.
@@ -168,11 +169,6 @@ class TreeBackup:
             return
         if status.st_size != sidecar.size or not shows_stamp(status.st_mtime_ns, sidecar):
             self._integrity.judge(place, sidecar, file.fileno(), status)
-
-    def _add_stray(self, path: str) -> None:
-        with snapshot.opened(path) as file:
-            if file is not None:
-                self._part.add(self._tree.inside(path), file, None)
 
     def _open_revision(
         self, folder: Folder, revision: OlderRevision, stack: ExitStack
@@ -250,3 +246,12 @@ class TreeBackup:
 
     def _inside(self, place: Place) -> Place:
         return Place(self._tree.inside(place.directory), place.name)
+
+
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """Note damage, and go on: the rest is saved all the same."""
+    try:
+        yield
+    except DamagedError as error:
+        problems.append(str(error))

@@ -15,7 +15,7 @@ from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM
 from persistence.providers.provider import Provider, Route
-from persistence.storage.split_attachments import Attached
+from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import Bodies, Storage
 
 ProviderOf = Callable[[ProviderProperties], Provider]
@@ -80,7 +80,7 @@ def by_properties(
     @cache
     def attached(main: str, attachments: str) -> Storage:
         storage = provider_of(properties.provider(main)).storage
-        return Attached(storage, bodies_of(properties.provider(attachments), storage))
+        return SplitStorage(storage, bodies_of(properties.provider(attachments), storage))
 
     def route(form: Form) -> Route:
         said = properties.of(form)

@@ -95,6 +95,15 @@ def tag_of(answer: RemoteAnswer) -> str | None:
     return tag if _TAG.fullmatch(tag) else hashlib.sha256(sent.encode()).hexdigest()[:40]
 
 
+def strong_tag(answer: RemoteAnswer) -> bytes | None:
+    """Return the entity tag for an ``If-Match``, as it was sent: the form runtime compares text (spec crud 4.6).
+
+    ``None`` where there is none, or it is weak and so never matches (RFC 9110 13.1.1).
+    """
+    sent = (answer.field("ETag") or "").strip()
+    return sent.encode() if sent and sent.isascii() and not sent.startswith("W/") else None
+
+
 def as_stored(answer: RemoteAnswer, names: ProviderNames, address: Address, sidecar: Sidecar) -> Sidecar:
     """Return the sidecar with the tag and instant of the answer: the other side has its own."""
     modified = _Fields(answer, names).instant("Last-Modified")

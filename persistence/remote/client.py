@@ -19,23 +19,7 @@ import httpx
 
 from persistence import client_request
 from persistence.closable import Closable, closed
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    ConflictError,
-    DeletedError,
-    DiskFullError,
-    ForbiddenError,
-    LockedError,
-    NotFoundError,
-    NotSupportedError,
-    PersistenceError,
-    PreconditionError,
-    RemoteError,
-    RemoteTimeoutError,
-    one_line,
-)
+from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
 from persistence.limits import LARGEST_ANSWER
 from persistence.remote.provider_names import HeaderField, HeaderFields, ProviderNames
 from persistence.storage.uploads import Upload
@@ -51,18 +35,9 @@ DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 
 _READS = ("GET", "HEAD")
 _PIECE = 1 << 18
-_PASSED_ON: dict[int, type[PersistenceError]] = {
-    400: BadRequestError,
-    403: ForbiddenError,
-    404: NotFoundError,
-    409: ConflictError,
-    410: DeletedError,
-    412: PreconditionError,
-    413: BodyTooLargeError,
-    423: LockedError,
-    501: NotSupportedError,
-    507: DiskFullError,
-}
+_PASSED_ON = {status: kind for kind, status in STATUS if status in {400, 403, 404, 409, 410, 412, 413, 423, 501, 507}}
+"""Refusals that concern the client, as the errors of this service (spec crud 13)."""
+
 _BUSY = (429, 503)
 _LONGEST_WAIT = 60
 
@@ -172,7 +147,27 @@ class RemoteAnswer:
             raise self.refused(what)
 
     def refused(self, what: str) -> PersistenceError:
-        """Return the error that it means, with its one line of text; it is closed."""
+        """Return the error that it means, with its one line of text; it is closed.
+
+        It is ``RemoteError`` where the refusal does not concern the client.
+        """
+        line = self._line()
+        said = (
+            f"provider {self._who!r} says: {line}"
+            if line
+            else f"provider {self._who!r} answers {what} with {self.status}"
+        )
+        if self.status in _BUSY:
+            wait = self.field("Retry-After") or ""
+            seconds = int(wait) if wait.isascii() and wait.isdigit() else 1
+            return BusyError(said, min(max(seconds, 1), _LONGEST_WAIT))
+        kind = _PASSED_ON.get(self.status)
+        if kind is not None:
+            return kind(said)
+        return RemoteError(f"{said} ({self.status})" if line else said)
+
+    def _line(self) -> str:
+        """Return the line of text of a refusal, empty where there is none; it is closed."""
         line = b""
         try:
             if (self.field("Content-Type") or "").startswith("text/plain"):
@@ -181,8 +176,7 @@ class RemoteAnswer:
             pass
         finally:
             self.close()
-        text = one_line(line.decode(errors="replace").partition("\n")[0])
-        return refusal(self._who, what, self.status, text, self.field("Retry-After"))
+        return one_line(line.decode(errors="replace").partition("\n")[0])
 
     def close(self) -> None:
         """Release its connection, which can be used again if little was left to be read."""
@@ -190,21 +184,6 @@ class RemoteAnswer:
             with suppress(httpx.HTTPError, httpx.StreamError):
                 deque(self._pieces, maxlen=0)
         self._response.close()
-
-
-def refusal(who: str, what: str, status: int, line: str, retry_after: str | None = None) -> PersistenceError:
-    """Return the error for a refusal (spec crud 13): ``RemoteError`` where it does not concern the client.
-
-    ``who`` is the provider, ``what`` was asked, and ``line`` is the text of the answer, if any.
-    """
-    said = f"provider {who!r} says: {line}" if line else f"provider {who!r} answers {what} with {status}"
-    if status in _BUSY:
-        seconds = int(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else 1
-        return BusyError(said, min(max(seconds, 1), _LONGEST_WAIT))
-    kind = _PASSED_ON.get(status)
-    if kind is not None:
-        return kind(said)
-    return RemoteError(f"{said} ({status})" if line else said)
 
 
 @contextmanager

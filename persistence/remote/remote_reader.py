@@ -18,7 +18,7 @@ from persistence.errors import BusyError, RemoteError, disk_errors
 from persistence.forms.form_data import MARKER_WORD
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.remote.answers import sidecar_of, tombstone_of
+from persistence.remote.answers import sidecar_of, strong_tag, tombstone_of
 from persistence.remote.client import Client, RemoteAnswer, RemoteCall
 from persistence.remote.provider_names import HeaderField, HeaderFields
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
@@ -58,6 +58,18 @@ class RemoteReader:
         except Exception:
             answer.close()
             raise
+
+    def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
+        """Return the facts of the current revision, and its entity tag: of a tombstone there is none."""
+        answer = self._ask("HEAD", address, ())
+        try:
+            if answer.status != HTTPStatus.OK:
+                return _missing(address, answer), None
+            sidecar = sidecar_of(answer, self._client.names, address)
+        finally:
+            answer.close()
+        size = UNKNOWN_SIZE if answer.length is None else answer.length
+        return StoredRevision(sidecar, sidecar.id, size), strong_tag(answer)
 
     def beginning(self, address: DocumentAddress) -> Sidecar | None:
         """Return the sidecar of an attachment, which says whether it is encrypted."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from http import HTTPStatus
 from typing import BinaryIO
 from urllib.parse import parse_qsl
 
 from persistence import client_request
-from persistence.errors import disk_errors
+from persistence.errors import ReplacedError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.sidecar import SCHEMA, Sidecar
@@ -21,7 +22,7 @@ from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import RemoteReader
 from persistence.storage.layout import Layout
 from persistence.storage.locks import Locks
-from persistence.storage.storage import Storage, Writing
+from persistence.storage.storage import Storage, Writing, require_same
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
@@ -146,23 +147,24 @@ class RemoteWriter(Writing):
         self._reader = reader
         self._published = published
         self._address = address
-        self._seen: dict[Address, StoredRevision | None] = {}
+        self._seen: dict[Address, tuple[StoredRevision | None, bytes | None]] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
         """See ``Writing``."""
-        found = self._seen[address] = self._reader.read(address, content=False)
-        return found
+        self._seen[address] = self._reader.current(address)
+        return self._seen[address][0]
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """See ``Writing``; the body that was received is sent in one request."""
         with body_of(upload) as (body, length):
-            fields = [*self._decided(sidecar.version, over), *self._described(address, sidecar), length]
+            fields = [*self._decided(address, sidecar.version, over), *self._described(address, sidecar), length]
             call = RemoteCall("PUT", self._client.names.path(address), fields, _query(sidecar), body)
             return self._changed(call, address, sidecar)
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         """See ``Writing``."""
-        call = RemoteCall("DELETE", self._client.names.path(address), self._decided(tombstone.version, over))
+        fields = self._decided(address, tombstone.version, over)
+        call = RemoteCall("DELETE", self._client.names.path(address), fields)
         return self._changed(call, address, tombstone)
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
@@ -172,7 +174,7 @@ class RemoteWriter(Writing):
     def discard_draft(self, form: Form, document: str) -> None:
         """Delete a draft, where that is what is asked for: with saved data it goes by itself (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
-        found = self._seen.get(draft)
+        found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
             self.delete(draft, found.sidecar, over=found)
 
@@ -183,19 +185,32 @@ class RemoteWriter(Writing):
         finally:  # it may have been done, whatever is known of it
             if isinstance(address, DefinitionAddress):
                 self._published.ask_again(address.form)
+        if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
+            answer.close()  # it is this service's condition: the client's is judged here
+            raise ReplacedError(f"{address} was written by another client of provider {self._client.who!r} meanwhile")
         answer.require(call.what, *DONE)
         answer.close()
         return as_stored(answer, self._client.names, address, sidecar)
 
-    def _decided(self, version: int, over: StoredRevision | None) -> list[HeaderField]:
-        """Return the fields that tell what this service has found out, as a proxy does."""
+    def _decided(self, address: Address, version: int, over: StoredRevision | None) -> list[HeaderField]:
+        """Return the fields that tell what this service has found out, as a proxy does, and over which revision.
+
+        Raises:
+            ReplacedError: another revision was there already.
+        """
+        if address not in self._seen:
+            self.current(address)
+        seen, tag = self._seen[address]
+        require_same(address, seen, over)
         names = self._client.names
         if over is None or over.sidecar.deleted:
             return [names.version(version)]
         there = over.sidecar
         known = (("Created", there.created), ("Username", there.creator), ("Group", there.group))
         existing = (names.field(f"{name}-Existing", value) for name, value in known if value is not None)
-        return [names.version(version), *existing]
+        # A provider may compare the tag of an attachment with that of its document (spec crud 4.6).
+        condition = [("If-Match", tag)] if tag is not None and address.is_main else []
+        return [names.version(version), *existing, *condition]
 
     def _described(self, address: Address, sidecar: Sidecar) -> Iterator[HeaderField]:
         field = self._client.names.field

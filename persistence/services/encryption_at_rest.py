@@ -21,7 +21,7 @@ from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError, ConfigurationError, DamagedError, MalformedXmlError
-from persistence.forms.encryption import Opening
+from persistence.forms.encryption import ValueDecrypter
 from persistence.model.addresses import AttachmentRef, DocumentAddress, Form
 from persistence.model.sidecar import ClientHash, Sidecar
 from persistence.providers.provider import Route
@@ -141,7 +141,7 @@ class EncryptionAtRest:
         """
         cipher = self.cipher(address)
         try:
-            with Opening(cipher.decrypt) as opening:
+            with ValueDecrypter(cipher.decrypt) as opening:
                 yield from opening.edited(pieces)
         except MalformedXmlError as error:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error

@@ -24,7 +24,7 @@ from persistence.errors import (
     ForbiddenError,
     disk_errors,
 )
-from persistence.forms.encryption import Sealing
+from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.keeping import Kept
 from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
@@ -137,7 +137,7 @@ class _EncryptedData:
             yield head  # most data that is saved: nothing in it is to be changed
             return
         values = frozenset[Path]() if self._marked is None else self._marked.values
-        with Sealing(paths, values, self._encrypt, self._is_encrypted) as sealing:
+        with ValueEncrypter(paths, values, self._encrypt, self._is_encrypted) as sealing:
             yield from sealing.edited(chain((head,), source))
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:

@@ -23,7 +23,7 @@ from persistence.errors import (
     PersistenceError,
     disk_errors,
 )
-from persistence.forms.encryption import Sealing, Survey
+from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
@@ -271,9 +271,9 @@ class DocumentPlan:
         places = frozenset(self._survey(found, frozenset(), frozenset()).places)
         return places, places
 
-    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> Survey:
+    def _survey(self, found: StoredRevision, paths: frozenset[Path], values: frozenset[Path]) -> EncryptionSurvey:
         cipher = self.at_rest.cipher(DocumentAddress(self.form, Collection.DATA, self.document, DATA_XML))
-        with Survey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
+        with EncryptionSurvey(paths, values, cipher.is_current, self._will_be_encrypted) as survey:
             return survey.read(_pieces(found.opened))
 
     def _is_own(self, held: AttachmentRef) -> bool:
@@ -294,7 +294,7 @@ class DocumentPlan:
         self, address: DocumentAddress, paths: frozenset[Path], values: frozenset[Path], found: StoredRevision
     ) -> Iterator[bytes]:
         plain = self.at_rest.decrypted(address, _pieces(found.opened))
-        with Sealing(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
+        with ValueEncrypter(paths, values, self.at_rest.cipher(address).encrypt, self._will_be_encrypted) as sealing:
             yield from sealing.edited(plain)
 
     def _decrypted(self, address: DocumentAddress, found: StoredRevision) -> Iterator[bytes]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeGuard
+from typing import BinaryIO, TypeGuard
 
 import msgspec
 
@@ -19,9 +19,8 @@ from persistence.model.addresses import DATA_XML, Address, Collection, DocumentA
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
 from persistence.storage import digests
-from persistence.storage.routed import RoutedStorage, Where
-from persistence.storage.storage import Bodies, Storage, Writing
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.storage import Bodies, Storage, Writing, require_same
+from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 _ATTEMPTS = 20
@@ -40,13 +39,47 @@ def recorded(sidecar: Sidecar) -> Sidecar:
     return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
 
 
-class Attached(RoutedStorage):
-    """The main storage, and beside it the bodies."""
+class SplitStorage(Storage):
+    """A main storage that knows everything, and a second place, which has the bodies of attachments of data."""
 
     def __init__(self, main: Storage, bodies: Bodies) -> None:
-        super().__init__(Where(lambda _: main, lambda _: main, lambda _: (main,)))
         self._main = main
         self._bodies = bodies
+
+    def sidecar(self, address: Address) -> Sidecar | None:
+        """As ``Readable`` says; that of an attachment is its record."""
+        return self._main.sidecar(address)
+
+    def content(self, address: Address) -> BinaryIO | None:
+        """As ``Readable`` says; without a record, nothing leads to the body of an attachment."""
+        if not _is_attachment(address):
+            return self._main.content(address)
+        found = self.read(address, content=True)
+        return None if found is None else found.file
+
+    def fingerprint(self, address: Address) -> Fingerprint:
+        """As ``Readable`` says: every body has a record of its own."""
+        return self._main.fingerprint(address)
+
+    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
+        """As ``Readable`` says."""
+        return self._main.fingerprints(form)
+
+    def forms(self, app: str | None = None) -> Iterator[Form]:
+        """As ``Readable`` says."""
+        return self._main.forms(app)
+
+    def versions(self, form: Form) -> Iterator[int]:
+        """As ``Readable`` says."""
+        return self._main.versions(form)
+
+    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
+        """As ``Readable`` says."""
+        return self._main.documents(form, collection)
+
+    def creating(self, form: Form) -> AbstractContextManager[None]:
+        """As ``Storage`` says."""
+        return self._main.creating(form)
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """As ``Readable`` says."""
@@ -71,7 +104,7 @@ class Attached(RoutedStorage):
     def writing(self, address: Address) -> Iterator[Writing]:
         """As ``Storage`` says."""
         with self._main.writing(address) as writer:
-            yield _Writer(self._main, writer, self._bodies)
+            yield _SplitWriter(self._main, writer, self._bodies)
 
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
@@ -110,7 +143,7 @@ class Attached(RoutedStorage):
         raise BusyError(f"{address} is being written too often to be read")
 
 
-class _Writer:
+class _SplitWriter(Writing):
     def __init__(self, main: Storage, writer: Writing, bodies: Bodies) -> None:
         self._main = main
         self._writer = writer
@@ -125,6 +158,7 @@ class _Writer:
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address):
             return self._writer.commit(address, sidecar, upload, over=over)
+        self._require(address, over)
         kept = None if over is None or over.sidecar.deleted else over.sidecar
         with self._bodies.placing(address, sidecar, upload, kept), self._main.upload(address) as nothing:
             return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
@@ -132,6 +166,7 @@ class _Writer:
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
         if not _is_attachment(address) or over is None:
             return self._writer.delete(address, tombstone, over=over)
+        self._require(address, over)
         with self._bodies.removing(address, over.sidecar):
             return self._writer.delete(address, tombstone, over=over)
 
@@ -139,8 +174,13 @@ class _Writer:
         if not _is_attachment(address):
             self._writer.purge(address, tombstone, over=over)
             return
+        self._require(address, over)
         with self._bodies.removing(address, over.sidecar):
             self._writer.purge(address, tombstone, over=over)
+
+    def _require(self, address: DocumentAddress, over: StoredRevision | None) -> None:
+        """Make sure that a revision is the stored one before its body is touched: the main storage looks later."""
+        require_same(address, self._writer.current(address), over)
 
     def discard_draft(self, form: Form, document: str) -> None:
         version = self._version(form, document)

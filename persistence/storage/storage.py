@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
 
+from persistence.errors import ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -53,7 +54,11 @@ class Readable(Protocol):
 
 
 class Writing(Protocol):
-    """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too."""
+    """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too.
+
+    Every change says ``over`` which revision it is made, as ``current`` found it (``None``: there was nothing). Where
+    another is there, because a lock was lost, it is refused, and nothing is changed: ``ReplacedError``.
+    """
 
     def current(self, address: Address) -> StoredRevision | None:
         """The facts of the stored revision, as nobody else changes it now; ``None`` where nothing was ever stored."""
@@ -76,6 +81,16 @@ class Writing(Protocol):
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace; nothing where there is none."""
+
+
+def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
+    """Make sure that what is stored is the revision over which a writer decided to store.
+
+    Raises:
+        ReplacedError: it is another one.
+    """
+    if (stored.sidecar.id if stored is not None else None) != (over.sidecar.id if over is not None else None):
+        raise ReplacedError(f"{address} was written by another request meanwhile")
 
 
 class Bodies(Protocol):

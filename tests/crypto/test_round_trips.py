@@ -14,7 +14,7 @@ from persistence.crypto.encryption_keys import KeyRing
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.contents import EncryptedControls
 from persistence.forms.controls import read_controls
-from persistence.forms.encryption import Opening, Sealing
+from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration.pipeline import migrate
 from persistence.model import addresses
 from persistence.model.form_versions import DATA_FORMATS
@@ -49,12 +49,12 @@ def data_of(definition: bytes) -> bytes:
 
 
 def sealed(data: bytes, paths: frozenset[tuple[str, ...]]) -> bytes:
-    with Sealing(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
+    with ValueEncrypter(paths, (), CIPHER.encrypt, lambda _held, _is_said: False) as sealing:
         return b"".join(sealing.edited([data]))
 
 
 def opened(data: bytes) -> bytes:
-    with Opening(CIPHER.decrypt) as opening:
+    with ValueDecrypter(CIPHER.decrypt) as opening:
         return b"".join(opening.edited([data]))
 
 

@@ -1,4 +1,4 @@
-"""What a definition must not say when it is published: unknown marks of permissions and of encryption."""
+"""Refusals of a definition when it is published: unknown marks of permissions and of encryption."""
 
 import gc
 import tracemalloc

@@ -6,7 +6,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import MalformedXmlError
-from persistence.forms.encryption import Opening, Sealing
+from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.model.addresses import AttachmentRef
 from persistence.xml import markup
 from persistence.xml.markup import ENCODINGS
@@ -18,12 +18,12 @@ QUICK = 2.0
 
 
 def sealed(document: bytes, *paths: tuple[str, ...], piece: int = 1 << 18) -> bytes:
-    with Sealing(paths, (), lambda text, _: f"({text})", _as_said) as sealing:
+    with ValueEncrypter(paths, (), lambda text, _: f"({text})", _as_said) as sealing:
         return b"".join(sealing.edited(document[at : at + piece] for at in range(0, len(document), piece)))
 
 
 def opened(document: bytes) -> bytes:
-    with Opening(lambda text, _: text[1:-1]) as opening:
+    with ValueDecrypter(lambda text, _: text[1:-1]) as opening:
         return b"".join(opening.edited([document]))
 
 
@@ -70,7 +70,7 @@ def test_a_prefix_that_is_declared_for_something_else_is_not_taken(prefix: str) 
 
 
 def test_a_sealed_element_is_found_whatever_its_depth() -> None:
-    """What each of many holders has around it is not gone through anew."""
+    """The elements around each of many holders are not walked through again."""
     deep = "".join(f"<e{number}>" for number in range(240))
     path = "/fr/service/persistence/crud/a/b/data/d/x.bin"
     document = f"{deep}{f'<h>{path}</h>' * 5_000}{''.join(f'</e{number}>' for number in range(239, -1, -1))}".encode()

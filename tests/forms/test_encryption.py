@@ -4,7 +4,7 @@ import pytest
 from lxml import etree
 
 from persistence.errors import BadRequestError, BodyTooLargeError, MalformedXmlError
-from persistence.forms.encryption import Opening, Sealing, Survey
+from persistence.forms.encryption import EncryptionSurvey, ValueDecrypter, ValueEncrypter
 from persistence.limits import LONGEST_ENCRYPTED
 from persistence.model.addresses import AttachmentRef
 
@@ -31,12 +31,12 @@ def is_encrypted(held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - 
 
 
 def sealed(data: bytes, step: int = 50) -> bytes:
-    with Sealing(PATHS, (), seal, is_encrypted) as sealing:
+    with ValueEncrypter(PATHS, (), seal, is_encrypted) as sealing:
         return b"".join(sealing.edited(pieces(data, step)))
 
 
 def opened(data: bytes, step: int = 50) -> bytes:
-    with Opening(open_) as opening:
+    with ValueDecrypter(open_) as opening:
         return b"".join(opening.edited(pieces(data, step)))
 
 
@@ -151,7 +151,7 @@ def test_a_value_may_be_long_but_not_endless() -> None:
 
 def test_text_that_is_not_to_be_encrypted_is_not_gathered() -> None:
     data = form(f"<b>{'x' * 3_000_000}</b>")
-    with Sealing(PATHS, (), seal, is_encrypted) as sealing:
+    with ValueEncrypter(PATHS, (), seal, is_encrypted) as sealing:
         most = max(len(piece) for piece in sealing.edited(pieces(data, 1 << 16)))
     assert most < 1 << 18
 
@@ -174,7 +174,7 @@ def test_what_is_not_well_formed_is_refused() -> None:
     ],
 )
 def test_what_is_left_to_do_is_seen(content: str, values: int, stale: int, plain: int, wrong: int) -> None:
-    with Survey(PATHS, (), lambda value: value == "new", is_encrypted) as survey:
+    with EncryptionSurvey(PATHS, (), lambda value: value == "new", is_encrypted) as survey:
         survey.read([form(content)])
     assert (survey.values, survey.stale, survey.plain, survey.wrong) == (values, stale, plain, wrong)
     assert survey.is_done is not bool(stale or plain or wrong)

@@ -1,4 +1,4 @@
-"""What of a form is indexed: which controls, in which order, and the paths to their values."""
+"""The keys of an index: its controls in their order, and the paths to their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a definition's metadata: spec forms 6.2, spec search 4.3."""
+"""The metadata of a definition that is kept: spec forms 6.2, spec search 4.3."""
 
 import pytest
 
@@ -116,6 +116,6 @@ def test_what_is_kept_is_bounded(inside: str) -> None:
     ids=["one long language", "many languages", "many titles"],
 )
 def test_titles_count_with_their_languages(titles: str) -> None:
-    """What is kept of a definition must fit into its sidecar, or nobody could read that again."""
+    """The metadata must fit into the sidecar, which could not be read again otherwise."""
     with pytest.raises(BadRequestError, match="more than"):
         metadata(titles)

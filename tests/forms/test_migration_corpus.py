@@ -37,7 +37,7 @@ def test_unpublished_definitions_migrate_too(corpus: Path) -> None:
 
 
 def test_the_inline_data_of_real_definitions_has_the_paths_of_their_controls(corpus: Path) -> None:
-    """Where a repeat has no iteration, or a section no data, there is nothing to be found."""
+    """A repeat without iterations, or a section without data, has no values to find."""
     found = total = 0
     for path in sorted(corpus.rglob("form.xhtml")):
         for target in DATA_FORMATS:

@@ -1,4 +1,4 @@
-"""What holds of the migration of every definition."""
+"""Properties of the migration that hold for every definition."""
 
 import re
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def test_so_it_is_upwards_from_4_8_0(form: Form) -> None:
 @FEW
 @given(forms())
 def test_down_to_4_8_0_and_up_again_restores_everything(form: Form) -> None:
-    """What is lost on the way is what the generated forms do not have: attributes of grids' elements and binds."""
+    """Attributes of grids' elements and binds would be lost; the generated forms have none."""
     original = migrated(form.document(), "2019.1.0")
     down = migrated(form.document(), "4.8.0")
     assert infoset(migrated(relabelled(down, META_4_8), "2019.1.0")) == infoset(relabelled(original, META_4_8))
@@ -91,7 +91,7 @@ def test_down_to_4_8_0_and_up_again_restores_everything(form: Form) -> None:
 @FEW
 @given(forms(fewest=1, own_names=False))
 def test_down_to_4_0_0_and_up_again_restores_everything_but_how_repeat_is_written(form: Form) -> None:
-    """Where there is no iteration the place of its grid is lost, and iterations of grids lose names of their own."""
+    """The place of a grid without iterations is lost, and iterations of grids lose names of their own."""
     original = migrated(form.document(), "2019.1.0")
     up = migrated(relabelled(migrated(form.document(), "4.0.0"), META_LEGACY), "2019.1.0")
     content = re.sub(rb'(<fr:grid[^>]* repeat=)"true"', rb'\1"content"', up)

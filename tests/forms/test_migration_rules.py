@@ -68,7 +68,7 @@ def binds_are(form: Form, binds: str) -> bool:
 
 
 def template_is(form: Form, content: str) -> bool:
-    """Whether the only template of a form has this content, whatever its attributes."""
+    """Return whether the only template of a form has this content, with any attributes."""
     before, after = form.templates.index(">") + 1, form.templates.rindex("<")
     return infoset(form.templates[before:after]) == infoset(content)
 

@@ -11,7 +11,7 @@ OFF = 'fr:relevant="false"'
 
 
 def relevant(data: bytes, piece: int = 7) -> bytes:
-    """What is left of a document that is fed in small pieces."""
+    """Return the rest of a document that is fed in small pieces."""
     edges = nonrelevant_edges([data[at : at + piece] for at in range(0, len(data), piece)])
     bounds = [0, *edges, len(data)]
     return b"".join(data[begin:end] for begin, end in zip(bounds[::2], bounds[1::2], strict=True))

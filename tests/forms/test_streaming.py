@@ -150,7 +150,7 @@ def is_taken(document: bytes, piece: int) -> bool:
 
 @pytest.mark.parametrize("beside", range(-1, 2))
 def test_what_is_taken_does_not_depend_on_the_pieces(beside: int) -> None:
-    """What was stored can be read again, in whatever pieces it comes then."""
+    """A stored document can be read again in pieces of any size."""
     length = LONGEST_TOKEN + beside * XML_STEP // 2
     for token in (b"<!--%s-->", b"<a x='%s'/>", b"<a%s/>"):
         document = b"<r> " + token % (b" " * (length - len(token) + 2)) + b"</r>"

@@ -9,7 +9,7 @@ from lxml import etree
 
 from persistence.errors import MalformedXmlError
 from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
-from persistence.forms.values import NODE_END, Extracted, ValueReader
+from persistence.forms.values import NODE_END, ExtractedText, ValueReader
 from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
@@ -31,7 +31,7 @@ def key(path: str) -> IndexKey:
     return IndexKey(path, tuple(map(PathStep, path.split("/"))))
 
 
-def read(document: str | bytes, *paths: str) -> Extracted:
+def read(document: str | bytes, *paths: str) -> ExtractedText:
     data = document if isinstance(document, bytes) else document.encode()
     return ValueReader(map(key, paths)).read([data])
 
@@ -42,7 +42,7 @@ def reader() -> ValueReader:
 
 
 def test_a_document_of_the_order_form_has_its_values_and_the_rest(reader: ValueReader) -> None:
-    assert reader.read([D_1]) == Extracted(
+    assert reader.read([D_1]) == ExtractedText(
         {
             "customer/name": ("Ada",),
             "customer/email": ("ada@example.org",),
@@ -72,17 +72,17 @@ def test_a_value_is_kept_as_it_is() -> None:
 
 def test_cdata_references_and_text_around_comments_are_one_text() -> None:
     found = read("<f><a>1&amp;<![CDATA[<2>]]>3<!-- - -->4<?p i?>5&#xE9;</a>6<![CDATA[7]]></f>", "a")
-    assert found == Extracted({"a": ("1&<2>345é",)}, "67")
+    assert found == ExtractedText({"a": ("1&<2>345é",)}, "67")
 
 
 def test_a_value_is_all_text_inside_and_also_rest_if_there_is_an_element_inside() -> None:
     found = read("<f><a>1<b>2</b>3<b/></a><a>4</a></f>", "a")
-    assert found == Extracted({"a": ("123", "4")}, NODE_END.join("123"))
+    assert found == ExtractedText({"a": ("123", "4")}, NODE_END.join("123"))
 
 
 def test_keys_may_lie_inside_each_other() -> None:
     found = read("<f><a>1<b>2</b>3<c>4</c></a><a><b>5</b></a></f>", "a", "a/b", "a/d")
-    assert found == Extracted({"a": ("1234", "5"), "a/b": ("2", "5")}, NODE_END.join("134"))
+    assert found == ExtractedText({"a": ("1234", "5"), "a/b": ("2", "5")}, NODE_END.join("134"))
 
 
 def test_an_element_counts_only_in_its_place_and_in_no_namespace() -> None:
@@ -98,7 +98,7 @@ def test_a_name_with_a_separator_is_no_name_with_a_namespace() -> None:
 
 
 def test_a_key_without_steps_has_no_values() -> None:
-    assert ValueReader([IndexKey("a[1]", ())]).read([b"<f><a>1</a></f>"]) == Extracted({}, "1")
+    assert ValueReader([IndexKey("a[1]", ())]).read([b"<f><a>1</a></f>"]) == ExtractedText({}, "1")
 
 
 PATTERNS = {
@@ -228,8 +228,8 @@ def elements(draw: st.DrawFn, depth: int = 0) -> str:
 PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), max_size=5, unique=True)
 
 
-def naively(document: str, paths: list[str]) -> Extracted:
-    """The same by trees."""
+def naively(document: str, paths: list[str]) -> ExtractedText:
+    """Extract by trees, in the simplest way."""
     root = etree.fromstring(document)
     found = {path: root.findall(path) for path in paths}
     leaves = {element for each in found.values() for element in each if not len(element)}
@@ -241,7 +241,7 @@ def naively(document: str, paths: list[str]) -> Extracted:
         return own
 
     values = {path: ["".join(element.itertext()) for element in each] for path, each in found.items()}
-    return Extracted(
+    return ExtractedText(
         {path: tuple(filter(None, each)) for path, each in values.items() if any(each)},
         NODE_END.join(text for text in texts(root) if text.strip()),
     )
@@ -259,4 +259,4 @@ def test_what_is_found_is_what_a_tree_holds(document: str, paths: list[str], siz
 )
 def test_encrypted_values_are_neither_found_nor_free_text(mark: str) -> None:
     document = f"<f><a {mark}>c1pher</a><b {mark}>c1pher<x>c1pher</x></b><a>open</a><c>rest</c></f>"
-    assert read(document, "a", "b") == Extracted({"a": ("open",)}, "rest")
+    assert read(document, "a", "b") == ExtractedText({"a": ("open",)}, "rest")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.values import Extracted
+from persistence.forms.values import ExtractedText
 from persistence.index import budget as module
 from persistence.index.budget import Budget
 from persistence.index.extraction import ExtractionCache, IndexedDocument
@@ -111,9 +111,9 @@ def test_a_search_that_takes_too_long_is_refused_and_the_next_one_answered(
 def test_what_waits_for_the_index_is_bounded() -> None:
     handed = ExtractionCache()
     for number in range(MOST_HANDED + 10):
-        handed.put(str(number), "", Extracted({}, "x"))
+        handed.put(str(number), "", ExtractedText({}, "x"))
     assert handed.pop("0", "") is None
     assert handed.pop(str(MOST_HANDED), "") is not None
     for number in range(100):
-        handed.put(f"large {number}", "", Extracted({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
+        handed.put(f"large {number}", "", ExtractedText({"a": ("x" * (MOST_HANDED_CHARACTERS // 10),)}, ""))
     assert sum(handed.pop(f"large {number}", "") is not None for number in range(100)) == 9

@@ -2,7 +2,7 @@
 
 import pytest
 
-from persistence.forms.values import Extracted, ValueReader
+from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache
 from persistence.model.form_versions import IndexKey, PathStep
 
@@ -19,7 +19,7 @@ def received(document: bytes, handed: ExtractionCache) -> None:
 def test_what_was_received_is_what_a_reader_finds() -> None:
     handed = ExtractionCache()
     received(DOCUMENT, handed)
-    assert handed.pop("id", "mark") == READER.read([DOCUMENT]) == Extracted({"city": ("Ulm",)}, "by hand")
+    assert handed.pop("id", "mark") == READER.read([DOCUMENT]) == ExtractedText({"city": ("Ulm",)}, "by hand")
 
 
 def test_it_is_handed_over_once_and_for_one_definition() -> None:
@@ -38,13 +38,13 @@ def test_large_documents_are_not_kept(around: bytes) -> None:
     with CachingExtraction(READER, "mark", handed) as check:
         check.read([b"<form>", around, *[b"<x>word</x>"] * 10_000, around.replace(b"<", b"</"), b"</form>"])
         check.keep("id")
-        assert check.extracted() == Extracted({}, "")
+        assert check.extracted() == ExtractedText({}, "")
     assert handed.pop("id", "mark") is None
 
 
 def test_the_oldest_are_let_go_of() -> None:
     handed = ExtractionCache()
     for number in range(5_000):
-        handed.put(str(number), "mark", Extracted({}, ""))
+        handed.put(str(number), "mark", ExtractedText({}, ""))
     assert handed.pop("0", "mark") is None
     assert handed.pop("4999", "mark") is not None

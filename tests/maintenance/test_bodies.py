@@ -9,16 +9,16 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.maintenance.attachments import BodiesOf
-from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
-from persistence.storage.store import Store
 from tests.opened import opened
-from tests.storage.test_attached import CAT, Place
+from tests.storage.test_split_attachments import CAT, Place
 
 
 @pytest.fixture
@@ -33,11 +33,13 @@ def place(tmp_path: Path) -> Place:
 def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[FindingKind, str]]:
     """Return the kinds of findings with the names in the tree that they are about."""
     tree = Tree(place.store.root, lock_timeout=1)
-    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
+    properties = Properties.load({}, SVC.property_prefix)
+    index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
     view = BodiesReader(str(place.base))
-    inspectors = Inspectors.of(tree, index, bodies_of or (lambda _: view), Integrity(), deep=deep)
-    check = Check(tree, inspectors, Measures(frozenset(), SVC, lambda: opened(Store(tree.root, lock_timeout=1))))
-    reports = [report.finding for report in check.run() if report is not None]
+    options = CheckOptions(
+        SVC, Integrity(), bodies_of or (lambda _: view), lambda: TreeReader.of(tree.root, properties), deep=deep
+    )
+    reports = [report.finding for report in Check(tree, index, options).run() if report is not None]
     return [(finding.kind, os.path.basename(finding.path)) for finding in reports]
 
 

@@ -14,16 +14,16 @@ from persistence.cli import commands
 from persistence.dialect import SVC
 from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
-from persistence.maintenance.check import Check, Inspectors, Measures
+from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
 from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
 from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import PENDING
-from persistence.storage.store import Store
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
@@ -42,10 +42,12 @@ def workshop(tmp_path: Path) -> Workshop:
 def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = Tree(str(root), lock_timeout=1, observer=observer)
-    index = opened(index_of(tree.root, SVC, Properties.load({}, SVC.property_prefix), pending_in(tree.root)))
-    inspectors = Inspectors.of(tree, index, lambda _: None, Integrity(), deep=False)
-    store = opened(Store(str(root), lock_timeout=1))
-    return Check(tree, inspectors, Measures(frozenset(remedies), SVC, lambda: store))
+    properties = Properties.load({}, SVC.property_prefix)
+    index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
+    options = CheckOptions(
+        SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties), remedies=frozenset(remedies)
+    )
+    return Check(tree, index, options)
 
 
 def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:

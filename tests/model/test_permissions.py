@@ -49,7 +49,7 @@ def bound(name: str, organization: str, *own: str) -> User:
 
 
 def sees(permissions: Permissions | None, user: User, owner: User, any_of: Iterable[str]) -> bool:
-    """Whether a search for data on which the user has one of the operations finds data of the owner."""
+    """Return whether a search for data on which the user has one of the operations finds data of the owner."""
     return searchable_owners(permissions, user, any_of).includes(owner)
 
 

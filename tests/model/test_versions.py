@@ -1,4 +1,4 @@
-"""Which version a request means: the table of spec crud 5.1, without a server."""
+"""The version that a request means: the table of spec crud 5.1, without a server."""
 
 import pytest
 

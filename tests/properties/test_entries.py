@@ -1,4 +1,4 @@
-"""What a configuration file may say, and how it is told what it may not."""
+"""The properties of a configuration file, and the errors for wrong ones."""
 
 import tomllib
 
@@ -18,7 +18,7 @@ def entries(text: str, dialect: Dialect = SVC) -> dict[str, object]:
 
 
 def refusal(text: str, dialect: Dialect = SVC) -> str:
-    """What is said of a file that is refused."""
+    """Return the error for a file that is refused."""
     with pytest.raises(StartupError) as refused:
         entries(text, dialect)
     said = str(refused.value)

@@ -1,4 +1,4 @@
-"""What the properties say of a form."""
+"""The properties of a form."""
 
 import tomllib
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which providers a form has, what these are, and the headers that tell them so (spec forms 5, crud 10)."""
+"""The providers of a form, their properties, and the headers that tell them (spec forms 5, crud 10)."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""The contract of the store, on real files: whatever creates uploads, the same is owed."""
+"""The tree of files: what becomes of it on disk, after failures and crashes too. The contract is in ``contract``."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,6 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
 from persistence.storage import directories, files
 from persistence.storage.store import Store
-from persistence.storage.stored_revision import StoredRevision
 from tests.initialised import initialised
 from tests.opened import opened
 
@@ -76,63 +75,10 @@ def tree(store: Store) -> set[str]:
     return {name for name in names if not name.startswith(".locks") and name != "layout.json"}
 
 
-@pytest.mark.parametrize("address", [DATA, DRAFT, ATTACHMENT, DEFINITION])
-def test_what_is_written_is_read(store: Store, address: Address) -> None:
-    assert store.read(address, content=True) is None
-    first = write(store, address, b"one")
-    assert content(store, address) == b"one"
-    second = write(store, address, b"two")
-    found = store.read(address, content=False)
-    assert found == StoredRevision(second, second.id, 3, None)
-    assert second.modified > first.modified
-    assert content(store, address) == b"two"
-
-
-def test_an_empty_content_is_a_content(store: Store) -> None:
-    write(store, ATTACHMENT, b"")
-    assert content(store, ATTACHMENT) == b""
-
-
-@pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
-def test_older_revisions_are_kept(store: Store, address: Address) -> None:
-    revisions = [(write(store, address, body), body) for body in (b"one", b"two", b"three")]
-    for sidecar, body in revisions:
-        found = store.read_revision(address, sidecar.modified, content=True)
-        assert found is not None
-        assert found.file is not None
-        with found.file:
-            assert (found.sidecar, found.etag, found.file.read()) == (sidecar, sidecar.id, body)
-
-
 def test_a_draft_keeps_no_older_revision(store: Store) -> None:
     write(store, DRAFT, b"one")
     write(store, DRAFT, b"two")
     assert tree(store) == {"hr/leave/draft/D/data.xml", "hr/leave/draft/D/data.xml.json"}
-
-
-@pytest.mark.parametrize("address", [DATA, ATTACHMENT, DEFINITION])
-def test_a_tombstone_hides_the_content_and_keeps_it(store: Store, address: Address) -> None:
-    replaced = write(store, address, b"one")
-    deleted = delete(store, address)
-    found = store.read(address, content=True)
-    assert found == StoredRevision(deleted, deleted.id, 0, None)
-    assert content(store, address) is None
-    old = store.read_revision(address, replaced.modified, content=False)
-    assert old is not None
-    assert old.sidecar == replaced
-    write(store, address, b"two")
-    again = store.read_revision(address, deleted.modified, content=False)
-    assert again is not None
-    assert again.sidecar.deleted
-
-
-def test_a_draft_goes_with_everything_in_it(store: Store) -> None:
-    write(store, DRAFT, b"one")
-    write(store, DRAFT.moved(Collection.DRAFT, "a.bin"), b"x")
-    with store.writing(DATA) as writer:
-        writer.discard_draft(FORM, "D")
-        writer.discard_draft(FORM, "D")
-    assert tree(store) == set()
 
 
 def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
@@ -153,29 +99,13 @@ def test_a_draft_that_could_not_be_removed_goes_with_the_next_one(
     assert list(trash.iterdir()) == []
 
 
-def test_versions_come_highest_first(store: Store) -> None:
-    for version in (1, 10, 9):
-        write(store, DefinitionAddress(FORM, version, "form.xhtml"), b"f")
-    assert list(store.versions(FORM)) == [10, 9, 1]
-    assert list(store.versions(Form("no", "form"))) == []
-
-
-def test_documents_are_listed_by_their_own_names(store: Store) -> None:
-    names = {"a", "b:c", "50%", "é.", "x.json"}
-    for name in names:
-        write(store, DocumentAddress(FORM, Collection.DATA, name, "data.xml"), b"d")
+def test_names_that_no_request_has_given_are_not_listed(store: Store) -> None:
+    write(store, DATA, b"d")
     foreign = Path(store.root) / "hr/leave/data"
     (foreign / ".hidden").mkdir()
     (foreign / "a%zz:").mkdir()
     os.mkdir(os.fsencode(foreign) + b"/not-utf8-\xff")
-    assert set(store.documents(FORM)) == names
-    assert set(store.documents(Form("no", "form"))) == set()
-
-
-def test_an_upload_that_is_not_committed_is_gone(store: Store) -> None:
-    with store.upload(DATA) as upload:
-        upload.write(b"x")
-    assert tree(store) == set()
+    assert list(store.documents(FORM)) == ["D"]
 
 
 def test_nothing_is_left_beside_the_files(store: Store) -> None:

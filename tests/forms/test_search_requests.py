@@ -1,4 +1,4 @@
-"""What requests to search and for distinct values ask for, and why they are refused (spec search 1.1 to 1.7, and 3)."""
+"""Requests to search and for distinct values: their meaning, and refusals (spec search 1.1 to 1.7, and 3)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_how_values_are_compared(attributes: dict[str, str], match: TextMatch) -
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_a_query_without_text_asks_for_values_only(text: str) -> None:
-    """Whatever its match is then; the name of a field is looked at all the same."""
+    """Its match does not matter then; the name of a field is checked all the same."""
     request = asked(query(text, path="p", match="like"), query(text, metadata="created", match="like"))
     assert (request.paths, request.query) == (("p",), Query())
 
@@ -172,7 +172,7 @@ def test_paths_come_back_in_order_and_as_often_as_they_are_asked_for() -> None:
     ],
 )
 def test_conditions_on_fields(given: tuple[str, str, str], condition: tuple[Field, Comparison, str]) -> None:
-    """What is stored are whole milliseconds: bounds between them are those of the next."""
+    """Stored times have whole milliseconds: a bound between two of them is the later one."""
     metadata, match, text = given
     assert asked(query(text, metadata=metadata, match=match)).query.fields == (FieldFilter(*condition),)
 

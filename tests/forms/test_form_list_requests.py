@@ -1,4 +1,4 @@
-"""What a form metadata request asks for, and why it is refused (spec search 4.2)."""
+"""Requests for a list of forms: their meaning, and refusals (spec search 4.2)."""
 
 from __future__ import annotations
 

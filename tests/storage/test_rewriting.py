@@ -14,7 +14,7 @@ from persistence.model.sidecar import Sidecar
 from persistence.storage import files
 from persistence.storage.rewriting import RevisionRewriter
 from tests.sidecars import resealed
-from tests.storage.test_attached import CAT, Place
+from tests.storage.test_split_attachments import CAT, Place
 
 
 class Killed(BaseException):

@@ -13,7 +13,7 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.split_attachments import Attached
+from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened
@@ -31,7 +31,7 @@ class Place:
         self.base.mkdir()
         self.bodies = FileBodies(str(self.base))
         self.store = opened(Store(initialised(directory / "root"), lock_timeout=1))
-        self.attached = Attached(self.store, self.bodies)
+        self.attached = SplitStorage(self.store, self.bodies)
 
     def write(self, body: bytes, address: DocumentAddress = CAT) -> Sidecar:
         with self.attached.upload(address) as upload:
@@ -119,16 +119,6 @@ def test_what_a_crash_left_of_an_attachment_outlives_a_write_of_one_whose_name_b
     assert place.body() == b"cat"
 
 
-def test_older_revisions_keep_their_bodies(place: Place) -> None:
-    bodies = [b"one", b"two", b"three"]
-    revisions = [place.write(body) for body in bodies]
-    for revision, body in zip(revisions, bodies, strict=True):
-        found = place.attached.read_revision(CAT, revision.modified, content=True)
-        assert found is not None
-        with found.opened as file:
-            assert (file.read(), found.etag) == (body, revision.id)
-
-
 def test_a_body_replaced_by_hand_is_damage(place: Place) -> None:
     place.write(b"cat")
     (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
@@ -140,7 +130,7 @@ def test_a_body_replaced_by_hand_is_served_under_another_tag_where_all_edits_are
     stored = place.write(b"cat")
     (place.base / "pics/album/data/D/1/cat.bin").write_bytes(b"by hand")
     bodies = FileBodies(str(place.base), Integrity(HandEdits.ALL))
-    found = Attached(place.store, bodies).read(CAT, content=False)
+    found = SplitStorage(place.store, bodies).read(CAT, content=False)
     assert found is not None
     assert found.size == len(b"by hand")
     assert found.etag != stored.id
@@ -151,12 +141,6 @@ def test_a_body_that_is_lost_is_damage(place: Place) -> None:
     (place.base / "pics/album/data/D/1/cat.bin").unlink()
     with pytest.raises(DamagedError, match="missing"):
         place.attached.read(CAT, content=True)
-
-
-def test_what_is_not_committed_leaves_nothing(place: Place) -> None:
-    with place.attached.upload(CAT) as upload:
-        upload.write(b"x")
-    assert [path for path in place.base.rglob("*") if path.is_file()] == []
 
 
 def test_a_base_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,239 @@
+"""Start Python programs by forking a process that has imported the service already: half of each start are imports.
+
+A program started so is a process like any other, with arguments, environment, directory and streams of its own, and
+without threads or open files of whoever starts it. ``start`` returns what ``subprocess.Popen`` would.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gunicorn.config
+
+PROJECT = Path(__file__).parents[1]
+_PRELOADED = (
+    "gunicorn.app.base",
+    "gunicorn.workers.gthread",
+    "gunicorn.glogging",
+    "http.client",
+    "persistence.app",
+    *(f"persistence.cli.{file.stem}" for file in (PROJECT / "persistence" / "cli").glob("[a-z]*.py")),
+)
+_OF_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
+"""Variables that count when an interpreter starts, so that a fork would not heed them."""
+
+_MESSAGE = 1 << 20
+
+
+class Forked:
+    """A process that the fork server has started, with the part of the interface of ``Popen`` that tests use."""
+
+    def __init__(self, pid: int, status: int, arguments: Sequence[str]) -> None:
+        self.pid = pid
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._status = status
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """Return the exit status if the process has ended, else None."""
+        return self._wait(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return the exit status."""
+        status = self._wait(timeout)
+        if status is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return status
+
+    def _wait(self, timeout: float | None) -> int | None:
+        with self._lock:
+            if self.returncode is None:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(self._status, selectors.EVENT_READ)
+                    if not selector.select(timeout):
+                        return None
+                said = os.read(self._status, 16)
+                os.close(self._status)
+                self.returncode = int(said) if said else -signal.SIGKILL
+            return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def __del__(self) -> None:
+        if self.returncode is None:
+            os.close(self._status)
+
+
+class _Server:
+    """The fork server of this process, which ends with it."""
+
+    def __init__(self) -> None:
+        self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forkserver", str(other.fileno())],
+                cwd=PROJECT,
+                pass_fds=[other.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        self._lock = threading.Lock()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def start(self, program: dict[str, Any], stdout: int, stderr: int) -> Forked:
+        ours, theirs = os.pipe()
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [json.dumps(program).encode()], [stdout, stderr, theirs])
+                answer = self._socket.recv(_MESSAGE)
+        finally:
+            os.close(theirs)
+        if not answer:
+            raise RuntimeError("the fork server has ended")
+        return Forked(int(answer), ours, program["arguments"])
+
+
+_server: _Server | None = None
+_starting = threading.Lock()
+
+
+def start(
+    module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdout: int, stderr: int
+) -> Forked | subprocess.Popen[bytes]:
+    """Run ``python -m module arguments``, by ``Popen`` where its environment is about the interpreter itself."""
+    if any(name.startswith(_OF_THE_INTERPRETER) and os.environ.get(name) != text for name, text in env.items()):
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], cwd=cwd, env=env, stdout=stdout, stderr=stderr
+        )
+    global _server  # noqa: PLW0603 - one for this process
+    with _starting:
+        _server = _server or _Server()
+    program = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "umask": _umask()}
+    return _server.start(program, stdout, stderr)
+
+
+def run(
+    module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m module arguments`` to its end, and return its status and what it has printed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = start(module, arguments, cwd=cwd, env=env, stdout=out.fileno(), stderr=errors.fileno())
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        texts = []
+        for file in (out, errors):
+            file.seek(0)
+            texts.append(file.read().decode())
+    return subprocess.CompletedProcess([module, *arguments], status, *texts)
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
+def _serve(connection: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request until the other end closes; in a forked process return its program, else None."""
+    children: dict[int, tuple[int, int]] = {}
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd != connection.fileno():
+                    selector.unregister(key.fd)
+                    _report(key.fd, *children.pop(key.fd))
+                    continue
+                message, passed, _, _ = socket.recv_fds(connection, _MESSAGE, 3)
+                if not message:
+                    return None
+                pid = os.fork()
+                if pid == 0:
+                    selector.close()
+                    _become(json.loads(message), *passed[:2])
+                    return dict(json.loads(message))
+                stdout, stderr, status = passed
+                os.close(stdout)
+                os.close(stderr)
+                watched = os.pidfd_open(pid)
+                children[watched] = (pid, status)
+                selector.register(watched, selectors.EVENT_READ)
+                connection.send(str(pid).encode())
+
+
+def _report(watched: int, pid: int, status: int) -> None:
+    """Tell whoever started a process its exit status, in the sign that ``subprocess`` gives it."""
+    os.close(watched)
+    _, ended = os.waitpid(pid, 0)
+    os.write(status, str(os.waitstatus_to_exitcode(ended)).encode())
+    os.close(status)
+
+
+def _become(program: dict[str, Any], stdout: int, stderr: int) -> None:
+    """Take on the streams, directory and environment of a program."""
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    os.closerange(3, 1024)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(program["umask"])
+    os.chdir(program["cwd"])
+    gunicorn.config.Chdir.default = program["cwd"]  # gunicorn takes the directory in which it was imported
+    os.environ.clear()
+    os.environ.update(program["env"])
+    time.tzset()
+    sys.argv = [program["module"], *program["arguments"]]
+
+
+def main() -> None:
+    """Be a fork server, and in each forked process the program."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever is interrupted stops what it has started
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    for module in _PRELOADED:
+        import_module(module)
+    gc.collect()
+    gc.freeze()
+    program = _serve(connection)
+    if program is None:
+        return
+    connection.detach()
+    runpy.run_module(program["module"], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

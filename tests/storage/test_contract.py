@@ -1,0 +1,142 @@
+"""The contract of a storage, asked of every implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from persistence.dialect import ORBEON
+from persistence.model.addresses import Form
+from persistence.remote.client import CallLimits, Client
+from persistence.remote.provider_names import ProviderNames
+from persistence.remote.remote_store import RemoteStore
+from persistence.storage import files
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.locks import Locks
+from persistence.storage.split_attachments import SplitStorage
+from persistence.storage.store import Store
+from persistence.storage.uploads import Spool
+from tests.initialised import initialised
+from tests.opened import opened
+from tests.service import Service, alone
+from tests.storage.contract import StorageContract, Subject, no_lock
+
+_TIMEOUT = 0.2
+
+
+def _store(root: str, *, is_locked: bool = True) -> Store:
+    store = opened(Store(root, lock_timeout=_TIMEOUT))
+    if not is_locked:
+        store._locks.document = no_lock  # type: ignore[method-assign,assignment]  # noqa: SLF001 - a lock that is lost
+    return store
+
+
+def _files(directories: Iterable[Path]) -> set[str]:
+    """The files below directories, but for what an empty tree has."""
+    paths = (path.relative_to(each).as_posix() for each in directories for path in each.rglob("*") if path.is_file())
+    return {path for path in paths if not path.startswith((".locks", ".index")) and path != "layout.json"}
+
+
+def _tree(tmp_path: Path) -> Subject:
+    root = initialised(tmp_path / "root")
+    return Subject(_store(root), _store(root, is_locked=False), lambda: _files([tmp_path / "root"]))
+
+
+class TestTree(StorageContract):
+    """A tree of files."""
+
+    constructed = staticmethod(_tree)
+
+
+class TestTreeWithoutUnnamedFiles(StorageContract):
+    """A tree on a file system that has no unnamed files."""
+
+    constructed = staticmethod(_tree)
+
+    @pytest.fixture(autouse=True)
+    def _spooled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(files, "open_unnamed", lambda _directory: None)
+
+
+def _split(tmp_path: Path) -> Subject:
+    root, base = initialised(tmp_path / "root"), tmp_path / "base"
+    base.mkdir()
+
+    def storage(*, is_locked: bool) -> SplitStorage:
+        return SplitStorage(_store(root, is_locked=is_locked), FileBodies(str(base)))
+
+    return Subject(
+        storage(is_locked=True), storage(is_locked=False), lambda: _files([tmp_path / "root", tmp_path / "base"])
+    )
+
+
+class TestAttachmentsInAnotherDirectory(StorageContract):
+    """A tree, with the bodies of attachments in another directory."""
+
+    constructed = staticmethod(_split)
+
+
+_OLDER = "a provider is asked for older revisions of data only (spec crud 4.8)"
+_GONE = "of what is deleted, an answer says only that it is (spec crud 13)"
+_OF_DOCUMENT = "a provider may compare the tag of an attachment with that of its document (spec crud 4.6)"
+_PUBLISHED = "only what is published and can be found is listed"
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The service that has the forms of a remote storage."""
+    with alone(tmp_path_factory.mktemp("peer"), dialect=ORBEON.name) as service:
+        yield service
+
+
+class TestRemote(StorageContract):
+    """Another service."""
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        "test_a_revision_says_size_and_digest_of_its_content": "no answer tells a digest",
+        "test_what_is_known_of_a_revision_is_what_was_said_to_be_stored": "a provider has instants of its own",
+        "test_a_head_says_what_a_read_says[definition]": "what a list of forms says of a definition has no tag",
+        "test_older_revisions_are_kept[definition]": _OLDER,
+        "test_older_revisions_are_kept[attachment of a definition]": _OLDER,
+        "test_a_writer_that_is_refused_leaves_the_history_as_it_is[definition]": _OLDER,
+        "test_a_writer_that_is_refused_leaves_the_history_as_it_is[attachment of a definition]": _OLDER,
+        **{
+            f"test_of_two_writers_over_one_revision_one_is_refused[{kind}]": _OF_DOCUMENT
+            for kind in ("attachment", "attachment of a draft", "attachment of a definition")
+        },
+        "test_a_writer_that_is_refused_leaves_the_history_as_it_is[attachment]": _OF_DOCUMENT,
+        "test_a_draft_is_later_than_what_it_is_a_draft_of": "the provider has a clock of its own",
+        "test_a_tombstone_is_a_revision": _GONE,
+        "test_deleted_versions_are_listed_too": _PUBLISHED,
+        "test_drafts_and_deleted_documents_are_listed_too": _PUBLISHED,
+    }
+
+    @pytest.fixture(autouse=True)
+    def _of_this_peer(self, peer: Service) -> None:
+        self._peer = peer
+
+    def constructed(self, tmp_path: Path) -> Subject:  # type: ignore[override]
+        """A storage of an application of its own: a service for each test would take too long."""
+        root = initialised(tmp_path / "root")
+        number = next(_numbers)
+
+        def storage(locks: Locks) -> RemoteStore:
+            names = ProviderNames(ORBEON, ORBEON)
+            uri = f"http://127.0.0.1:{self._peer.port}"
+            return RemoteStore(opened(Client("peer", uri, names, CallLimits())), Spool(root), locks)
+
+        unlocked = Locks(root, _TIMEOUT)
+        unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]
+        app = self._peer.data / f"app{number}"
+        return Subject(
+            storage(Locks(root, _TIMEOUT)),
+            storage(unlocked),
+            lambda: _files([tmp_path / "root", *([app] if app.is_dir() else [])]),
+            Form(f"app{number}", "leave"),
+        )
