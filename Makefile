@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 LOCKED := config/requirements
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --custom-compile-command 'make lock' setup.cfg
-JOBS ?= $(shell expr 2 \* $$(nproc))
+JOBS ?= $(shell expr 1 + $$(nproc))
 
 # Tests start hundreds of processes. If the environment forbids writing compiled modules, each would compile them all.
 export PYTHONDONTWRITEBYTECODE :=
@@ -38,7 +38,7 @@ audit: install ## look for known vulnerabilities in what is installed (asks the 
 run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
-# More processes than processors, because half of the time a test waits for a disk, or for a service to start.
+# One process more than processors, because a test waits for a disk now and then, or for a service to start.
 test: install ## install and run the tests (6 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) tests
 
@@ -54,7 +54,7 @@ test-long: install ## longer cases of the tests that make test runs briefly: wri
 	$(BIN)/python -m pytest -m long tests
 
 test-proxy: install ## repeat the tests of the interface with a second service as provider (3 min)
-	$(BIN)/python -m pytest --proxied -n $(JOBS) --dist loadgroup tests/http
+	$(BIN)/python -m pytest --proxied -r fEX -n $(JOBS) --dist loadgroup tests/http
 
 test-crash: install ## kill a worker at every system call; model the states that power cuts leave (5 min)
 	$(BIN)/python -m tests.crash

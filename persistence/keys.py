@@ -19,7 +19,7 @@ from persistence.model.instants import Instant, next_after
 from persistence.storage.key_files import KeyFile
 
 TRUSTED = "trusted"
-"""What the log calls a caller that needs no key; so no key may be called that."""
+"""Name of a caller in the log that needs no key; so no key may have it."""
 
 _BITS = 256
 _MOST = 1000
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of a key.
+    """An API key as its file has it.
 
     A slow digest, as for passwords, would make guessing dearer; nobody guesses 256 random bits, and every request would
     pay for it.
@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 def name_of(secret: str, keys: Iterable[Key]) -> str | None:
-    """The name of the key that is ``secret``; ``None`` where it is none of them.
+    """Return the name of the key that is ``secret``; ``None`` where it is none of them.
 
     All are compared, each in constant time: how long that takes tells nothing about any of them.
     """

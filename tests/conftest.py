@@ -29,8 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out the long ones, and xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what differs for a pair of services, or what only the long run repeats, and group what shares fixtures."""
+    if services.is_proxied:
+        config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
+        items[:] = [item for item in items if not _is_left_out(item)]
     for item in items:
         if services.is_proxied:
             _mark_proxied(item)
@@ -40,14 +43,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
-def _mark_proxied(item: pytest.Item) -> None:
-    left_out = proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid)
+def _is_left_out(item: pytest.Item) -> bool:
+    """Return whether a test says nothing of a pair, or uses the provider face, which leads to the front's own trees."""
     callspec = getattr(item, "callspec", None)
-    if left_out is None and callspec is not None and "provider" in callspec.id.split("-"):
-        left_out = "the provider face leads to the trees of the service itself"
-    if left_out is not None:
-        item.add_marker(pytest.mark.skip(reason=left_out))
-    elif differs := proxied.reason(proxied.DIFFERENT, item.nodeid):
+    is_provider = callspec is not None and "provider" in callspec.id.split("-")
+    return is_provider or proxied.reason(proxied.NOT_OF_A_PAIR, item.nodeid) is not None
+
+
+def _mark_proxied(item: pytest.Item) -> None:
+    if differs := proxied.reason(proxied.DIFFERENT, item.nodeid):
         item.add_marker(pytest.mark.xfail(reason=differs))
 
 

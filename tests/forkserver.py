@@ -145,11 +145,17 @@ def start(
 
 
 def run(
-    module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+    module: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python -m module arguments`` to its end, and return its status and what it has printed."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        process = start(module, arguments, cwd=cwd, env=env, stdout=out.fileno(), stderr=errors.fileno())
+        streams = {"stdout": out.fileno(), "stderr": errors.fileno()}
+        process = start(module, arguments, cwd=cwd or Path.cwd(), env=env or os.environ, **streams)
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:

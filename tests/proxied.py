@@ -21,6 +21,7 @@ def settings(port: int, dialect: str, own: Path | None) -> str:
 
 _OF_A_TREE = "it is about files, workers or the index of a tree, which the service in front has not"
 _OWN_FACE = "it goes through the provider face of the service in front, which leads to its own trees"
+_SETTINGS = "it changes the settings of a service, of which the service in front has a copy"
 _NOTE = "no answer tells of it: a provider keeps the contract's facts only"
 _LOST = "what is lost or edited by hand behind, only the service behind can tell"
 
@@ -43,6 +44,12 @@ NOT_OF_A_PAIR = {
     "test_search_freshness.py::test_what_a_killed_worker": _OF_A_TREE,
     "test_publish.py::test_a_publisher_that_dies": _OF_A_TREE,
     "test_publish.py::test_who_may_not_read_it_may_not_publish_it": _OWN_FACE,
+    "test_starting.py::test_the_first_lines_say": "the lines name the trees of the service in front",
+    "test_starting.py::test_they_name_all_trees": "the lines name the trees of the service in front",
+    "test_starting.py::test_hangup_reads_the_settings_again": _SETTINGS,
+    "test_starting.py::test_settings_that_cannot_be_served": _SETTINGS,
+    "test_starting.py::test_two_services_serve_one_tree": _OF_A_TREE,
+    "test_starting.py::test_a_service_whose_tree_another_machine": _OF_A_TREE,
     "test_transfers.py::test_downloads_go_out_by_sendfile": "what comes from elsewhere is no file here",
     "test_encryption.py::test_marked_values_are_encrypted_at_rest": "it has providers of its own",
     "test_encryption.py::test_a_holder_is_told_by_its_path": "it has providers of its own",
@@ -64,6 +71,7 @@ DIFFERENT = {
     "test_encryption.py::test_stored_and_decrypted_bytes": f"times are not judged: {_NOTE}",
     "test_encryption.py::test_the_client_s_hash_of_data": "it is not handed on plain, and has no place encrypted",
     "test_form_metadata.py::test_a_sidecar_edited_by_hand": _LOST,
+    "test_notices.py::test_a_damaged_definition": "what is damaged in the service behind is 502 here",
     "test_permissions.py::test_a_definition_edited_by_hand": _LOST,
     "test_permissions.py::test_deleting_a_form_opens_its_data_to_nobody": "not even to those who might read it before",
     "test_permissions.py::test_permissions_hold_where_a_file_of_the_definition": _LOST,
@@ -78,5 +86,6 @@ DIFFERENT = {
 
 def reason(names: dict[str, str], nodeid: str) -> str | None:
     """The reason that a table has for a test, if it has one."""
-    name = nodeid.partition("[")[0].rpartition("/")[2]
+    file, bracket, case = nodeid.partition("[")
+    name = file.rpartition("/")[2] + bracket + case
     return next((reason for begin, reason in names.items() if name.startswith(begin)), None)

@@ -31,13 +31,16 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted((ROOT / "persistence").rglob("*.py"))
 ANCHORED = {"match", "fullmatch"}
 NO_EXPRESSION = {"Match", "Pattern", "ASCII", "DOTALL", "VERBOSE", "MULTILINE", "escape"}
 """What else a module may take from ``re``."""
 
 OTHER_ENGINES = {"regex", "re2", "fnmatch", "glob"}
 """Modules that match patterns too, and that nobody has proved anything of here."""
+
+_NAMED = re.compile(rf"\b(?:re|{'|'.join(OTHER_ENGINES)})\b")
+MODULES = [path for path in sorted((ROOT / "persistence").rglob("*.py")) if _NAMED.search(path.read_text())]
+"""Modules that may match a pattern. To parse all others would take seconds in every process that collects tests."""
 
 NEGLIGIBLE = 8
 """Rounds up to which a repeat is written out; above, it counts as one without a bound."""
@@ -240,8 +243,9 @@ def is_compile(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile"
 
 
+@cache
 def expressions(path: Path) -> tuple[list[Expression], list[str]]:
-    """The expressions of a module, and what uses ``re`` so that it is not known what is matched."""
+    """Return the expressions of a module, and what uses ``re`` so that it is not known what is matched."""
     tree = ast.parse(path.read_text())
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     assigned = {

@@ -12,7 +12,7 @@ from persistence import __version__
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
-    "init": "directories",
+    "init": "data_directories",
     "serve": "serve",
     "config": "config",
     "key": "key",
@@ -24,7 +24,7 @@ _MODULES: Mapping[str, str] = {
     "reencrypt": "rebuild",
     "backup": "backup",
     "restore": "backup",
-    "upgrade": "directories",
+    "upgrade": "data_directories",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
 

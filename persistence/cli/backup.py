@@ -11,14 +11,14 @@ import click
 
 from persistence.cli.options import allow_open_files, tree_options
 from persistence.cli.terminal import follow
-from persistence.cli.trees import FAILED, REMAINS, TreeChoice, choose_trees, worst
+from persistence.cli.tree_choice import FAILED, REMAINS, TreeChoice, choose_trees, worst
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores
 from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import Restore
-from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree import FolderTree
 from persistence.providers.trees import bodies_by_form, integrity_of
 from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
@@ -48,7 +48,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     choice = choose_trees(options)
     allow_open_files()
     timeout = choice.settings.lock_timeout
-    trees = {tree.name: Tree(tree.root, lock_timeout=timeout) for tree in choice.trees}
+    trees = {tree.name: FolderTree(tree.root, lock_timeout=timeout) for tree in choice.trees}
     bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, Integrity(HandEdits.ALL)))
     extra = tuple(_extra_to_save(choice, keys=keys))
     run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), extra), destination)
@@ -68,7 +68,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     sys.exit(worst((REMAINS if problems else 0, FAILED if run.missing else 0)))
 
 
-def _count(tree: Tree) -> int:
+def _count(tree: FolderTree) -> int:
     with owner.acting(tree.root):
         return tree.count()
 

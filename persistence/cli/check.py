@@ -17,7 +17,7 @@ import msgspec
 
 from persistence.cli.options import Duration, tree_options
 from persistence.cli.terminal import progress
-from persistence.cli.trees import (
+from persistence.cli.tree_choice import (
     EDITED,
     FAILED,
     REMAINS,
@@ -32,10 +32,10 @@ from persistence.cli.trees import (
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
-from persistence.maintenance.attachments import AttachmentsCheck
+from persistence.maintenance.body_check import AttachmentsCheck
 from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, CheckOptions, Slices, within
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
-from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
 from persistence.providers.trees import bodies_by_form, integrity_of, open_index
 from persistence.storage import owner
@@ -136,14 +136,14 @@ class _Run:
         self.not_found = set(wanted.paths)
         self._choice = choice
         self._wanted = wanted
-        self._usable: dict[str, Tree] = {}
+        self._usable: dict[str, FolderTree] = {}
 
     def check_tree(self, chosen: ChosenTree, prefix: str) -> int:
         """Check a tree; return the exit status."""
         settings, root, wanted = chosen.settings, chosen.root, self._wanted
         with ExitStack() as stack:
             noting = stack.enter_context(OfflineJournal(root))
-            tree = Tree(root, lock_timeout=settings.lock_timeout, observer=noting)
+            tree = FolderTree(root, lock_timeout=settings.lock_timeout, listener=noting)
             if not os.path.isdir(tree.root):
                 raise missing(tree.root)
             parts = self._parts(tree, is_only=not prefix)
@@ -170,7 +170,7 @@ class _Run:
                     index.recover()
             return status
 
-    def _reports(self, tree: Tree, run: Check, parts: Parts) -> Iterator[Report | None]:
+    def _reports(self, tree: FolderTree, run: Check, parts: Parts) -> Iterator[Report | None]:
         """Check the parts, or slices within the budget; record a deep check of the whole tree at its end."""
         if self._wanted.budget is not None:
             owner.require(tree.root)  # the slices are recorded in the tree
@@ -206,7 +206,7 @@ class _Run:
         reports = chain.from_iterable(run.run(part) for part in parts)
         return self._say_reports(run.tree, reports, run, f"{name}: ", parts)
 
-    def _parts(self, tree: Tree, *, is_only: bool = False) -> Parts:
+    def _parts(self, tree: FolderTree, *, is_only: bool = False) -> Parts:
         """Return the parts of a tree to be checked; a path may be in another tree.
 
         Raises:
@@ -226,7 +226,12 @@ class _Run:
         return parts
 
     def _say_reports(
-        self, tree: Tree, reports: Iterable[Report | None], run: Check | AttachmentsCheck, prefix: str, parts: Parts
+        self,
+        tree: FolderTree,
+        reports: Iterable[Report | None],
+        run: Check | AttachmentsCheck,
+        prefix: str,
+        parts: Parts,
     ) -> int:
         """Print the reports and the summary; return the exit status."""
         started = time.monotonic()
@@ -266,7 +271,7 @@ def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:
     return 0
 
 
-def _line(tree: Tree, report: Report) -> str:
+def _line(tree: FolderTree, report: Report) -> str:
     finding, kind = report.finding, report.finding.kind
     if report.outcome is Outcome.MENDED:
         remedy = Remedy.ADOPT if report.said == ADOPTED_AS_IS else kind.remedy
@@ -282,12 +287,12 @@ def _line(tree: Tree, report: Report) -> str:
     return f"{kind.severity.value}: {_shown(tree, finding.path)}: {kind.label}: {one_line(finding.what)}; {end}"
 
 
-def _shown(tree: Tree, path: str) -> str:
+def _shown(tree: FolderTree, path: str) -> str:
     """Return a path on one line; bytes that are not UTF-8 are replaced."""
     return one_line(os.fsencode(tree.inside(path)).decode("utf-8", "replace"))
 
 
-def _json(tree: Tree, report: Report, name: str) -> str:
+def _json(tree: FolderTree, report: Report, name: str) -> str:
     finding, kind = report.finding, report.finding.kind
     values = {
         **({"tree": name} if name else {}),

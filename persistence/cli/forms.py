@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.options import tree_options
 from persistence.cli.terminal import counted, safe, say, table, terminal_width
-from persistence.cli.trees import REMAINS, ChosenTree, choose_trees, on_each, worst
+from persistence.cli.tree_choice import REMAINS, ChosenTree, choose_trees, on_each, worst
 from persistence.errors import BadRequestError, NotFoundError, PersistenceError
 from persistence.maintenance.tree_reader import FormSummary, Unreadable, VersionSummary, overview
 from persistence.model.addresses import Form

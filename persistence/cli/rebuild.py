@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.options import tree_options
 from persistence.cli.terminal import ProgressBar, counted, progress, safe
-from persistence.cli.trees import REMAINS, ChosenTree, choose_data, on_each
+from persistence.cli.tree_choice import REMAINS, ChosenTree, choose_data, on_each
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim

@@ -12,7 +12,7 @@ import msgspec
 
 from persistence.cli.options import form_and_version, tree_options, version_number
 from persistence.cli.terminal import progress, safe, say, table, terminal_width
-from persistence.cli.trees import ChosenTree, choose_trees
+from persistence.cli.tree_choice import ChosenTree, choose_trees
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes

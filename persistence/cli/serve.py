@@ -24,7 +24,7 @@ from persistence.storage import owner
 
 
 class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotations
-    """gunicorn, told by settings instead of its own command line. ``read`` reads them again, on SIGHUP."""
+    """gunicorn, configured by the settings instead of its own command line. ``read`` reads them again on SIGHUP."""
 
     def __init__(self, served: Served, read: Callable[[], Served]) -> None:
         self._served = served
@@ -32,7 +32,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         super().__init__()
 
     def load_config(self) -> None:
-        """Take gunicorn's own file for the fine tuning, and the service's settings for the rest."""
+        """Apply gunicorn's own file for the fine tuning, and the service's settings for the rest."""
         settings = self._served.settings
         # What nginx relies on, also where gunicorn's own file is not there; the file says why.
         self.cfg.set("keepalive", 75)
@@ -55,7 +55,7 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         self.cfg.set("control_socket_disable", True)  # noqa: FBT003 - gunicorn's signature
 
     def reload(self) -> None:
-        """Read the settings again; where they cannot be served, those before stay in force, and the log says why."""
+        """Read the settings again; if they cannot be served, the old ones stay in force, and the log says why."""
         before, config = self._served, self.cfg  # type: ignore[has-type]  # gunicorn ships no annotations
         try:
             self._served = self._read()
@@ -70,17 +70,17 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
             _announce(self._served, "the settings were read again")
 
     def load(self) -> Flask:
-        """The application, once in each worker."""
+        """Return the application; called once in each worker."""
         return create_app(self._served.settings, self._served.properties, self._served.policy)
 
 
 def _leave_interrupts_to_the_master(_worker: object) -> None:
-    """Ctrl-C reaches every process of the terminal; two signals at once can hang a worker that is stopping."""
+    """Ignore Ctrl-C, which reaches every process of the terminal: two signals can hang a worker that is stopping."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _say_nothing_more(_arbiter: object) -> None:
-    """The file for gunicorn's own command says here what has been said already."""
+    """Do nothing: the file for gunicorn's own command prints here what has been printed already."""
 
 
 def _announce(served: Served, *first: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from persistence.cli.options import tree_options, version_number
 from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table
-from persistence.cli.trees import REMAINS, TreeChoice, choose_trees
+from persistence.cli.tree_choice import REMAINS, TreeChoice, choose_trees
 from persistence.errors import BadRequestError
 from persistence.maintenance.reports import DocumentReport, VersionReport, report_document, report_version
 from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, Unreadable

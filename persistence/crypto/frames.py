@@ -22,6 +22,7 @@ import io
 import secrets
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -106,14 +107,6 @@ class _FrameCipher:
         except InvalidTag as error:
             raise DamagedError(f"the encrypted {self._header.address} is not as it was written") from error
 
-    def is_genuine(self, number: int, frame: bytes, *, is_last: bool) -> bool:
-        """Return whether a frame is as it was written."""
-        try:
-            self.decrypt(number, frame, is_last=is_last)
-        except DamagedError:
-            return False
-        return True
-
 
 def _nonce(number: int, *, is_last: bool) -> bytes:
     return number.to_bytes(11, "big") + bytes((is_last,))
@@ -174,7 +167,11 @@ def authentic_header(head: bytes, ring: KeyRing) -> FileHeader | None:
         return None
     first = head[len(header.raw) :][:_ENCRYPTED_FRAME]
     cipher = _FrameCipher(header, ring)
-    return header if any(cipher.is_genuine(0, first, is_last=is_last) for is_last in (False, True)) else None
+    for is_last in (False, True):
+        with suppress(DamagedError):
+            cipher.decrypt(0, first, is_last=is_last)
+            return header
+    return None
 
 
 def read_header(file: BinaryIO) -> FileHeader | None:
@@ -234,12 +231,6 @@ class PlainFile(io.RawIOBase):
         self._at += len(data)
         return data
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer is one
-        """Read the next bytes into a buffer."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a position from the beginning."""
         if whence != io.SEEK_SET:
@@ -250,14 +241,6 @@ class PlainFile(io.RawIOBase):
     def tell(self) -> int:
         """Return the position of the next byte."""
         return self._at
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def close(self) -> None:
         """Close the file too."""

@@ -57,7 +57,7 @@ class ValueEncrypter(LeafEditor):
         """Handle a value, a holder, or another element."""
         held = _held(text, begun)
         if held is not None:
-            is_encrypted = self._is_encrypted(held, _says_encrypted(begun))
+            is_encrypted = self._is_encrypted(held, _is_marked(begun))
             self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
         elif text and begun.is_wanted:
             encrypted = self._encrypt(text, self.place)
@@ -163,8 +163,8 @@ class EncryptionSurvey(LeafEditor):
             self.places.add(self.place)
             self.stale += not (begun.is_wanted and self._is_current(text))
         elif held is not None:
-            is_said = _says_encrypted(begun)
-            self.wrong += is_said is not self._is_encrypted(held, is_said)
+            is_marked = _is_marked(begun)
+            self.wrong += is_marked is not self._is_encrypted(held, is_marked)
         elif text and begun.is_wanted:
             self.plain += 1
 
@@ -179,5 +179,5 @@ def _held(text: str, begun: OpenElement) -> AttachmentRef | None:
     return None if begun.is_wanted and begun.is_value else held
 
 
-def _says_encrypted(holder: OpenElement) -> bool:
+def _is_marked(holder: OpenElement) -> bool:
     return holder.attributes.get(ATTACHMENT_MARKER) == "true"

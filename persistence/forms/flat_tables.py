@@ -138,10 +138,10 @@ class _Walk:
         view = place.view
         self._count(*place.path, name)
         if self._naming.prefixes_in_main and view.view.around is None:
-            said = (*place.path, name)
+            names = (*place.path, name)
         else:
-            said = (section, name) if section else (name,)
-        column = view.names.take(joined([identifier(each) for each in said], self._naming.longest))
+            names = (section, name) if section else (name,)
+        column = view.names.take(joined([identifier(each) for each in names], self._naming.longest))
         view.columns.append(FlatColumn(column, (*place.path, name)))
         if len(view.view.column_names) + len(view.columns) > MOST_COLUMNS:
             raise BadRequestError(f"a flat view of the form would have more than {MOST_COLUMNS} columns")

@@ -198,5 +198,5 @@ def _as_xml(name: str, holder: AttachmentHolder) -> str:
     attributes = {**holder.attributes, "name": name}
     if not holder.is_relevant:
         attributes["fr:relevant"] = "false"
-    said = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
-    return f"<attachment{said}>{escape(holder.text)}</attachment>"
+    written = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<attachment{written}>{escape(holder.text)}</attachment>"

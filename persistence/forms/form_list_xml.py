@@ -87,9 +87,26 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
     document = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
     root, sort, page = document.root, document.first(_SORT), document.first(_PAGINATION)
     language = root.attributes.get(LANGUAGE, DEFAULT_LANGUAGE)
+    looked_up, filters = _conditions(document.all(_FILTER), language)
+    return FormQuery(
+        app=looked_up.get(FormField.APPLICATION_NAME),
+        form=looked_up.get(FormField.FORM_NAME),
+        latest_only=looked_up.get(FormField.FORM_VERSION) == _LATEST,
+        all_forms=root.attributes.get("all-forms") == "true",
+        ignore_admin=root.attributes.get("ignore-admin-permissions") == "true",
+        filters=filters,
+        sort=FormSort(language=language) if sort is None else _sort(sort, language),
+        page=None if page is None else _page(page),
+    )
+
+
+def _conditions(
+    conditions: Iterable[RequestElement], language: str
+) -> tuple[dict[FormField, str], tuple[FormFilter, ...]]:
+    """Read the conditions as look-ups, by their field, and filters."""
     looked_up: dict[FormField, str] = {}
     filters: list[FormFilter] = []
-    for condition in document.all(_FILTER):
+    for condition in conditions:
         about, match, value = _about(condition), _match(condition), condition.text.strip()
         if match is FormMatch.EXACT and about in _LOOKED_UP and about not in looked_up:
             looked_up[about] = value
@@ -98,16 +115,7 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
         filters.append(_filter(about, match, value, condition.attributes.get(LANGUAGE, language)))
         if len(filters) > MOST_FILTERS:
             raise BadRequestError(f"more than {MOST_FILTERS} filters in one request are not accepted")
-    return FormQuery(
-        app=looked_up.get(FormField.APPLICATION_NAME),
-        form=looked_up.get(FormField.FORM_NAME),
-        latest_only=looked_up.get(FormField.FORM_VERSION) == _LATEST,
-        all_forms=root.attributes.get("all-forms") == "true",
-        ignore_admin=root.attributes.get("ignore-admin-permissions") == "true",
-        filters=tuple(filters),
-        sort=FormSort(language=language) if sort is None else _sort(sort, language),
-        page=None if page is None else _page(page),
-    )
+    return looked_up, tuple(filters)
 
 
 def _filter(about: FormField, match: FormMatch, value: str, language: str) -> FormFilter:
@@ -155,7 +163,7 @@ def _match(condition: RequestElement) -> FormMatch:
 
 
 class FormListWriter:
-    """Writes lists. What does not depend on the caller is written once for each version, and kept up to a bound."""
+    """A writer of lists. The part that does not depend on the caller is written once for each version, and kept."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[PublishedVersion, bytes]] = {}

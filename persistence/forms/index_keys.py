@@ -113,8 +113,8 @@ def _has_class(element: Element) -> bool:
 
 
 def _path(part: FormPart, bind: Element) -> _Path:
-    said = ((reference(each).removesuffix(_EACH_LANGUAGE), each) for each in part.lineage(bind))
-    return tuple((text, each) for text, each in said if text != ".")
+    references = ((reference(each).removesuffix(_EACH_LANGUAGE), each) for each in part.lineage(bind))
+    return tuple((text, each) for text, each in references if text != ".")
 
 
 def _adapted(path: _Path, grids: _Grids) -> _Path:

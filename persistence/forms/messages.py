@@ -31,7 +31,7 @@ class RequestElement:
 
 @dataclass(frozen=True, slots=True)
 class RequestDocument:
-    """A request: its root, and by name, in document order, those of its children that were asked for."""
+    """A request: its root, and by name, in document order, the children with the requested names."""
 
     root: RequestElement
     children: Mapping[str, tuple[RequestElement, ...]]
@@ -107,7 +107,7 @@ def read_request(
 
 
 class TextReader(Streaming):
-    """Collects the text of one element after the other."""
+    """A parser that collects the text of one element after the other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class TextReader(Streaming):
 
 
 class _RequestReader(TextReader):
-    """Collects the root and the wanted children."""
+    """A parser that collects the root and the wanted children."""
 
     most_elements = MOST_QUERY_ELEMENTS
     most_names = MOST_QUERY_NAMES

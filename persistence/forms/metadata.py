@@ -75,18 +75,18 @@ class MetadataReader(Streaming):
         self._pieces: list[str] = []
         self._kept = 0
         self._titles: dict[str, str] = {}
-        self._said: dict[str, str] = {}
+        self._values: dict[str, str] = {}
         self._encrypts = False
 
     @property
     def metadata(self) -> FormMetadata:
         """The metadata; of several elements of one name the first counts, of titles the last of each language."""
-        singleton = self._said.get("singleton")
+        singleton = self._values.get("singleton")
         return FormMetadata(
             titles=self._titles,
-            available=self._said.get("available") != "false",
+            available=self._values.get("available") != "false",
             singleton=None if singleton is None else singleton == "true",
-            permissions=self._said.get(_PERMISSIONS),
+            permissions=self._values.get(_PERMISSIONS),
             encrypts=self._encrypts,
         )
 
@@ -130,7 +130,7 @@ class MetadataReader(Streaming):
                 raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
             self._titles[self._language] = " ".join(text.split())
         else:
-            self._said.setdefault(item, text.strip())
+            self._values.setdefault(item, text.strip())
 
     def _text(self, text: str) -> None:
         if self._item is not None:
@@ -267,9 +267,9 @@ class DefinitionCheck(MetadataReader):
     def finish(self) -> None:
         """Check the permissions at the end of the document."""
         super().finish()
-        said = self.metadata.permissions
-        if said is not None:
-            check_permissions(said)
+        found = self.metadata.permissions
+        if found is not None:
+            check_permissions(found)
 
 
 def _check_namespaces(attributes: Mapping[str, str]) -> None:
@@ -299,8 +299,8 @@ def _check_attribute(name: str, key: str) -> None:
 
 
 def _check_classes(attributes: Mapping[str, str]) -> None:
-    said = attributes.get("class", "")
-    for word in said.split() if _PART in said else ():
+    classes = attributes.get("class", "")
+    for word in classes.split() if _PART in classes else ():
         if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
             raise _unknown_mark(f"the class {word!r}")
 

@@ -62,8 +62,8 @@ def _prepare(
             if held.setdefault(one.name, one) != one:
                 raise BadRequestError(f"the definition names two different attachments called {one.name!r}")
             element.text = definition_holder_path(form, one.name)
-    _say(metadata, "available", None if announcement.is_available else "false")
-    _say(metadata, "version-comment", announcement.comment)
+    _set(metadata, "available", None if announcement.is_available else "false")
+    _set(metadata, "version-comment", announcement.comment)
     return PreparedDefinition(form, serialized(tree), tuple(held.values()), _libraries(metadata))
 
 
@@ -92,7 +92,7 @@ def _holders(tree: Tree) -> Iterator[tuple[Element, AttachmentRef]]:
             yield element, held
 
 
-def _say(metadata: Element, name: str, text: str | None) -> None:
+def _set(metadata: Element, name: str, text: str | None) -> None:
     """Set the one element of a name in the metadata to a text, or remove it.
 
     Raises:
@@ -115,8 +115,8 @@ _VERSION = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 def _libraries(metadata: Element) -> dict[str, int]:
     versions = metadata.find("library-versions")
-    said = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
-    return {name: int(text) for name, text in said.items() if _VERSION.fullmatch(text)}
+    texts = {} if versions is None else {each.tag: (each.text or "").strip() for each in versions.iterchildren("*")}
+    return {name: int(text) for name, text in texts.items() if _VERSION.fullmatch(text)}
 
 
 def write_publication_answer(form: Form, *, version: int, attachments: int) -> bytes:

@@ -74,15 +74,14 @@ class Budget:
         Raises:
             BadRequestError: the answer would be too large.
         """
-        self._take(HIT_COSTS + len(hit.document))
+        size = HIT_COSTS + len(hit.document)
         for path in paths:
-            self.hold_value(path)
-            for value in hit.values.get(path, ()):
-                self.hold_value(value)
+            size += sum(map(_size, (path, *hit.values.get(path, ()))))
+        self._take(size)
 
     def hold_value(self, value: str) -> None:
         """Count a text of the answer. Raises as ``hold`` does."""
-        self._take(VALUE_COSTS + len(value) * (1 if value.isascii() else _LARGEST_CHARACTER))
+        self._take(_size(value))
 
     def _take(self, size: int) -> None:
         self._left -= size
@@ -90,3 +89,7 @@ class Budget:
             raise BadRequestError(
                 f"the answer would be larger than {LARGEST_FOUND >> 20} MiB: ask for fewer controls, or a smaller page"
             )
+
+
+def _size(text: str) -> int:
+    return VALUE_COSTS + len(text) * (1 if text.isascii() else _LARGEST_CHARACTER)

@@ -27,7 +27,11 @@ class SearchIndex(Protocol):
     """
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
-        """Return the documents that a query finds, within a budget if there is one. An unknown form has none."""
+        """Return the documents that a query finds, within a budget if there is one. An unknown form has none.
+
+        The page begins at a multiple of its size. A control that the query sorts by is among its paths. Hits may have
+        values of other controls, too.
+        """
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """Yield the different values of a field or control, sorted without regard to case, then as they are.

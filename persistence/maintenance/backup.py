@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import checksums, manifest
-from persistence.maintenance.attachments import BodiesOf
 from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
+from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.checksums import SUMS
 from persistence.maintenance.manifest import FORMAT, MANIFEST, WRONG, BackupPart, Manifest
-from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
 from persistence.storage import directories, files, formats, owner
@@ -53,7 +53,7 @@ class Sources:
     tells edits by hand from damage. ``extra`` are further files: path in the backup, content and mode.
     """
 
-    trees: Mapping[str, Tree]
+    trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
     integrity: Integrity
@@ -223,7 +223,7 @@ def _instant_after(newest: str | None) -> Instant:
         raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
 
-def _layout(tree: Tree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
+def _layout(tree: FolderTree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
     """Read the layout of a tree and its time; until the stack ends nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)

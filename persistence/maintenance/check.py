@@ -20,7 +20,7 @@ from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
 from persistence.maintenance import service_files
 from persistence.maintenance.adoption import Adoption, preview
-from persistence.maintenance.attachments import BodiesOf, BodyCheck
+from persistence.maintenance.body_check import BodiesOf, BodyCheck
 from persistence.maintenance.findings import (
     Adopts,
     Finding,
@@ -34,7 +34,7 @@ from persistence.maintenance.findings import (
 from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, lease, nofollow, owner, root
@@ -76,7 +76,7 @@ class CheckOptions:
 class Check:
     """One check of a tree, and what is done about findings."""
 
-    def __init__(self, tree: Tree, index: MaintainedIndex, options: CheckOptions) -> None:
+    def __init__(self, tree: FolderTree, index: MaintainedIndex, options: CheckOptions) -> None:
         self.tally = Tally()
         self._tree = tree
         self._inspector = Inspector(

@@ -15,7 +15,7 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError, disk_errors
 from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
 from persistence.maintenance.findings import Finding, FindingKind
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
@@ -162,7 +162,7 @@ class IndexInspector:
     read: that is a finding elsewhere.
     """
 
-    def __init__(self, tree: Tree, index: MaintainedIndex, *, deep: bool) -> None:
+    def __init__(self, tree: FolderTree, index: MaintainedIndex, *, deep: bool) -> None:
         self._tree = tree
         self._index = index
         self._deep = deep

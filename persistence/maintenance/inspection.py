@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.maintenance.adoption import read_through
-from persistence.maintenance.attachments import BodyCheck
+from persistence.maintenance.body_check import BodyCheck
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import (
     AccessCheck,
@@ -30,7 +30,7 @@ from persistence.maintenance.folder_files import (
     readable,
     without_repetitions,
 )
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection
 from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
@@ -52,7 +52,7 @@ class Inspector:
     ``integrity`` tells edits by hand from damage, as the service does.
     """
 
-    def __init__(self, tree: Tree, bodies: BodyCheck, integrity: Integrity, *, deep: bool) -> None:
+    def __init__(self, tree: FolderTree, bodies: BodyCheck, integrity: Integrity, *, deep: bool) -> None:
         self._tree = tree
         self._bodies = bodies
         self._integrity = integrity

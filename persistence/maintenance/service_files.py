@@ -11,8 +11,8 @@ from contextlib import suppress
 from persistence.errors import DamagedError, StartupError
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import list_folder
-from persistence.maintenance.tree import Folder, Tree
-from persistence.storage import formats, root, serving, stored_revision, uploads
+from persistence.maintenance.tree import Folder, FolderTree
+from persistence.storage import formats, root, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
     INDEX,
@@ -27,9 +27,10 @@ from persistence.storage.layout import (
     Place,
     is_unfinished_layout,
 )
+from persistence.storage.store import outdated_links
 
 
-def require_tree(tree: Tree) -> None:
+def require_tree(tree: FolderTree) -> None:
     """Check that this is a tree of the service at all, before anything in it is changed.
 
     Raises:
@@ -125,7 +126,7 @@ def _strays(layout: Layout) -> Iterator[str]:
     with suppress(FileNotFoundError), os.scandir(_directory(layout, TRASH)) as entries:
         yield from (entry.path for entry in entries if _is_old(entry))
     with suppress(FileNotFoundError):
-        yield from serving.outdated(_directory(layout, SERVE))
+        yield from outdated_links(_directory(layout, SERVE))
 
 
 def _directory(layout: Layout, name: str) -> str:

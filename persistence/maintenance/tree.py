@@ -79,18 +79,18 @@ class Folder:
         return self.collection is not Collection.DRAFT
 
 
-class Tree:
+class FolderTree:
     """The folders of one root, and their locks; ``lock_timeout`` is in seconds.
 
-    ``observer`` hears of the documents that are changed while their folder is locked.
+    ``listener`` hears of the documents that are changed while their folder is locked.
     """
 
-    def __init__(self, root: str, *, lock_timeout: float, observer: ChangeListener = NOBODY) -> None:
+    def __init__(self, root: str, *, lock_timeout: float, listener: ChangeListener = NOBODY) -> None:
         self.root = os.path.realpath(root)
         self.layout = Layout(self.root)
         self._is_own = os.path.isdir(self.root) and owner.of(self.root) == os.geteuid()
         self._locks = Locks(self.root, lock_timeout, create=self._is_own)
-        self._observer = observer
+        self._listener = listener
 
     @contextmanager
     def locked(self, folder: Folder) -> Iterator[ChangeEvents]:
@@ -102,7 +102,7 @@ class Tree:
             BusyError: a writer was there until the deadline.
             OSError: the lock file cannot be opened.
         """
-        change = ChangeEvents(self._observer)
+        change = ChangeEvents(self._listener)
         lock = self.layout.own(LOCKS) if self._is_own else self.layout.lock(stripe(folder.scope))
         has_locks = files.exists(lock) and not os.path.islink(lock)
         try:

@@ -15,12 +15,12 @@ from typing import BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError
 from persistence.maintenance import snapshot
-from persistence.maintenance.attachments import BodiesOf
 from persistence.maintenance.backup_files import PartFiles
+from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.folder_files import OlderRevision
 from persistence.maintenance.snapshot import FolderSnapshot, SidecarFile
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.storage import stored_revision
@@ -56,7 +56,7 @@ class TreeBackup:
 
     def __init__(
         self,
-        tree: Tree,
+        tree: FolderTree,
         part: PartFiles,
         bodies_of: BodiesOf,
         attachments: Mapping[str, PartFiles],

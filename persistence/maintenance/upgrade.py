@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from persistence.errors import DamagedError, disk_errors
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import next_after
 from persistence.storage import directories, files, formats, lease, nofollow, owner, root, sidecars
 from persistence.storage.formats import FORMAT, LayoutFile
@@ -37,7 +37,7 @@ def seal_sidecars(path: str) -> None:
     Raises:
         OSError: the disk refused.
     """
-    folders = (item.path for item in Tree(path, lock_timeout=0).walk() if isinstance(item, Folder))
+    folders = (item.path for item in FolderTree(path, lock_timeout=0).walk() if isinstance(item, Folder))
     while some := list(islice(folders, _AT_ONCE)):
         with files.synced(path):
             written = [

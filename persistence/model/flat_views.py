@@ -90,7 +90,7 @@ def _cut(part: str, length: int) -> str:
 
 
 class UniqueNames:
-    """Hands out names that are not taken, whatever the case of letters: SQL does not look at it."""
+    """A set of taken names, from which new ones differ in more than the case of letters: SQL ignores it."""
 
     def __init__(self, taken: Iterable[str], longest: int) -> None:
         self._taken = {name.lower() for name in taken}

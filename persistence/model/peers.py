@@ -95,7 +95,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         raise StartupError(f"{error}; an entry is an IP address, a network or the word unix") from error
     if isinstance(network, IPv4Network):
         return network
-    if "%" in text:  # networks are compared without it: more would be trusted than was said
+    if "%" in text:  # networks are compared without it: more would be trusted than was meant
         raise StartupError(f"{text!r} has a zone, which is not compared: leave it out")
     if network.subnet_of(_MAPPED):
         return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - _MAPPED.prefixlen))

@@ -104,7 +104,7 @@ def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], 
 
 
 def without_data(permissions: Permissions | None, user: User) -> Operations:
-    """Return what a user may do whatever the data: as if it were somebody else's (spec crud 6.4, "pessimistic")."""
+    """Return what a user may do with any data, as if it were somebody else's (spec crud 6.4, "pessimistic")."""
     return UNRESTRICTED if permissions is None else in_order(_grants(permissions, user)[0])
 
 
@@ -209,23 +209,15 @@ def searchable_owners(permissions: Permissions | None, user: User, any_of: Itera
     """Return the owners whose documents a search finds for a user with one of the operations (spec search 1.8).
 
     It is not the same as to have the operation: a permission for owners who also have a role counts for every owner,
-    and one for a role in an organization whatever was asked for.
+    and one for a role in an organization for every operation.
     """
     asked = frozenset(any_of)
     if without_data(permissions, user).allows(*asked):
         return EVERYBODY
     granted = permissions or ()
-    row_tests = {
-        condition for each in granted if not asked.isdisjoint(each.operations) for condition in each.conditions
-    }
-    named = {
-        role
-        for each in granted
-        if not each.operations.isdisjoint(FINDING)
-        for condition in each.conditions
-        if isinstance(condition, UserRole)
-        for role in condition.any_of
-    }
+    row_tests = _conditions(granted, asked)
+    finding = _conditions(granted, frozenset(FINDING))
+    named = {role for condition in finding if isinstance(condition, UserRole) for role in condition.any_of}
     organizations = frozenset(
         role.organization for role in user.roles if role.organization is not None and role.name in named
     )
@@ -235,6 +227,12 @@ def searchable_owners(permissions: Permissions | None, user: User, any_of: Itera
         OwnerPattern(organizations=(organizations,) if organizations else ()),
     }
     return OwnerSet(frozenset(tests - {OwnerPattern()}))
+
+
+def _conditions(permissions: Permissions, any_of: frozenset[str]) -> set[GrantCondition | UserRole]:
+    return {
+        condition for each in permissions if not any_of.isdisjoint(each.operations) for condition in each.conditions
+    }
 
 
 _HEADER = {

@@ -146,7 +146,7 @@ def remote_address(uri: str) -> str:
         BadRequestError: it is neither.
     """
     given = uri.strip()
-    # Of what is no address nobody can tell which part is a password.
+    # In a text that is no address, any part may be a password.
     instead = "" if "@" in given else f", not {given!r}"
     if given in ("", _TREE):
         return ""

@@ -40,7 +40,7 @@ class ProviderProperties:
     """A provider, which keeps forms, by its properties.
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
-    one it is another service, which speaks ``dialect``, empty for that of this one. ``base_path`` is the directory of a
+    one it is another service, which speaks ``dialect``, empty for the own one. ``base_path`` is the directory of a
     provider of attachments, empty where there is none. An inactive provider is left out where all of them are asked.
     ``mirrored`` are headers without the dialect's prefix.
     """
@@ -268,15 +268,15 @@ class Properties:
         return str(value)
 
     def _described(self, name: str) -> ProviderProperties:
-        def said(*tokens: str) -> str:
+        def text(*tokens: str) -> str:
             return str(self._of_provider(name, *tokens) or "").strip()
 
         return ProviderProperties(
             name=name,
-            uri=remote_address(said("uri")),
-            dialect=said("dialect"),
-            datasource=said("datasource"),
-            base_path=said("base-path") or said("directory"),
+            uri=remote_address(text("uri")),
+            dialect=text("dialect"),
+            datasource=text("datasource"),
+            base_path=text("base-path") or text("directory"),
             is_active=self._of_provider(name, "active") is True,
             mirrored=mirrored(name, self.entries, self._prefix_tokens),
         )

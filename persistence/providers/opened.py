@@ -137,17 +137,17 @@ class Providers(Closable):
 
 
 class OfflineProviders(Closable):
-    """The local providers, for commands: each is opened when it is asked for, and ``observer`` hears of changes.
+    """The local providers, for commands: each is opened when it is asked for, and ``listener`` hears of changes.
 
     A tree or directory of attachments that cannot be used keeps only those forms from being handled that need it.
     """
 
-    def __init__(self, settings: Settings, properties: Properties, observer: ChangeListener) -> None:
+    def __init__(self, settings: Settings, properties: Properties, listener: ChangeListener) -> None:
         """Raise ``StartupError`` where a provider has no directory."""
         check(properties, settings.roots)
         self._settings = settings
         self._properties = properties
-        self._observer = observer
+        self._listener = listener
         self._opened = ExitStack()
         self.tree = cache(self._open)
         self._catalog_at = catalogs(integrity_of(settings))
@@ -169,7 +169,7 @@ class OfflineProviders(Closable):
 
     def _open(self, root: str) -> Tree:
         settings, properties = self._settings, self._properties
-        store = self._opened.enter_context(open_store(settings, root, self._observer))
+        store = self._opened.enter_context(open_store(settings, root, self._listener))
         index = self._opened.enter_context(open_index(settings, properties, root, self._catalog_at))
         catalog = self._catalog_at(store.root)
         return Tree(store, provider_of_tree(store, index, DIALECTS[settings.dialect], properties, catalog))

@@ -199,9 +199,9 @@ def serving(
         yield Tree(store, provider_of_tree(store, index, dialect, properties, catalog_at(store.root)))
 
 
-def open_store(settings: Settings, path: str, observer: ChangeListener = NOBODY) -> Store:
-    """Open the store of the tree at a path; ``observer`` hears which documents are changed through it."""
-    return Store(path, lock_timeout=settings.lock_timeout, observer=observer, integrity=integrity_of(settings))
+def open_store(settings: Settings, path: str, listener: ChangeListener = NOBODY) -> Store:
+    """Open the store of the tree at a path; ``listener`` hears which documents are changed through it."""
+    return Store(path, lock_timeout=settings.lock_timeout, listener=listener, integrity=integrity_of(settings))
 
 
 def integrity_of(settings: Settings) -> Integrity:

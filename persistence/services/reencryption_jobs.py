@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from time import monotonic
 
@@ -34,14 +33,6 @@ DocumentDone = Callable[[list[str]], None]
 """Is called when a document is done, with the problems that it had."""
 
 
-class ReencryptionState(Enum):
-    """The state of a form by its name in answers; a job that was killed or failed before its end is stopped."""
-
-    ENCRYPTING = "encrypting"
-    STOPPED = "stopped"
-    FINISHED = "finished"
-
-
 class ReencryptionProgress(msgspec.Struct, frozen=True):
     """The number of documents of a form that are done; ``version`` is ``None`` where all versions are meant."""
 
@@ -52,10 +43,11 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
     total: int
 
     def as_xml(self, *, is_running: bool) -> str:
-        """Return the element of the form in the status, where ``is_running`` says that somebody works on it."""
-        state = ReencryptionState.ENCRYPTING if is_running else ReencryptionState.STOPPED
-        if self.current >= self.total:
-            state = ReencryptionState.FINISHED
+        """Return the element of the form in the status, where ``is_running`` says that somebody works on it.
+
+        A job that was killed or failed before its end is stopped.
+        """
+        state = "finished" if self.current >= self.total else "encrypting" if is_running else "stopped"
         said = {
             "application-name": text(self.app),
             "form-name": text(self.name),
@@ -64,7 +56,7 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
             "total": str(self.total),
         }
         content = "".join(element(name, content=each) for name, each in said.items())
-        return element("form", attribute("state", state.value), content=content)
+        return element("form", attribute("state", state), content=content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from persistence.storage.uploads import Spool, Upload
 _ANYTHING = Integrity(HandEdits.ALL)
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
-"""Says what is stored of an attachment: its current revision, or with an instant an older one."""
+"""Returns what is stored of an attachment: its current revision, or with an instant an older one."""
 
 
 class BodiesReader:
@@ -44,7 +44,7 @@ class BodiesReader:
         self._integrity = (integrity or Integrity()).of_attachments()
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """The body of a revision, open if asked for: at its place, or where older ones are kept.
+        """Return the body of a revision, open if asked for: at its place, or where older ones are kept.
 
         Whatever lies there is that of a record that says nothing of its body: another service has stored it.
 
@@ -71,7 +71,7 @@ class BodiesReader:
         return found
 
     def place(self, address: DocumentAddress, version: int) -> Place:
-        """Where the body of the current revision of an attachment lies, and those of older ones beside it."""
+        """Return the place of the body of an attachment's current revision; older ones lie beside it."""
         place = self._layout.place(address)
         return Place(f"{place.directory}/{version}", place.name)
 
@@ -150,7 +150,7 @@ class FileBodies(BodiesReader):
         files.rename(pending, place.content)
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Whether writes of a document's attachments are under way, or a crash has left something of one."""
+        """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
         return any(True for _ in self._unfinished(main))
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:

@@ -1,4 +1,4 @@
-"""Who wants to hear which documents change, before and after: the index, which must not become stale unnoticed."""
+"""Events before and after a document changes: the index must not become stale unnoticed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from persistence.model.addresses import Form
 
 
 class ChangeListener(Protocol):
-    """Hears of every change to the ``data.xml`` of a document, saved or draft; that of definitions is not told.
+    """Listens to every change of the ``data.xml`` of a document, saved or draft. Changes of definitions are not told.
 
-    Its methods are called by every thread, and raise nothing: no change fails because of who hears of it.
+    Its methods are called by every thread, and raise nothing: no change fails because of its listener.
     """
 
     def changing(self, form: Form, document: str) -> None:
         """A document is about to change. Its lock is held, and nobody sees anything of the change yet."""
 
     def changed(self, form: Form, document: str) -> None:
-        """What was told before is over, and the lock released. It may have failed: before the commit or after it."""
+        """A change that was told is over, and the lock released. It may have failed: before the commit or after it."""
 
 
 class _Nobody:
@@ -29,23 +29,23 @@ class _Nobody:
 
 
 NOBODY: ChangeListener = _Nobody()
-"""The observer where nobody wants to hear."""
+"""The listener where nobody wants to hear."""
 
 
 class ChangeEvents:
-    """What is told while one lock is held: of every document once, however much of it changes."""
+    """The events of one lock: of every document one, however much of it changes."""
 
-    def __init__(self, observer: ChangeListener) -> None:
-        self._observer = observer
+    def __init__(self, listener: ChangeListener) -> None:
+        self._listener = listener
         self._told: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
         """Tell that a document is about to change."""
         if (form, document) not in self._told:
             self._told[form, document] = None
-            self._observer.changing(form, document)
+            self._listener.changing(form, document)
 
     def ends(self) -> None:
         """Tell that it is over, once the lock is released."""
         for form, document in self._told:
-            self._observer.changed(form, document)
+            self._listener.changed(form, document)

@@ -27,7 +27,7 @@ from persistence.storage.uploads import Upload
 
 
 class Writer:
-    """What may be done while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
+    """Makes changes while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
 
     def __init__(
         self, layout: Layout, integrity: Integrity, directories: DurableDirectories, change: ChangeEvents
@@ -111,9 +111,9 @@ class Writer:
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
         draft = self._layout.document(form, Collection.DRAFT, document)
-        trash = self._layout.own(TRASH)
         if not files.exists(draft):
             return
+        trash = self._layout.own(TRASH)
         self._change.begins(form, document)
         drafts = nofollow.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
         try:
@@ -193,7 +193,7 @@ class Writer:
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
-    """A sidecar that is later than what is stored of the document in the other collection, whatever the clock says.
+    """Return a sidecar later than what is stored of the document in the other collection, whatever the clock says.
 
     A draft older than the save or the tombstone beside it is one that a crash has left, so a newer one must not look
     so after the clock was set back. Call it under the document's lock. Raises ``OSError``.
@@ -303,7 +303,7 @@ def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> S
     if committed is not None and committed.deleted:
         _finish_removal(place)
     elif committed is not None and files.exists(pending := place.pending(committed.id)):
-        # With a tag it was encrypted anew: what that replaces must not be kept.
+        # With a tag it was re-encrypted: what that replaces must not be kept.
         if set_aside is not None and committed.tag is None and not files.has_other_names(place.content):
             set_aside(place)
         files.rename(pending, place.content)
@@ -323,7 +323,7 @@ def _finish_removal(place: Place) -> None:
 
 
 def prepared_id(place: Place) -> str | None:
-    """The content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
+    """Return the content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
     sidecar = stored_revision.read_prepared(place)
     return sidecar.id if sidecar is not None else None
 

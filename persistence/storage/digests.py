@@ -12,23 +12,23 @@ _CHUNK = 1 << 18
 
 
 def text(hexadecimal: str) -> str:
-    """The digest of the algorithm in use, named."""
+    """Return the digest of the algorithm in use, named."""
     return f"{_NAME}:{hexadecimal}"
 
 
 def hexadecimal(digest: str) -> str:
-    """The digits of a digest."""
+    """Return the digits of a digest."""
     return digest.removeprefix(f"{_NAME}:")
 
 
 def of_file(path: str) -> str:
-    """The digest of a regular file's content, not through a link; raises ``OSError``."""
+    """Return the digest of a regular file's content, not through a link; raises ``OSError``."""
     with open(nofollow.open_file(path), "rb") as file:
         return of_open(file)
 
 
 def of_open(file: BinaryIO) -> str:
-    """The digest of an open file's content, read from where it is to its end; raises ``OSError``."""
+    """Return the digest of an open file's content, read from where it is to its end; raises ``OSError``."""
     digest = hashlib.new(_NAME)
     while chunk := file.read(_CHUNK):
         digest.update(chunk)

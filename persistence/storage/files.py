@@ -136,7 +136,7 @@ def append(path: str, data: bytes) -> None:
 
 
 def open_log(path: str) -> int:
-    """A new file at a path that nobody else uses, at whose end is written."""
+    """Return a new file at a path that nobody else uses, at whose end is written."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
 
@@ -151,7 +151,7 @@ def open_unnamed(directory: str) -> int | None:
 
 
 def open_new(path: str) -> int:
-    """A new file at a path that nobody else uses, for reading and writing."""
+    """Return a new file at a path that nobody else uses, for reading and writing."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
 
@@ -222,7 +222,7 @@ def stamp(descriptor: int, nanoseconds: int) -> None:
 
 
 def stamp_durably(path: str, nanoseconds: int) -> None:
-    """The same, and make the file's content and time durable."""
+    """Set the modification time of a file, in nanoseconds since 1970, and make its content and time durable."""
     descriptor = nofollow.open_file(path)
     try:
         stamp(descriptor, nanoseconds)
@@ -290,7 +290,7 @@ def remove_quietly(*paths: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is something at a path."""
+    """Return whether there is something at a path."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -299,7 +299,7 @@ def exists(path: str) -> bool:
 
 
 def has_other_names(path: str) -> bool:
-    """Whether the file at a path has a second hard link; ``False`` where there is no file."""
+    """Return whether the file at a path has a second hard link; ``False`` where there is no file."""
     try:
         return os.lstat(path).st_nlink > 1
     except FileNotFoundError:

@@ -34,7 +34,7 @@ class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read(path: str) -> LayoutFile | None:
-    """What the file says; ``None`` where there is none.
+    """Read the file; ``None`` where there is none.
 
     Raises:
         StartupError: it cannot be decoded.
@@ -57,7 +57,7 @@ def read(path: str) -> LayoutFile | None:
 
 
 def encode(layout: LayoutFile) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     return msgspec.json.encode(layout) + b"\n"
 
 

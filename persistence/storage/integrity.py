@@ -32,7 +32,7 @@ _SETTLED = 2_000_000_000
 
 
 class HandEdits(Enum):
-    """Which contents that are not their sidecar's count as edits by hand."""
+    """The contents, of those that are not their sidecar's, that count as edits by hand."""
 
     XML = "xml"
     """Well-formed XML in the place of XML."""
@@ -57,7 +57,7 @@ class Integrity:
         self._lock = threading.Lock()
 
     def of_attachments(self) -> Integrity:
-        """The same policy for contents that are never XML of the service's own."""
+        """Return the policy for contents that are never XML of the service's own."""
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
         return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
@@ -96,7 +96,7 @@ class Integrity:
             raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")
 
     def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
-        """The verdict on a file, or as a text why it is damage."""
+        """Return the verdict on a file, or as a text why it is damage."""
         descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
         try:
             if _state(os.fstat(descriptor)) != _state(status):

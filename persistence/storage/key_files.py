@@ -45,7 +45,7 @@ class KeyFile(Generic[T]):
         return os.path.basename(self._path)
 
     def read(self) -> T:
-        """What it holds now. Costs one ``stat`` unless the file has changed."""
+        """Return what it holds now. Costs one ``stat`` unless the file has changed."""
         with disk_errors(f"reading the {self._what}"):
             try:
                 version = _version(os.stat(self._path))
@@ -58,7 +58,7 @@ class KeyFile(Generic[T]):
 
     @contextmanager
     def changing(self) -> Iterator[T]:
-        """What it holds, with the right to replace it for a block.
+        """Return what it holds, with the right to replace it for a block.
 
         Raises:
             BusyError: another command has been changing it for 10 seconds.

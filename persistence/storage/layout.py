@@ -120,12 +120,12 @@ def escape(segment: str) -> str:
 
 
 def unescape(name: str) -> str:
-    """The name in the virtual hierarchy of a file name made by ``escape``."""
+    """Return the name in the virtual hierarchy of a file name made by ``escape``."""
     return unquote(name)
 
 
 def is_escaped(name: str) -> bool:
-    """Whether a file name found on disk is one that ``escape`` makes, and not a foreign one."""
+    """Return whether a file name found on disk is one that ``escape`` makes, and not a foreign one."""
     try:
         return escape(unescape(name)) == name
     except BadAddressError:
@@ -133,19 +133,26 @@ def is_escaped(name: str) -> bool:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a file name found on disk is one that a resource can have."""
+    """Return whether a file name found on disk is one that a resource can have."""
     try:
         return _file(unescape(name)) == name
     except BadAddressError:
         return False
 
 
-@lru_cache(NAMES_KEPT // 2)  # which keeps nothing of a name that is refused
+@lru_cache(NAMES_KEPT // 4)  # which keeps nothing of a name that is refused
 def _directory(segment: str) -> str:
     name = escape(segment)
     if len(name.encode()) > LONGEST_NAME:
         raise _too_long()
     return name
+
+
+@lru_cache(NAMES_KEPT // 4)
+def _application(app: str) -> str:
+    if app in OTHERS:
+        raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
+    return _directory(app)
 
 
 def _too_long() -> BadAddressError:
@@ -163,12 +170,12 @@ def _file(segment: str) -> str:
 
 
 def file_name(instant: Instant) -> str:
-    """An instant in a file name: colons would keep the tree from being copied to other systems."""
+    """Return an instant in a file name: colons would keep the tree from being copied to other systems."""
     return instant.replace(":", "-")
 
 
 def revision_of(name: str) -> tuple[Instant, str] | None:
-    """The instant and the file name of an older revision that a file is of; ``None`` where it is of none."""
+    """Return the instant and the file name of an older revision that a file is of; ``None`` where it is of none."""
     match = _REVISION.fullmatch(name)
     if match is None or not is_file_name(match[2]):
         return None
@@ -178,13 +185,13 @@ def revision_of(name: str) -> tuple[Instant, str] | None:
 
 
 def unfinished_of(name: str) -> str | None:
-    """The name of the content to which a file belongs that only a write in progress, or a crash, has left."""
+    """Return the name of the content to which a file belongs that only a write in progress, or a crash, has left."""
     match = _UNFINISHED.fullmatch(name)
     return match[1] if match is not None else None
 
 
 def pending_of(name: str) -> tuple[str, str] | None:
-    """The name and the id of the content that a file holds between its arrival and its last rename.
+    """Return the name and the id of the content that a file holds between its arrival and its last rename.
 
     The id is as much of it as ``Place.pending`` gives the file. ``None`` for any other file.
     """
@@ -193,13 +200,13 @@ def pending_of(name: str) -> tuple[str, str] | None:
 
 
 def is_unfinished_layout(name: str) -> bool:
-    """Whether a file in a root is what ``layout.json`` was to become, when its writer was killed."""
+    """Return whether a file in a root is what ``layout.json`` was to become, when its writer was killed."""
     return _UNFINISHED_LAYOUT.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one resource lies: its directory, its file name, and the names around it.
+    """The place of one resource: its directory, its file name, and the names around it.
 
     ``content`` is the path of its content, ``sidecar`` that of its commit record.
     """
@@ -224,12 +231,12 @@ class Place:
 
     @property
     def is_older(self) -> bool:
-        """Whether it is an older revision."""
+        """Return whether it is an older revision."""
         return self.directory.endswith(_IN_HISTORY)
 
     @property
     def must_be_xml(self) -> bool:
-        """Whether it is the current ``form.xhtml`` or ``data.xml``, of which the others are attachments."""
+        """Return whether it is the current ``form.xhtml`` or ``data.xml``, of which the others are attachments."""
         collection = self.directory.rsplit("/", 2)[-2]
         return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
 
@@ -239,7 +246,7 @@ class Place:
         return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
 
     def pending(self, content_id: str) -> str:
-        """The content of a revision between its arrival and its last rename.
+        """Return the content of a revision between its arrival and its last rename.
 
         An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
         """
@@ -254,7 +261,7 @@ class Place:
         return f"{self.directory}/{HISTORY}"
 
     def revision(self, instant: Instant) -> Place:
-        """An older revision."""
+        """Return an older revision."""
         return Place(self.history, f"{file_name(instant)}.{self.name}")
 
 
@@ -275,43 +282,41 @@ class Layout:
         return Place(self.document(address.form, address.collection, address.document), _file(address.name))
 
     def application(self, app: str) -> str:
-        """The directory of an application.
+        """Return the directory of an application.
 
         Raises:
             BadAddressError: its name cannot be that of a directory, or is one of the file system's own.
         """
-        if app in OTHERS:
-            raise BadAddressError(f"no application can be called {app}: the file system has a directory of that name")
-        return f"{self.root}/{_directory(app)}"
+        return f"{self.root}/{_application(app)}"
 
     def form(self, form: Form) -> str:
-        """The directory of a form."""
-        return f"{self.application(form.app)}/{_directory(form.name)}"
+        """Return the directory of a form."""
+        return f"{self.root}/{_application(form.app)}/{_directory(form.name)}"
 
     def versions(self, form: Form) -> str:
-        """The directory of the versions of a form's definition."""
+        """Return the directory of the versions of a form's definition."""
         return f"{self.form(form)}/{_DEFINITIONS}"
 
     def documents(self, form: Form, collection: Collection) -> str:
-        """The directory of the documents of a form."""
+        """Return the directory of the documents of a form."""
         return f"{self.form(form)}/{collection.value}"
 
     def document(self, form: Form, collection: Collection, document: str) -> str:
-        """The directory of a document."""
+        """Return the directory of a document."""
         return f"{self.form(form)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
-        """The directory of what is indexed of a form's data."""
+        """Return the directory of what is indexed of a form's data."""
         return f"{self.root}/{INDEX}/{_directory(form.app)}/{_directory(form.name)}"
 
     def current_index(self, form: Form) -> str:
-        """The file that tells which index of a form is in use; without it, the index is made anew."""
+        """Return the file that tells which index of a form is in use; without it, the index is rebuilt."""
         return f"{self.index(form)}/current"
 
     def lock(self, number: int) -> str:
-        """A lock file."""
+        """Return a lock file."""
         return f"{self.root}/{LOCKS}/{number:02x}"
 
     def own(self, name: str) -> str:
-        """A directory or file of the store's own in the root."""
+        """Return a directory or file of the store's own in the root."""
         return f"{self.root}/{name}"

@@ -57,16 +57,16 @@ class Machine:
 
     @classmethod
     def this(cls) -> Machine:
-        """The one that this process runs on. Without a boot id (no Linux) every boot is taken for the same."""
+        """Return the one that this process runs on. Without a boot id (no Linux) every boot is taken for the same."""
         return cls(socket.gethostname()[:_LONGEST_NAME], _line(_MACHINE_ID), _line(_BOOT_ID))
 
     def was_restarted(self, before: Content) -> bool:
-        """Whether a lease is of this machine, before its last restart: nothing of that runs any more."""
+        """Return whether a lease is of this machine, before its last restart: nothing of that runs any more."""
         return bool(self.machine) and (before.machine, before.host) == (self.machine, self.host)
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What the file says: who has the tree since when, and when that was last renewed, for the how-manieth time."""
+    """The content of the file: the machine that has the tree, since when, and when and how often it was renewed."""
 
     host: str
     machine: str
@@ -77,7 +77,7 @@ class Content(msgspec.Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """Who and since when, for a message."""
+        """The machine and since when it has the tree, for a message."""
         return f"machine {self.host} since {self.since}"
 
 
@@ -203,7 +203,7 @@ class Lease:
         return content.boot == self._machine.boot or content == self._left
 
     def _read(self) -> Content | None:
-        """What the file says; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
+        """Read the file; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
         try:
             descriptor = nofollow.open_to_read(self._path)
         except FileNotFoundError:

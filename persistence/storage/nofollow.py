@@ -41,7 +41,7 @@ class NotOpenedError(OSError):
 
 
 def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of what is at an absolute path; nobody waits, neither for a pipe nor for a device.
+    """Return a descriptor of what is at an absolute path; nobody waits, neither for a pipe nor for a device.
 
     Raises:
         NotOpenedError: with ``ELOOP`` where a name is a link (``ENOTDIR`` for a directory that is asked for), with
@@ -67,13 +67,13 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def _kind(error: int | None) -> type[OSError]:
-    """The kind of error; Python finds the usual ones by their number where it is that of all."""
+    """Return the kind of error; Python finds the usual ones by their number where it is that of all."""
     return NotOpenedError if error in {errno.ELOOP, errno.ENXIO} else OSError
 
 
 @cache
 def _how(flags: int) -> tuple[ctypes.c_void_p, int]:
-    """The address and the size of ``struct open_how``; made once for each set of flags, and never changed."""
+    """Return the address and the size of ``struct open_how``; made once for each set of flags, and never changed."""
     how = _How(flags | os.O_NOFOLLOW, 0, _RESOLVE_NO_SYMLINKS)
     _kept.append(how)
     return ctypes.c_void_p(ctypes.addressof(how)), ctypes.sizeof(how)
@@ -93,17 +93,17 @@ def _has_openat2() -> bool:
 
 
 def open_directory(path: str) -> int:
-    """A directory at an absolute path without links."""
+    """Return a directory at an absolute path without links."""
     return open_to_read(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def open_file(path: str) -> int:
-    """A regular file to be read, at an absolute path without links."""
+    """Return a regular file to be read, at an absolute path without links."""
     return _regular(open_to_read(path), path)
 
 
 def open_linked(path: str) -> int:
-    """A regular file to be read that an administrator has named, perhaps by a link."""
+    """Return a regular file to be read that an administrator has named, perhaps by a link."""
     return _regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
 
 
@@ -125,7 +125,7 @@ def require_file(status: os.stat_result, path: str) -> None:
 
 
 def read_small(descriptor: int) -> bytes:
-    """The whole of a small file; of one that is not small, about the first mebibyte."""
+    """Return the whole of a small file; of one that is not small, about the first mebibyte."""
     data = os.read(descriptor, _READ_AT_ONCE)
     if len(data) < _READ_AT_ONCE:
         return data

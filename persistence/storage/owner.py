@@ -1,4 +1,4 @@
-"""Whose a tree is: files that another user makes in it would be closed to the service.
+"""The user to whom a tree belongs: files that another user makes in it would be closed to the service.
 
 Root works on a directory as the user to whom it belongs. Whatever the owner has planted there, a link or a name, root
 then does no more than the owner could.
@@ -29,16 +29,16 @@ T = TypeVar("T")
 
 
 def of(root: str) -> int:
-    """The user as whom the service runs, by number: who wrote ``layout.json``, else whose the directory is."""
-    try:
-        status = os.lstat(f"{root}/{LAYOUT}")
-    except FileNotFoundError:
-        return os.stat(root).st_uid
-    return status.st_uid if stat.S_ISREG(status.st_mode) else os.stat(root).st_uid
+    """Return the user as whom the service runs, by number: whose the directory is.
+
+    In a directory of root's it is who wrote ``layout.json``: a disk that is mounted may belong to root, and its tree to
+    the service. Nobody but root could have put the file there.
+    """
+    return _owner_of(os.stat(root), f"{root}/{LAYOUT}")
 
 
 def name(user: int) -> str:
-    """The name of a user, else the number."""
+    """Return the name of a user, else the number."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -75,17 +75,16 @@ class Identity:
 
     @classmethod
     def current(cls) -> Identity:
-        """The identity of this process now."""
+        """Return the identity of this process now."""
         return cls(os.geteuid(), os.getegid(), tuple(sorted(os.getgroups())))
 
 
 def identity_of(path: str, *, trusting: bool = False) -> Identity:
-    """The identity with which to work in a directory: its owner's if this is root, else that of this process.
+    """Return the identity with which to work in a directory: its owner's if this is root, else that of this process.
 
     With ``trusting`` it does not matter who else may write there: a backup that is read is not believed anyway.
 
-    Of a directory that is missing, that of the first one above it. In a root's own directory ``layout.json`` tells who
-    the owner is: a disk that is mounted may belong to root, and its tree to the service.
+    Of a directory that is missing, that of the first one above it. ``of`` says who the owner is.
 
     Raises:
         StartupError: others may write to the directory; or to one on the way to it, and this is root.
@@ -114,7 +113,7 @@ def _identity_of(path: str, *, trusting: bool) -> Identity:
             return Identity.current()
         if is_it and status.st_mode & stat.S_IWGRP and status.st_gid != _ROOT:
             raise StartupError(f"a group may write to {there}: root does not work there (chmod g-w)")
-        user = _owner_of(descriptor, status)
+        user = _owner_of(status, LAYOUT, descriptor)
     finally:
         os.close(descriptor)
     if not trusting:
@@ -122,11 +121,12 @@ def _identity_of(path: str, *, trusting: bool) -> Identity:
     return _identity(user, status.st_gid)
 
 
-def _owner_of(descriptor: int, status: os.stat_result) -> int:
-    if status.st_uid != _ROOT:
-        return status.st_uid
+def _owner_of(directory: os.stat_result, layout: str, descriptor: int | None = None) -> int:
+    """Return whose a directory is, of which ``layout`` is the path of its ``layout.json``, or the name below it."""
+    if directory.st_uid != _ROOT:
+        return directory.st_uid
     try:
-        said = os.stat(LAYOUT, dir_fd=descriptor, follow_symlinks=False)
+        said = os.stat(layout, dir_fd=descriptor, follow_symlinks=False)
     except FileNotFoundError:
         return _ROOT
     return said.st_uid if stat.S_ISREG(said.st_mode) else _ROOT

@@ -1,4 +1,4 @@
-"""A look at a tree: addresses in, revisions out. It changes nothing, not even what is missing there."""
+"""Reading a tree: addresses in, revisions out. Nothing is changed, and nothing made that is missing there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StoreReader:
         self._integrity = integrity or Integrity()
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """The sidecar of a resource; ``None`` where nothing was ever stored."""
+        """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
             sidecar = stored_revision.read_sidecar(place)
@@ -57,7 +57,7 @@ class StoreReader:
         return sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """The current revision, its content open if asked for; ``None`` where nothing was ever stored."""
+        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
             found = stored_revision.read(place, self._integrity, content=content)
@@ -66,19 +66,19 @@ class StoreReader:
         return found
 
     def content(self, address: Address) -> BinaryIO | None:
-        """The content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
+        """Return the content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
         place = self._layout.place(address)
         with disk_errors("reading", address):
             return stored_revision.content(place)
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """What tells whether a resource is still as it was when it was read: marks that differ are of two states."""
+        """Return the fingerprint of the state of a resource, which no other state of it has."""
         place = self._layout.place(address)
         with disk_errors("looking at", address):
             return stored_revision.fingerprint(place.content)
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+        """Yield the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
         directory = self._layout.versions(form)
         with disk_errors("looking at the versions of", form):
             for number in _numbers(directory):
@@ -98,7 +98,7 @@ class StoreReader:
             return stored_revision.read(place.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """All forms, or those of one application, that have a directory, in no order."""
+        """Yield all forms, or those of one application, that have a directory, in no order."""
         with disk_errors("listing the forms"):
             self._require_tree()
             names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
@@ -106,7 +106,7 @@ class StoreReader:
                 yield from (Form(name, form) for form in _names(self._layout.application(name)))
 
     def versions(self, form: Form) -> Iterator[int]:
-        """The versions of a form that have a directory, highest first."""
+        """Yield the versions of a form that have a directory, highest first."""
         with disk_errors("listing the versions of", form):
             numbers = _numbers(self._layout.versions(form))
             if not numbers:
@@ -134,14 +134,14 @@ class StoreReader:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path) from None
 
     def names(self, main: DocumentAddress) -> list[str]:
-        """The file names that were ever stored of a document in a collection, in order."""
+        """Return the file names that were ever stored of a document in a collection, in order."""
         directory = self._layout.place(main).directory
         with disk_errors("listing", main):
             found = _with_sidecar(directory)
         return sorted(unescape(name) for name in found if is_file_name(name))
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
-        """Whether writes of a document are under way, or a crash has left something of one."""
+        """Return whether writes of a document are under way, or a crash has left something of one."""
         place = self._layout.place(main)
         with disk_errors("listing", main):
             return next(stored_revision.incomplete_writes(place), None) is not None
@@ -153,7 +153,7 @@ class StoreReader:
             return stored_revision.read(place, self._integrity, content=content)
 
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
-        """Whether the older revision of an instant is a second name of the revision with an id.
+        """Return whether the older revision of an instant is a second name of the revision with an id.
 
         A write that was killed leaves it, with or without the content.
         """
@@ -163,7 +163,7 @@ class StoreReader:
         return sidecar is not None and sidecar.id == content_id
 
     def revisions(self, address: Address) -> list[Instant]:
-        """The instants of the older revisions of a resource, newest first."""
+        """Return the instants of the older revisions of a resource, newest first."""
         place = self._layout.place(address)
         with disk_errors("listing the older revisions of", address):
             found = _with_sidecar(place.history)
@@ -172,7 +172,7 @@ class StoreReader:
 
 
 def _with_sidecar(directory: str) -> list[str]:
-    """The names of the files in a directory that have a sidecar; none where there is no directory."""
+    """Return the names of the files in a directory that have a sidecar; none where there is no directory."""
     try:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -181,7 +181,7 @@ def _with_sidecar(directory: str) -> list[str]:
 
 
 def _numbers(directory: str) -> list[int]:
-    """The numbers in a directory, highest first; none where there is no directory."""
+    """Return the numbers in a directory, highest first; none where there is no directory."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def _numbers(directory: str) -> list[int]:
 
 
 def _names(directory: str) -> Iterator[str]:
-    """The names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
+    """Yield the names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             if is_escaped(entry.name):

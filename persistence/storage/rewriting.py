@@ -16,11 +16,11 @@ from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 BodiesOf = Callable[[Form], FileBodies | None]
-"""Says where the bodies of a form's attachments are, if they have a directory of their own."""
+"""Returns where the bodies of a form's attachments are, if they have a directory of their own."""
 
 
 class RevisionRewriter:
-    """Revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
+    """Reads and rewrites revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
 
     Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.
     """
@@ -30,12 +30,12 @@ class RevisionRewriter:
         self._bodies_of = bodies_of
 
     def record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
-        """What the tree knows of a revision, wherever its body is; ``None`` where there is none."""
+        """Return what the tree knows of a revision, wherever its body is; ``None`` where there is none."""
         found = self._read(address, instant, content=False)
         return None if found is None else found.sidecar
 
     def read(self, address: DocumentAddress, instant: Instant | None) -> StoredRevision | None:
-        """A revision with its record as sidecar, its content open; ``None`` where it is not there any more.
+        """Return a revision with its record as sidecar, its content open; ``None`` where it is not there any more.
 
         Raises:
             DamagedError: its body is missing, or was not stored by this service.
@@ -81,7 +81,7 @@ class RevisionRewriter:
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
     ) -> bool:
-        """As ``Writer.rewrite`` says; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
+        """See ``Writer.rewrite``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
         with self._store.writing(address) as writer:
             if over.body is None:
                 return writer.rewrite(address, instant, over, rewritten, upload)

@@ -92,7 +92,7 @@ def require(root: str) -> None:
 
 
 def missing(root: str) -> StartupError:
-    """The error for a directory without ``layout.json``; its text says what to do.
+    """Return the error for a directory without ``layout.json``; its text says what to do.
 
     Raises:
         OSError: the directory cannot be looked at.
@@ -107,7 +107,7 @@ def missing(root: str) -> StartupError:
 
 
 def is_left_of_a_tree(root: str) -> bool:
-    """Whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
+    """Return whether a directory without ``layout.json`` was a tree: it has documents or forms, each with a sidecar.
 
     Looks into ``_LOOKS`` directories at most: any directory of the machine may have been named.
 
@@ -177,12 +177,12 @@ def make_own(root: str) -> None:
 
 
 def own_directories(root: str) -> Iterator[str]:
-    """The paths of the service's own directories in a root, outer ones first."""
+    """Yield the paths of the service's own directories in a root, outer ones first."""
     return (f"{root}/{name}" for name in _OWN)
 
 
 def own_files(root: str) -> Iterator[str]:
-    """The paths of the service's lock files in a root."""
+    """Yield the paths of the service's lock files in a root."""
     yield f"{root}/{SERVICE}"
     yield from (f"{root}/{LOCKS}/{number:02x}" for number in range(STRIPES))
 

@@ -73,7 +73,7 @@ _TAIL = len(f',"checksum":"{_NO_CHECKSUM}"}}')
 
 
 def encode(sidecar: Sidecar, address: str) -> bytes:
-    """The file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
+    """Return the file's content: one field a line, in the order of ``Sidecar``, then the address and the checksum."""
     fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
     checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
@@ -104,7 +104,7 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
 
 
 def corrected(data: bytes, path: str, address: str) -> Sidecar | None:
-    """The sidecar that one flipped bit has spoilt; ``None`` where that is not what happened to it."""
+    """Return the sidecar that one flipped bit has spoilt; ``None`` where that is not what happened to it."""
     spoilt = bytearray(data[:_LONGEST_CORRECTED])
     for at in range(len(spoilt) if len(data) <= _LONGEST_CORRECTED else 0):
         for bit in range(8):
@@ -132,7 +132,7 @@ def decode_before(data: bytes, path: str) -> Sidecar:
 
 
 def _checksum(compact: bytes) -> str:
-    """The checksum of a sidecar as compact JSON, of which it is the last field."""
+    """Return the checksum of a sidecar as compact JSON, of which it is the last field."""
     return hashlib.sha256(compact[:-_TAIL]).hexdigest()
 
 
@@ -144,7 +144,7 @@ def _check_instants(sidecar: Sidecar) -> None:
 
 
 def _unreadable(data: bytes, path: str, error: Exception) -> DamagedError:
-    """The error for bytes that are no sidecar; of one with another schema that is all there is to say."""
+    """Return the error for bytes that are no sidecar; of one with another schema that is all there is to say."""
     try:
         schema = _schema_decoder.decode(data).schema
     except (msgspec.DecodeError, RecursionError):
@@ -166,7 +166,7 @@ def _of_schema(schema: int, path: str) -> DamagedError:
 
 
 def is_other_json(path: str) -> bool:
-    """Whether a file is JSON that was never a sidecar; raises ``OSError``."""
+    """Return whether a file is JSON that was never a sidecar; raises ``OSError``."""
     with open(nofollow.open_file(path), "rb") as file:
         data = file.read(LARGEST_SMALL_FILE + 1)
     try:
@@ -180,5 +180,5 @@ def is_other_json(path: str) -> bool:
 
 
 def last_names(path: str) -> str:
-    """The end of a path: enough to find the file below the root, without saying where the root is."""
+    """Return the end of a path: enough to find the file below the root, without saying where the root is."""
     return "/".join(path.rsplit("/", 5)[1:])

@@ -28,13 +28,13 @@ _NO_BYTES = digests.text(hashlib.sha256().hexdigest())
 
 
 def described(record: Sidecar) -> Sidecar:
-    """What a record says, with the size and digest of its body."""
+    """Return a record with the size and digest of its body."""
     body = record.body
     return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
 
 
 def recorded(sidecar: Sidecar) -> Sidecar:
-    """The record of a revision whose body is elsewhere; ``described`` undoes it."""
+    """Return the record of a revision whose body is elsewhere; ``described`` undoes it."""
     body = Body(sidecar.size, sidecar.digest)
     return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
 
@@ -47,46 +47,46 @@ class SplitStorage(Storage):
         self._bodies = bodies
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """As ``Readable`` says; that of an attachment is its record."""
+        """See ``Readable``; that of an attachment is its record."""
         return self._main.sidecar(address)
 
     def content(self, address: Address) -> BinaryIO | None:
-        """As ``Readable`` says; without a record, nothing leads to the body of an attachment."""
+        """See ``Readable``; without a record, nothing leads to the body of an attachment."""
         if not _is_attachment(address):
             return self._main.content(address)
         found = self.read(address, content=True)
         return None if found is None else found.file
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """As ``Readable`` says: every body has a record of its own."""
+        """See ``Readable``: every body has a record of its own."""
         return self._main.fingerprint(address)
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
         return self._main.fingerprints(form)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
         return self._main.forms(app)
 
     def versions(self, form: Form) -> Iterator[int]:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
         return self._main.versions(form)
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
         return self._main.documents(form, collection)
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
-        """As ``Storage`` says."""
+        """See ``Storage``."""
         return self._main.creating(form)
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
         return self._whole(address, lambda: self._main.read(address, content=content), content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """As ``Readable`` says."""
+        """See ``Readable``."""
 
         def read() -> StoredRevision | None:
             return self._main.read_revision(address, instant, content=content)
@@ -94,7 +94,7 @@ class SplitStorage(Storage):
         return self._whole(address, read, content=content)
 
     def upload(self, address: Address) -> Upload:
-        """As ``Storage`` says."""
+        """See ``Storage``."""
         if not _is_attachment(address):
             return self._main.upload(address)
         with disk_errors("receiving a body"):
@@ -102,14 +102,14 @@ class SplitStorage(Storage):
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        """As ``Storage`` says."""
+        """See ``Storage``."""
         with self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies)
 
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
-        """What the main storage finds, with its body from elsewhere where it has none."""
+        """Return what the main storage finds, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
         for _ in range(_ATTEMPTS):
@@ -188,7 +188,7 @@ class _SplitWriter(Writing):
         self._bodies.discard_draft(form, document, version)
 
     def _version(self, form: Form, document: str) -> int | None:
-        """The version of a draft, which is that of its document (seed, rule 1)."""
+        """Return the version of a draft, which is that of its document (seed, rule 1)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         return None if known is None else known.version

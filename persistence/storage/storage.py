@@ -1,4 +1,4 @@
-"""What the services need of wherever forms are kept: the tree of a root, another service, or several of them as one.
+"""A storage of forms, as the services need one: the tree of a root, or another service.
 
 No path and no descriptor crosses it, so that what implements it may be far away. Methods raise the domain errors of
 ``persistence.errors``: ``BadAddressError`` for names that cannot be kept, ``DamagedError`` for what cannot be read as
@@ -23,10 +23,10 @@ class Readable(Protocol):
     """Revisions by their addresses. Nothing is changed, no lock is taken, and nobody waits for who reads."""
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """The sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
+        """Return the sidecar of the current revision, a tombstone's too; ``None`` where nothing was ever stored."""
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """The current revision, its content open if asked for; ``None`` where nothing was ever stored.
+        """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored.
 
         Sidecar and content are of one revision. The file can be sought in, and is the caller's to close.
         """
@@ -35,26 +35,26 @@ class Readable(Protocol):
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
 
     def content(self, address: Address) -> BinaryIO | None:
-        """The content, open, also where its sidecar is lost; ``None`` where there is none."""
+        """Return the content, open, also where its sidecar is lost; ``None`` where there is none."""
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """What differs between any two states of a resource; ``NOTHING_THERE`` where there is none. Asked often."""
+        """Return a value that no other state of a resource has; ``NOTHING_THERE`` where there is none. Asked often."""
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """The versions of a form as ``versions`` has them, each with the mark of its ``form.xhtml``."""
+        """Yield the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """All forms, or those of one application, of which there is anything, in no order."""
+        """Yield all forms, or those of one application, of which there is anything, in no order."""
 
     def versions(self, form: Form) -> Iterator[int]:
-        """The versions of a form's definition, deleted ones too, highest first."""
+        """Yield the versions of a form's definition, deleted ones too, highest first."""
 
     def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
         """The ids of the documents in a collection, deleted ones too, in no order and without reading all at once."""
 
 
 class Writing(Protocol):
-    """What may be done while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too.
+    """Changes while the lock of one scope is held (``Address.scope``). Methods raise ``OSError`` too.
 
     Every change says ``over`` which revision it is made, as ``current`` found it (``None``: there was nothing). Where
     another is there, because a lock was lost, it is refused, and nothing is changed: ``ReplacedError``.
@@ -94,7 +94,7 @@ def require_same(address: Address, stored: StoredRevision | None, over: StoredRe
 
 
 class Bodies(Protocol):
-    """Where the bodies of attachments of data are kept, apart from what is known of them.
+    """A second place, which has the bodies of attachments of data, apart from what is known of them.
 
     All but reading and receiving is done while the lock of the document is held. Methods raise ``OSError`` too.
     """
@@ -103,7 +103,7 @@ class Bodies(Protocol):
         """Begin to receive a body."""
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """The body of the revision of a record, open if asked for; ``None`` where there is none.
+        """Return the body of the revision of a record, open if asked for; ``None`` where there is none.
 
         Unless it is sure to be of that revision, it counts as edited. The sidecar that is found describes the body.
 
@@ -127,7 +127,7 @@ class Bodies(Protocol):
 
 
 class Storage(Readable, Protocol):
-    """Where revisions are read and written."""
+    """Revisions that are read and written."""
 
     def upload(self, address: Address) -> Upload:
         """Begin to receive a content for an address; no lock is held meanwhile."""

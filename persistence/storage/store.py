@@ -1,26 +1,35 @@
-"""The store: what the layers above may ask of the disk. Reading it is in ``view``."""
+"""The tree of one root, open to be written. ``reader`` reads it, ``commit`` has the changes.
+
+Links for nginx are made here: a name for exactly the content that was opened, so that nginx sends the one that the
+headers describe. The content's own path would lead to whatever a writer has put there by the time nginx opens it. Links
+lie in a directory per hour; making a new one removes those older than the hour before.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import BinaryIO
 
 from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
-from persistence.storage import directories, root, serving
+from persistence.storage import directories, files, root
 from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.commit import Writer
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import SERVICE, TRASH
+from persistence.storage.layout import SERVE, SERVICE, TRASH
 from persistence.storage.lease import Lease
 from persistence.storage.locks import Locks
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
+
+_HOUR = 3600
 
 
 class Store(StoreReader, Closable):
@@ -34,11 +43,11 @@ class Store(StoreReader, Closable):
     """
 
     def __init__(
-        self, path: str, *, lock_timeout: float, observer: ChangeListener = NOBODY, integrity: Integrity | None = None
+        self, path: str, *, lock_timeout: float, listener: ChangeListener = NOBODY, integrity: Integrity | None = None
     ) -> None:
         """Open the tree of a root, and take its lease; ``lock_timeout`` is in seconds.
 
-        ``observer`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
+        ``listener`` hears which documents are changed through this store; ``integrity`` is as in ``StoreReader``.
 
         Raises:
             StartupError: there is no tree, it has another format, is not whole, or another machine has it open.
@@ -61,7 +70,7 @@ class Store(StoreReader, Closable):
         self._service = service
         self._sharing = threading.Lock()
         self._directories = DurableDirectories(self.root)
-        self._observer = observer
+        self._listener = listener
 
     def close(self) -> None:
         """Let go of the tree; whoever is writing at the moment ends that, and nobody begins to write."""
@@ -94,7 +103,7 @@ class Store(StoreReader, Closable):
                 taken the tree over.
         """
         self._require_open()
-        change = ChangeEvents(self._observer)
+        change = ChangeEvents(self._listener)
         try:
             with disk_errors("writing", address):
                 self._require_shared()
@@ -105,9 +114,9 @@ class Store(StoreReader, Closable):
             change.ends()
 
     def serving_link(self, found: StoredRevision) -> str:
-        """A path below the root under which another process may read exactly this open content for an hour."""
+        """Return a path below the root under which another process may read exactly this open content for an hour."""
         with disk_errors("linking a content for the web server"):
-            return serving.link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
+            return _link(self.root, found.opened, found.etag if found.is_edited else found.sidecar.id)
 
     @contextmanager
     def creating(self, form: Form) -> Iterator[None]:
@@ -155,3 +164,28 @@ class Store(StoreReader, Closable):
         with self._sharing:
             shared, self._service = self._service, self._locks.service.shared()
             shared.close()
+
+
+def _link(root: str, file: BinaryIO, etag: str) -> str:
+    """Link an open content and return its path relative to the root; raises ``OSError`` where links are refused."""
+    hour = int(time.time() // _HOUR)
+    directory = f"{root}/{SERVE}/{hour}"
+    try:
+        directories.require(directory)
+    except FileNotFoundError:
+        directories.ensure(f"{root}/{SERVE}")
+        if directories.make(directory):
+            for old in outdated_links(f"{root}/{SERVE}"):
+                directories.remove_tree(old)
+    path = f"{SERVE}/{hour}/{etag}"
+    with suppress(FileExistsError):  # the same revision, served before within the hour
+        files.link_descriptor(file.fileno(), f"{root}/{path}")
+    return path
+
+
+def outdated_links(directory: str) -> Iterator[str]:
+    """Yield the directories of hours before the last one."""
+    hour = int(time.time() // _HOUR)
+    for name in os.listdir(directory):
+        if not name.isdigit() or int(name) < hour - 1:
+            yield f"{directory}/{name}"

@@ -53,7 +53,7 @@ class StoredRevision:
 
     @property
     def is_edited(self) -> bool:
-        """Whether the content is not the one that the sidecar tells of, but was replaced by hand."""
+        """Return whether the content is not the one that the sidecar tells of, but was replaced by hand."""
         return self.etag != self.sidecar.etag
 
     @property
@@ -71,7 +71,7 @@ class StoredRevision:
 
 
 def read_sidecar(place: Place) -> Sidecar | None:
-    """The sidecar alone; ``None`` where nothing was ever stored.
+    """Return the sidecar alone; ``None`` where nothing was ever stored.
 
     Raises:
         DamagedError: it cannot be decoded, or is no file.
@@ -97,7 +97,7 @@ def _decoded(descriptor: int, place: Place) -> Sidecar:
 
 
 def _opened(place: Place) -> int:
-    """The sidecar of a place, open.
+    """Return the sidecar of a place, open.
 
     Raises:
         DamagedError: it is a symbolic link, or below one.
@@ -133,7 +133,7 @@ def read_prepared(place: Place) -> Sidecar | None:
 
 
 def read(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision | None:
-    """The current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
+    """Return the current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
 
     Raises:
         DamagedError: the sidecar cannot be decoded, or its content is missing or damaged.
@@ -152,7 +152,7 @@ def read(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision
 
 
 def verified(place: Place, integrity: Integrity, found: StoredRevision) -> StoredRevision:
-    """A revision whose open content has the digest of its sidecar, where the policy wants to know.
+    """Return a revision whose open content has the digest of its sidecar, where the policy wants to know.
 
     Raises:
         DamagedError: it has not; it is closed.
@@ -202,7 +202,7 @@ def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> Store
 
 
 def content(place: Place) -> BinaryIO | None:
-    """The content at its place, whatever its sidecar says; ``None`` where there is none. Raises ``OSError``."""
+    """Return the content at its place, whatever its sidecar says; ``None`` where there is none. Raises ``OSError``."""
     try:
         return _open(place.content, content=True)[1]
     except (FileNotFoundError, NotADirectoryError):
@@ -217,7 +217,7 @@ NOTHING_THERE: Fingerprint = (None, None)
 
 
 def fingerprint(content: str) -> Fingerprint:
-    """The mark of what is there now, by the path of its content; cheaper than reading it. Raises ``OSError``.
+    """Return the fingerprint of what is there now, by the path of its content; raises ``OSError``.
 
     A sidecar is replaced by another file, and the history keeps the old one's inode from being used again.
     """
@@ -278,7 +278,7 @@ class _Lying:
     file: FileIO | None
 
     def judged(self, place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
-        """The file as the content of a revision; it is closed where it is none."""
+        """Return the file as the content of a revision; it is closed where it is none."""
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)

@@ -73,7 +73,7 @@ class Upload:
         return digests.text(self._hash.hexdigest())
 
     def opened(self) -> FileIO:
-        """The content so far, open to be read from its beginning; it may be kept longer than the upload."""
+        """Return the content so far, open to be read from its beginning; it may be kept longer than the upload."""
         file = FileIO(os.dup(self._descriptor))
         file.seek(0)
         return file
@@ -109,7 +109,7 @@ class Upload:
 
 
 def abandoned(spool: str) -> Iterator[str]:
-    """The files in the spool that nobody holds, and that are not just being made."""
+    """Yield the files in the spool that nobody holds, and that are not just being made."""
     for entry in os.scandir(spool):
         if not entry.is_file(follow_symlinks=False):
             continue

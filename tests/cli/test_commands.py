@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.service import running
 
 PROJECT = Path(__file__).parents[2]
@@ -14,15 +14,7 @@ PROJECT = Path(__file__).parents[2]
 
 def run(module: str, *arguments: str, cwd: Path, env: dict[str, str] | None) -> subprocess.CompletedProcess[str]:
     """Run a module as a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forkserver.run(module, arguments, cwd=cwd, env={**os.environ, **(env or {})})
 
 
 def persistence(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

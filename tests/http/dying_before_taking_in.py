@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from persistence.cli import main
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.index_files import IndexFiles
 from persistence.model.addresses import Form
 
 
 def _die_once() -> None:
-    real = TreeIndex.refresh
+    real = IndexFiles.refresh
     trace = Path.cwd() / "died"
 
-    def refresh(self: TreeIndex, form: Form, documents: Iterable[str]) -> None:
+    def refresh(self: IndexFiles, form: Form, documents: Iterable[str]) -> None:
         if not trace.exists():
             trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         real(self, form, documents)
 
-    TreeIndex.refresh = refresh  # type: ignore[method-assign]
+    IndexFiles.refresh = refresh  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +9,11 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from tests import forkserver
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import encrypted_anew
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data
-from tests.service import PROVIDER, PUBLIC, Service, alone
+from tests.service import PROVIDER, PUBLIC, Service, alone, pair
 from tests.sidecars import resealed, said
 
 PLAIN = b"<form><person><name>Ada</name></person></form>"
@@ -163,8 +162,7 @@ def test_plain_data_in_the_place_of_encrypted_is_shown_as_it_is(service: Service
 
 
 def persistence(service: Service, *arguments: str, status: int = 0) -> None:
-    command = [sys.executable, "-m", "persistence.cli", *arguments]
-    done = subprocess.run(command, cwd=service.data.parent, check=False, capture_output=True, text=True)
+    done = forkserver.run("persistence.cli", arguments, cwd=service.data.parent)
     assert done.returncode == status, (done.stdout, done.stderr)
 
 
@@ -185,6 +183,21 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
         with alone(tmp_path, data=tmp_path / tree, options=("--config", config)) as service:
             service.face = PUBLIC
             assert shown(service, "a/b") == SECRETS[0], tree
+
+
+def test_data_of_another_service_is_noted_as_it_arrives(tmp_path: Path) -> None:
+    """The service in front encrypts, and asks the one behind for what it has, small or in a file of its own."""
+    keys_of(tmp_path).new()
+    config = tmp_path / "settings.toml"
+    config.write_text('encryption_keys = "var/encryption-keys.json"\n')
+    with pair(tmp_path, options=("--config", str(config))) as (service, _):
+        assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
+        long = b"<note>" + b"x" * 100_000 + b"</note>"
+        for body in (PLAIN, data(), MENTIONING, data().replace(b"<kids>", long + b"<kids>"), LARGE, data()):
+            save(service, "a/b", body=body)
+            for _ in range(2):
+                assert texts(service.get("a/b/data/1/data.xml").body) == texts(body)
+        assert "enc1:" in (service.data / "a/b/data/1/data.xml").read_text()
 
 
 def test_a_sidecar_that_does_not_say_it_is_made_up_for(service: Service, form: str) -> None:

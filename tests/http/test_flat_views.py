@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import orders
+from tests import forkserver, orders
 from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.service import Service, running
@@ -362,8 +362,9 @@ def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, c
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1 ORDER BY name"), [("Ada",), ("Bob",)])
         assert shared.raw("POST", "/search/acme/order", {}, b"<search/>").status == 200
         shutil.rmtree(shared.data / "acme/order/data/a")
-        whole = [sys.executable, "-m", "persistence.cli", *command, "--data", str(shared.data)]
-        subprocess.run(whole, timeout=60, check=False)  # check says by its status that it has found something
+        forkserver.run(
+            "persistence.cli", [*command, "--data", str(shared.data)]
+        )  # check says by its status that it has found something
         assert report.ask("SELECT name FROM svc_f_acme_order_1") == [("Bob",)]
         assert report.ask("SELECT product FROM svc_f_acme_order_1_lines") == []
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,6 +15,7 @@ import pytest
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
+from tests import forkserver
 from tests.orders import found
 from tests.service import PROVIDER, running
 from tests.test_readme import statuses
@@ -50,14 +50,8 @@ def test_the_check_works_literally(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", examples("toml"))
 def test_the_settings_are_accepted(tmp_path: Path, settings: str) -> None:
     (tmp_path / "persistence.toml").write_text(settings)
-    done = subprocess.run(
-        [sys.executable, "-m", "persistence.cli", "config"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")},
-    )
+    env = {**os.environ, "PERSISTENCE_CONFIG": str(tmp_path / "persistence.toml")}
+    done = forkserver.run("persistence.cli", ["config"], cwd=tmp_path, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert "dialect = 'orbeon'" in done.stdout
 

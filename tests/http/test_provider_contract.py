@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.published import definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
@@ -405,12 +404,5 @@ def test_tombstones_of_nothing_are_no_damage(tombstones: Service) -> None:
 
 
 def _checked(data: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=data.parent,
-        timeout=60,
-    )
+    done = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(data)], cwd=data.parent)
     return done.stdout if done.returncode else ""

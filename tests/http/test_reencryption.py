@@ -16,6 +16,7 @@ from lxml import etree
 
 from persistence.crypto.frames import MAGIC
 from persistence.storage.locks import LockFile
+from tests import forkserver
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -69,8 +70,8 @@ def encrypted_anew(service: Service, form: str) -> None:
 
 
 def persistence(service: Service, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "persistence.cli", "reencrypt", "--data", str(service.data), *arguments]
-    return subprocess.run(command, cwd=service.data.parent, capture_output=True, text=True, check=False)
+    command = ["reencrypt", "--data", str(service.data), *arguments]
+    return forkserver.run("persistence.cli", command, cwd=service.data.parent)
 
 
 def test_what_was_plain_is_encrypted_when_the_form_marks_it_and_back(service: Service, form: str) -> None:
@@ -137,13 +138,7 @@ def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path)
         assert "0 revisions" in again.stderr
         assert service.get("a/b/data/1/scan.bin", Decrypt="true").body == CONTENT[::-1]
         assert texts(service.get("a/b/data/1/data.xml").body)[0] == SECRETS[0]
-        check = subprocess.run(
-            [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(service.data)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        check = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(service.data)], cwd=tmp_path)
         assert check.returncode == 0, check.stdout
 
 
@@ -326,11 +321,5 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
         assert service.get("hr/leave/data/1/data.xml").body == body
         save(service, "hr/leave", body=data())
         assert not [path.name for path in (folder / ".history").iterdir() if "~" in path.name]
-        checked = subprocess.run(
-            [sys.executable, "-m", "persistence.cli", "check", "--deep", "--data", str(service.data)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        checked = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(service.data)], cwd=tmp_path)
         assert checked.returncode == 0, checked.stdout

@@ -79,7 +79,7 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
         real(path)
         opened.append(path)
         if len(opened) == 1:
-            index.rebuild(FORM).run(processes=1, timeout=1.0, progress=lambda _: None)
+            index.files.rebuild(FORM).run(processes=1, timeout=1.0, progress=lambda _: None)
 
     index, _ = index_of(tmp_path, memory)
     monkeypatch.setattr(pool, "check", checked)
@@ -157,7 +157,7 @@ def test_files_that_are_lost_under_a_running_service_are_made_anew(
     other, _ = index_of(tmp_path, memory)
     assert len(names(index)) == len(names(other)) == 5
     change(memory, journal, "d1", "before", 11)
-    index.refresh(FORM, ["d1"])
+    index.files.refresh(FORM, ["d1"])
     journal.leave()
     for log in list(journal.abandoned()):
         log.remove()
@@ -179,10 +179,10 @@ def test_files_that_are_lost_while_nobody_serves_are_made_anew(
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
     change(memory, journal, "d1", "before", 11)
-    index.refresh(FORM, ["d1"])
+    index.files.refresh(FORM, ["d1"])
     copy = tmp_path / "as it was"
     shutil.copytree(tmp_path / ".index", copy)
-    index._pool.discard(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
+    index.files._pool.discard(FORM)  # noqa: SLF001 - and its files are as those of a process that was killed
     shutil.rmtree(tmp_path / ".index")
     shutil.copytree(copy, tmp_path / ".index")
     shutil.rmtree(tmp_path / ".index/.pending")
@@ -215,7 +215,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
     monkeypatch.setattr(connections, "_LONGEST_WAIT", 0.05)
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    tried, real = threading.Semaphore(0), index.refresh
+    tried, real = threading.Semaphore(0), index.files.refresh
 
     def refresh(form: Form, documents: Iterable[str]) -> None:
         try:
@@ -223,7 +223,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
         finally:
             tried.release()
 
-    monkeypatch.setattr(index, "refresh", refresh)
+    monkeypatch.setattr(index.files, "refresh", refresh)
     updater = opened(Updater(index, journal, lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -244,14 +244,14 @@ def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     """The power cut has taken what was written last, and the notes with it."""
     index, journal = index_of(tmp_path, memory)
     assert len(names(index)) == 5
-    index._pool.discard(FORM)  # noqa: SLF001 - all is in the one file, which is durable
+    index.files._pool.discard(FORM)  # noqa: SLF001 - all is in the one file, which is durable
     was = file_of(tmp_path).read_bytes()
     change(memory, journal, "d1", "changed", 11)
     change(memory, journal, "new", "new", 12)
     journal.write(FORM, "d2")
     memory.delete("d2")
-    index.refresh(FORM, ["d1", "d2", "new"])
-    index._pool.discard(FORM)  # noqa: SLF001
+    index.files.refresh(FORM, ["d1", "d2", "new"])
+    index.files._pool.discard(FORM)  # noqa: SLF001
     journal.leave()
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):
@@ -304,7 +304,7 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
         kills += killed(lambda index=index: names(index), rng.uniform(0.001, 0.04))  # type: ignore[misc]
         again, notes = index_of(tmp_path, memory)
         assert len(names(again)) == number + 1
-        again.refresh(FORM, [entry.document for entry in notes.outstanding()])
+        again.files.refresh(FORM, [entry.document for entry in notes.outstanding()])
         shutil.rmtree(tmp_path / ".index/.pending", ignore_errors=True)
     assert kills > 10
 
@@ -312,7 +312,7 @@ def test_whoever_makes_an_index_may_be_killed_at_any_moment(memory: Memory, tmp_
 def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory, tmp_path: Path) -> None:
     indexes = [index_of(tmp_path, memory)[0] for _ in range(4)]
     for number in range(10):
-        rebuild = indexes[0].rebuild(FORM)
+        rebuild = indexes[0].files.rebuild(FORM)
         memory.put(f"new {number}", content("new", 20 + number))
         journal = index_of(tmp_path, memory)[1]
         journal.write(FORM, f"new {number}")

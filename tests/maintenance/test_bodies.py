@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.maintenance.attachments import BodiesOf
+from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind
-from persistence.maintenance.tree import Tree
+from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Place:
 
 def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False) -> list[tuple[FindingKind, str]]:
     """Return the kinds of findings with the names in the tree that they are about."""
-    tree = Tree(place.store.root, lock_timeout=1)
+    tree = FolderTree(place.store.root, lock_timeout=1)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
     view = BodiesReader(str(place.base))

@@ -16,7 +16,7 @@ from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
-from persistence.maintenance.tree import Folder, Tree
+from persistence.maintenance.tree import Folder, FolderTree
 from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
@@ -39,9 +39,9 @@ def workshop(tmp_path: Path) -> Workshop:
     return made
 
 
-def check_of(root: Path, observer: ChangeListener, *remedies: Remedy) -> Check:
+def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
-    tree = Tree(str(root), lock_timeout=1, observer=observer)
+    tree = FolderTree(str(root), lock_timeout=1, listener=listener)
     properties = Properties.load({}, SVC.property_prefix)
     index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
     options = CheckOptions(
@@ -120,7 +120,7 @@ class Listener:
 
     def __init__(self, root: Path) -> None:
         self.told: list[tuple[str, str, bool]] = []
-        self._tree = Tree(str(root), lock_timeout=0.02)
+        self._tree = FolderTree(str(root), lock_timeout=0.02)
 
     def changing(self, form: Form, document: str) -> None:
         self.told.append(("changing", document, self._is_free(form, document)))

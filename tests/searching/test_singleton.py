@@ -42,7 +42,7 @@ def index(root: str) -> TreeIndex:
 
 def create(root: str, document: str, index: TreeIndex, *, version: int = 1) -> None:
     """One PUT by a process that notes it and is killed before it has told the index."""
-    store = opened(Store(initialised(root), lock_timeout=5, observer=opened(OfflineJournal(root))))
+    store = opened(Store(initialised(root), lock_timeout=5, listener=opened(OfflineJournal(root))))
     documents = services_of(store, SVC, PROPERTIES, index).documents
     address = DocumentAddress(LEAVE, Collection.DATA, document, DATA_XML)
     documents.write(address, Put(version=VersionRequest(number=version)), [b"<d/>"])

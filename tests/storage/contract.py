@@ -151,7 +151,7 @@ def content(found: StoredRevision | None) -> bytes | None:
 
 
 def revision(found: StoredRevision | None) -> StoredRevision:
-    """What must have been found."""
+    """Return the revision that must have been found."""
     assert found is not None
     return found
 
@@ -300,7 +300,7 @@ class StorageContract:
         assert created <= instants[0]
 
     def test_a_draft_is_later_than_what_it_is_a_draft_of(self, subject: Subject) -> None:
-        """Whatever the clock says: an older one counts as left by a crash. A save is later than the draft it ends."""
+        """The clock does not decide: an older one counts as left by a crash. A save is later than the draft it ends."""
         saved = write(subject.storage, subject.data, "one")
         ahead = Instant("2100-01-01T00:00:00.000Z")
         write(subject.storage, subject.data, "two", modified=ahead)
@@ -556,7 +556,7 @@ class StorageContract:
         assert subject.files() == set()
 
     def test_no_file_is_left_of_a_write(self, subject: Subject) -> None:
-        """What was there of the first write is what is there of the next, but for what is kept as history."""
+        """A second write of a draft leaves the same files as the first."""
         write(subject.storage, subject.draft, "one")
         left = subject.files()
         for text in ("two", "three"):
@@ -633,7 +633,7 @@ class StorageContract:
 
 
 def is_free(storage: Storage, address: Address) -> bool:
-    """Whether another thread gets the lock of an address."""
+    """Return whether another thread gets the lock of an address."""
     try:
         write_elsewhere(storage, address)
     except BusyError:

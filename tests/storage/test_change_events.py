@@ -45,7 +45,7 @@ class Listener:
 
     def __init__(self, root: Path) -> None:
         self.told: list[Told] = []
-        self.store = opened(Store(initialised(root), lock_timeout=0.02, observer=self))
+        self.store = opened(Store(initialised(root), lock_timeout=0.02, listener=self))
         self._view = StoreReader(str(root))
 
     def changing(self, form: Form, document: str) -> None:

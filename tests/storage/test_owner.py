@@ -90,7 +90,15 @@ def test_the_tree_of_a_disk_that_belongs_to_root_is_that_of_who_wrote_its_layout
     tree = directory(place, "tree", 0)
     (tree / "layout.json").write_text("{}")
     os.chown(tree / "layout.json", NOBODY, NOBODY)
-    assert owner.identity_of(str(tree)).user == NOBODY
+    assert owner.identity_of(str(tree)).user == NOBODY == owner.of(str(tree))
+
+
+def test_a_directory_is_that_of_its_owner_whoever_wrote_its_layout(place: Path) -> None:
+    """Commands of root and of the user go by one rule: else what the one makes is closed to the other."""
+    tree = directory(place, "tree", NOBODY)
+    (tree / "layout.json").write_text("{}")
+    os.chown(tree / "layout.json", OTHER, OTHER)
+    assert owner.identity_of(str(tree)).user == NOBODY == owner.of(str(tree))
 
 
 @pytest.mark.parametrize("mode", [0o757, 0o1777, 0o777])

@@ -64,27 +64,22 @@ def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
 def _migrate_data(definition: DefinitionTree, root: Element, source: str, target: str, editor: Editor) -> None:
     steps, is_up = _steps(source, target)
     for step in steps:
-        if step == V4_8_0 and is_up:
-            grids.wrap_repeated_grids(root, plan_repeats(definition), editor)
-        elif step == V4_8_0:
-            grids.dissolve_repeated_grids(root, plan_repeats(definition), editor)
-        elif is_up:
-            grids.wrap_plain_grids(root, plan_grids(definition), editor)
+        if step == V4_8_0:
+            change = grids.wrap_repeated_grids if is_up else grids.dissolve_repeated_grids
+            change(root, plan_repeats(definition), editor)
         else:
-            grids.dissolve_plain_grids(root, plan_grids(definition), editor)
+            change_plain = grids.wrap_plain_grids if is_up else grids.dissolve_plain_grids
+            change_plain(root, plan_grids(definition), editor)
 
 
 def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor: Editor) -> DefinitionTree:
     steps, is_up = _steps(source, target)
     for step in steps:
-        if step == V4_8_0 and is_up:
-            grids.bind_iterations(definition.main, editor)
-        elif step == V4_8_0:
-            grids.unbind_iterations(definition.main, editor)
-        elif is_up:
-            grids.bind_plain_grids(definition.main, editor)
+        if step == V4_8_0:
+            change = grids.bind_iterations if is_up else grids.unbind_iterations
         else:
-            grids.unbind_plain_grids(definition.main, editor)
+            change = grids.bind_plain_grids if is_up else grids.unbind_plain_grids
+        change(definition.main, editor)
         definition = definition.reread()
     return definition
 

@@ -13,8 +13,8 @@ from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.records import VersionKeys, prepared
 from persistence.index.sqlite.rows import KeptRow, Rows
 from persistence.index.sqlite.state import Connection, IndexedVersion, IndexState, controls_json
+from persistence.index.sync import staleness
 from persistence.index.sync.generations import count_change
-from persistence.index.sync.staleness import Staleness
 
 _BATCH = 200
 """Documents in one transaction: others who write wait for it."""
@@ -58,7 +58,7 @@ class Refresh:
 
     def everything(self) -> Iterator[int]:
         """Compare the whole tree, and replace all rows that differ; yield the number of documents in each batch."""
-        differing = iter(Staleness(self._connection, self._source).differing())
+        differing = staleness.differing(self._connection, self._source)
         while batch := list(islice(differing, _BATCH)):
             self.documents(document for document in batch if document is not None)
             yield len(batch)

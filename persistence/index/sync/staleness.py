@@ -43,58 +43,46 @@ class Stale(NamedTuple):
     definitions: Sequence[int]
     versions: Sequence[int]
 
-    @property
-    def is_nothing(self) -> bool:
-        """Return whether nothing is out of date."""
-        return not any(self)
+
+def look(connection: Connection, source: Source, documents: Iterable[str]) -> Stale:
+    """Return which of some documents and of all definitions are out of date in an index.
+
+    Raises:
+        EngineError: the index cannot be read.
+        DiskError: the tree cannot be read.
+    """
+    state = IndexState(connection)
+    return Stale(
+        [each for each in documents if state.fingerprints(each) != source.fingerprints(each)],
+        [version for version, known in state.definitions() if known != source.definition_fingerprint(version)],
+        state.outdated(),
+    )
 
 
-class Staleness:
-    """Compares one index with its tree. Methods raise ``EngineError`` and the domain errors of the storage."""
+def differing(connection: Connection, source: Source) -> Iterator[str | None]:
+    """Compare the whole tree: yield each document that differs, and ``None`` for each that does not.
 
-    def __init__(self, connection: Connection, source: Source) -> None:
-        self._state = IndexState(connection)
-        self._source = source
+    Raises as ``look`` does.
+    """
+    state, same = IndexState(connection), 0
+    for document, is_draft in source.documents():
+        fingerprint = source.fingerprint(document, is_draft=is_draft)
+        known = state.fingerprints(document)[0 if is_draft else 1]
+        if known == fingerprint:
+            same += known != ""
+            yield None
+        elif known or source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=lambda _: UNKNOWN):
+            yield document
+        else:
+            yield None  # deleted, or damaged: there should be no row
+    if same < state.count():
+        yield from _vanished(state, source)
 
-    def stale(self, documents: Iterable[str]) -> list[str]:
-        """Return the documents whose state in the index, or that of whose drafts, differs from the files."""
-        return [each for each in documents if self._state.fingerprints(each) != self._source.fingerprints(each)]
 
-    def changed_definitions(self) -> list[int]:
-        """Return the versions whose definitions have changed since documents were read by them."""
-        current = self._source.definition_fingerprint
-        return [version for version, known in self._state.definitions() if known != current(version)]
-
-    def outdated(self) -> list[int]:
-        """Return the versions whose documents must be read again."""
-        return self._state.outdated()
-
-    def look(self, documents: Iterable[str]) -> Stale:
-        """Return which of some documents and of all definitions are out of date."""
-        return Stale(self.stale(documents), self.changed_definitions(), self.outdated())
-
-    def differing(self) -> Iterator[str | None]:
-        """Compare the whole tree: yield each document that differs, and ``None`` for each that does not."""
-        same = 0
-        for document, is_draft in self._source.documents():
-            fingerprint = self._source.fingerprint(document, is_draft=is_draft)
-            known = self._state.fingerprints(document)[0 if is_draft else 1]
-            if known == fingerprint:
-                same += known != ""
-                yield None
-            elif known or self._source.read(
-                document, is_draft=is_draft, fingerprint=fingerprint, definitions=lambda _: UNKNOWN
-            ):
+def _vanished(state: IndexState, source: Source) -> Iterator[str]:
+    last = 0
+    while rows := state.names(last, _BATCH):
+        for _, document, is_draft in rows:
+            if not source.fingerprint(document, is_draft=is_draft):
                 yield document
-            else:
-                yield None  # deleted, or damaged: there should be no row
-        if same < self._state.count():
-            yield from self._vanished()
-
-    def _vanished(self) -> Iterator[str]:
-        last = 0
-        while rows := self._state.names(last, _BATCH):
-            for _, document, is_draft in rows:
-                if not self._source.fingerprint(document, is_draft=is_draft):
-                    yield document
-            last = rows[-1][0]
+        last = rows[-1][0]

@@ -172,7 +172,7 @@ class Updater(Closable):
     def _has_indexed(self, form: Form, changed: list[_Changed]) -> bool:
         """Update the index; return ``False`` where others are in the way, or the disk is full: entries stay."""
         try:
-            self._index.refresh(form, [each.document for each in changed])
+            self._index.files.refresh(form, [each.document for each in changed])
             self._untidy.add(form)
         except (BusyError, DiskFullError):
             return False
@@ -182,7 +182,7 @@ class Updater(Closable):
             self._give_up(form, error)
             return True
         try:
-            self._index.make_ready(form)
+            self._index.files.make_ready(form)
         except (BusyError, DiskFullError):  # it is being built, and lists what changes meanwhile; or will be
             return True
         except Exception as error:  # noqa: BLE001 - the same
@@ -211,7 +211,7 @@ class Updater(Closable):
         while self._untidy and not self._changed and not self._is_ending:
             form = self._untidy.pop()
             with suppress(PersistenceError):
-                if self._index.merge(form):
+                if self._index.files.merge(form):
                     self._untidy.add(form)
 
     def _recover(self) -> None:

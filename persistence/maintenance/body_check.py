@@ -26,7 +26,7 @@ from persistence.maintenance.folder_files import (
     readable,
     without_repetitions,
 )
-from persistence.maintenance.tree import Folder, Tree, is_version
+from persistence.maintenance.tree import Folder, FolderTree, is_version
 from persistence.model.addresses import DATA_XML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
@@ -109,7 +109,7 @@ class _Records:
     older: dict[str, Sidecar] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Folder, tree: Tree) -> _Records:
+    def of(cls, folder: Folder, tree: FolderTree) -> _Records:
         """Read the records of a document in its tree. Raises ``OSError``."""
         path = tree.layout.place(folder.address(DATA_XML)).directory
         records = cls()
@@ -148,11 +148,16 @@ class AttachmentsCheck:
     """
 
     def __init__(
-        self, base: str, root_of: RootOf, trees: Mapping[str, Tree], remedies: frozenset[Remedy], lock_timeout: float
+        self,
+        base: str,
+        root_of: RootOf,
+        trees: Mapping[str, FolderTree],
+        remedies: frozenset[Remedy],
+        lock_timeout: float,
     ) -> None:
         """Raise ``StartupError`` if there is no directory ``base``."""
         self.tally = Tally()
-        self.tree = Tree(base, lock_timeout=lock_timeout)
+        self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
@@ -233,7 +238,7 @@ class AttachmentsCheck:
         else:
             self._quarantine.move(finding.path, finding)
 
-    def _finish(self, tree: Tree, folder: Folder) -> None:
+    def _finish(self, tree: FolderTree, folder: Folder) -> None:
         """Finish or remove what crashes have left of a document's bodies; its lock is held."""
 
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
@@ -244,7 +249,7 @@ class AttachmentsCheck:
         if isinstance(main, DocumentAddress):
             FileBodies(self.tree.root).finish(main, read)
 
-    def _inspect(self, folder: Folder, tree: Tree) -> list[Finding]:
+    def _inspect(self, folder: Folder, tree: FolderTree) -> list[Finding]:
         try:
             return without_repetitions(folder, self._versions(folder, _Records.of(folder, tree)))
         except FileNotFoundError:

@@ -10,7 +10,7 @@ import click
 
 from persistence.cli.options import tree_options
 from persistence.cli.terminal import safe
-from persistence.cli.trees import ChosenTree, choose_trees, on_each
+from persistence.cli.tree_choice import ChosenTree, choose_trees, on_each
 from persistence.maintenance import upgrade as upgrades
 from persistence.providers.trees import init_trees
 from persistence.storage import owner, root

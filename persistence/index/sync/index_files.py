@@ -1,0 +1,277 @@
+"""The index files of the forms of a tree, used so that every acknowledged change is in them (``staleness``)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from persistence.closable import Closable
+from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
+from persistence.index.sources import Source
+from persistence.index.sqlite import connections
+from persistence.index.sqlite.connections import Reader
+from persistence.index.sqlite.faults import SENSELESS, EngineError, UnusableError, as_told, is_full, require_room
+from persistence.index.sqlite.pool import IndexPool, OpenIndex
+from persistence.index.sqlite.rows import Rows
+from persistence.index.sqlite.state import IndexState
+from persistence.index.sync import staleness
+from persistence.index.sync.generations import (
+    Generations,
+    IndexCondition,
+    changes_beside,
+    condition_of,
+    tree_identity,
+)
+from persistence.index.sync.journal import Journal
+from persistence.index.sync.rebuild import Rebuild
+from persistence.index.sync.refresh import Refresh
+from persistence.index.sync.staleness import Stale
+from persistence.model.addresses import Form
+from persistence.storage.layout import Layout
+
+_ATTEMPTS = 5
+_LOOKS = 3
+_LOOK = 0.02
+"""Seconds between two looks whether an index is ready."""
+
+_MAKING = 5.0
+"""Seconds to wait for somebody else who makes a small index."""
+_MAKING_RETRY_AFTER = 5
+
+_REFRESHING = 3.0
+"""Seconds for which a search reads documents again before it says that it takes longer."""
+_RETRY_AFTER = 2
+
+_DOUBT = 3600.0
+"""Seconds for which an index is trusted that was rebuilt because it made no sense."""
+
+T = TypeVar("T")
+
+
+class IndexFiles(Closable):
+    """The index files of the forms of a tree, one for each. It owns the connections to them.
+
+    ``source_of`` gives the tree of a form, and ``begin`` starts a process that rebuilds the index of a large form.
+
+    Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses.
+    """
+
+    def __init__(
+        self, root: str, journal: Journal, source_of: Callable[[Form], Source], begin: Callable[[Form], None]
+    ) -> None:
+        self.root = os.path.realpath(root)
+        layout = Layout(self.root)
+        self.source = lru_cache(256)(source_of)
+        self.generations = lru_cache(256)(lambda form: Generations(layout, form))
+        self._journal = journal
+        self._begin = begin
+        self._pool = IndexPool()
+        self._doubted: dict[Form, float] = {}
+
+    def close(self) -> None:
+        """Close the files."""
+        self._pool.close()
+
+    def ask(self, form: Form, work: Callable[[Reader], T], nothing: T) -> T:
+        """Return what some work finds in an index with every acknowledged change in it; ``nothing`` without documents.
+
+        Raises:
+            DiskFullError: the index is not up to date, and there is no room to write.
+        """
+        with disk_errors("looking what the index has still to take in of", form):
+            changed = [each.document for each in self._journal.outstanding() if each.form == form]
+        try:
+            return self._ask_current(form, work, nothing, changed)
+        except DiskError as error:
+            try:
+                with disk_errors("reading the index of", form):
+                    return self._ask_read_only(form, work, nothing, changed)
+            except DiskFullError:
+                if isinstance(error, DiskFullError) or is_full(self.root):
+                    raise
+                raise error from None
+
+    def refresh(self, form: Form, documents: Iterable[str]) -> None:
+        """Bring the rows of some documents in the index up to date; do nothing where there is no index."""
+        documents = tuple(documents)
+        generations, source = self.generations(form), self.source(form)
+        for _ in range(_ATTEMPTS):
+            with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
+                require_room(self.root)
+                path = generations.current()
+                if path is None:
+                    return
+                with self._guarding(form, path):
+                    used = self._pool.opened(form, path)
+                    with used.reading() as reader:
+                        stale = staleness.look(reader.connection, source, ())._replace(documents=documents)
+                    self._replace(source, used, stale)
+                if generations.current() == path:  # otherwise another one has been made, perhaps without them
+                    return
+        raise _never_ready(form)
+
+    def merge(self, form: Form) -> bool:
+        """Tidy the index of a form a little; return whether there may be more to tidy."""
+        with suppress(_AgainError), disk_errors("tidying the index of", form):
+            require_room(self.root)
+            path = self.generations(form).current()
+            if path is not None:
+                with self._guarding(form, path), self._pool.opened(form, path).writing() as connection:
+                    return Rows(connection).merge()
+        return False
+
+    def make_ready(self, form: Form) -> None:
+        """Make the index of a form usable, if there is none.
+
+        Raises:
+            BusyError: that will take a while, or somebody else is at it.
+        """
+        if self.generations(form).current() is None:
+            with disk_errors("making the index of", form):
+                require_room(self.root)
+                self._make_ready(form)
+
+    def rebuild(self, form: Form) -> Rebuild:
+        """Return the rebuild of the index of a form."""
+        return Rebuild(self.root, self.generations(form), self.source(form))
+
+    def _ask_current(self, form: Form, work: Callable[[Reader], T], nothing: T, changed: Sequence[str]) -> T:
+        """Return what some work finds, after bringing the index up to date."""
+        generations, source = self.generations(form), self.source(form)
+        for _ in range(_ATTEMPTS):
+            with suppress(_AgainError), disk_errors("using the index of", form):
+                require_room(self.root)
+                path = generations.current()
+                if path is None and next(source.documents(), None) is None:
+                    return nothing
+                if path is not None:
+                    with self._guarding(form, path):
+                        used = self._pool.opened(form, path)
+                        if used.is_ready or self._has_become_ready(used):
+                            with used.reading() as reader:
+                                stale = staleness.look(reader.connection, source, changed)
+                                if not any(stale):
+                                    return work(reader)
+                            self._replace(source, used, stale)
+                            with used.reading() as reader:
+                                return work(reader)
+                self._pool.discard(form)
+                self._make_ready(form)
+        raise _never_ready(form)
+
+    def _has_become_ready(self, used: OpenIndex) -> bool:
+        """Return whether an index is ready to be asked, which is remembered."""
+        for _ in range(_LOOKS):
+            changes = changes_beside(used.path)
+            with used.reading() as reader:
+                condition = condition_of(IndexState(reader.connection), tree_identity(self.root), changes)
+            if condition is IndexCondition.READY:
+                used.is_ready = True
+                return True
+            time.sleep(_LOOK)  # somebody may just be changing it
+        return False
+
+    def _ask_read_only(self, form: Form, work: Callable[[Reader], T], nothing: T, changed: Sequence[str]) -> T:
+        """Return what some work finds without writing anything.
+
+        Raises:
+            DiskFullError: something would have to be written first.
+        """
+        full = DiskFullError(f"there is no room to bring the index of {form} up to date")
+        path, source = self.generations(form).current(), self.source(form)
+        if path is None:
+            if next(source.documents(), None) is None:
+                return nothing
+            raise full
+        changes = changes_beside(path)
+
+        def look(reader: Reader) -> T:
+            condition = condition_of(IndexState(reader.connection), tree_identity(self.root), changes)
+            is_ready = condition is IndexCondition.READY
+            if not is_ready or any(staleness.look(reader.connection, source, changed)):
+                raise full
+            return work(reader)
+
+        try:
+            return connections.read_only(path, look)
+        except (EngineError, UnusableError, FileNotFoundError, *SENSELESS) as error:
+            raise full from error  # if it is damaged, that can wait until it can be rebuilt
+
+    @staticmethod
+    def _replace(source: Source, used: OpenIndex, stale: Stale) -> None:
+        """Replace what is out of date.
+
+        Raises:
+            BusyError: documents have to be read again, and that takes longer.
+        """
+        if not any(stale):
+            return
+        with used.writing() as connection:
+            refresh = Refresh(connection, used.path, source)
+            refresh.documents(stale.documents)
+            if stale.definitions:
+                refresh.definitions(stale.definitions)
+            end = time.monotonic() + _REFRESHING
+            for version in IndexState(connection).outdated():
+                for _ in refresh.version(version):
+                    if time.monotonic() > end:
+                        raise BusyError(
+                            f"documents of {source.form} are being read anew: its definition changed", _RETRY_AFTER
+                        )
+
+    @contextmanager
+    def _guarding(self, form: Form, path: str) -> Iterator[None]:
+        """Use an index for a block; invalidate it where it turns out to be damaged.
+
+        Raises:
+            _AgainError: it was invalidated, or another one has taken its place: the next one is to be used.
+        """
+        try:
+            yield
+        except (UnusableError, EngineError, FileNotFoundError, *SENSELESS) as error:
+            self._pool.discard(form)
+            self._require_damage(error, form, path)
+            self.generations(form).invalidate(path)
+            raise _AgainError from error
+
+    def _require_damage(self, error: Exception, form: Form, path: str) -> None:
+        """Raise the domain error for one that does not say that an index is damaged."""
+        if isinstance(error, EngineError):
+            is_replaced = self.generations(form).current() != path  # then its file is removed
+            if not is_replaced and not connections.is_damage(error, path):
+                raise as_told(error, f"the index of {form}") from error
+        elif isinstance(error, FileNotFoundError):
+            if os.path.exists(path):
+                raise error
+        elif not isinstance(error, UnusableError) and not self._is_first_doubt(form):
+            raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
+
+    def _is_first_doubt(self, form: Form) -> bool:
+        """Return whether to rebuild an index that makes no sense; if that does not help, it is not the index."""
+        now = time.monotonic()
+        last = self._doubted.get(form)
+        self._doubted[form] = now
+        return last is None or now > last + _DOUBT
+
+    def _make_ready(self, form: Form) -> None:
+        """Make an index usable, at once if the form is small, else by a process. Raises as ``make_ready`` does."""
+        rebuild = self.rebuild(form)
+        if not rebuild.is_small:
+            self._begin(form)
+            raise BusyError(f"the index of {form} is being made", _MAKING_RETRY_AFTER)
+        try:
+            rebuild.make_ready(processes=1, timeout=_MAKING, progress=lambda _: None)
+        except EngineError as error:
+            raise as_told(error, f"the index of {form}") from error
+
+
+class _AgainError(Exception):
+    """The index has changed under whoever was using it."""
+
+
+def _never_ready(form: Form) -> BusyError:
+    return BusyError(f"the index of {form} is being made again and again", _RETRY_AFTER)

@@ -1,0 +1,98 @@
+"""The contract of an index, kept by each implementation: that of a file tree, and that of another service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+
+from persistence import client_request
+from persistence.client_request import ClientRequest
+from persistence.dialect import SVC
+from persistence.index.sync.reindexing import TreeReindexer
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties
+from persistence.providers.trees import index_of, pending_in
+from persistence.remote.client import CallLimits, Client
+from persistence.remote.provider_names import ProviderNames
+from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.storage.reader import StoreReader
+from tests.index.contract import IndexContract, Subject
+from tests.opened import opened
+from tests.service import Service, alone
+
+pytestmark = pytest.mark.xdist_group("index contract")
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a storage; each test has a form of its own in it."""
+    with alone(tmp_path_factory.mktemp("contract")) as service:
+        yield service
+
+
+@pytest.fixture
+def form() -> Form:
+    return Form("acme", f"order{next(_numbers)}")
+
+
+@dataclass(frozen=True)
+class ServedStorage:
+    """A storage that is changed over HTTP."""
+
+    service: Service
+    form: Form
+
+    def publish(self, definition: bytes, version: int = 1) -> None:
+        answer = self.service.put(f"{self.form}/form/form.xhtml", definition, Form_Definition_Version=version)
+        assert answer.status in (201, 204), answer.cause
+
+    def unpublish(self, version: int = 1) -> None:
+        answer = self.service.delete(f"{self.form}/form/form.xhtml", Form_Definition_Version=version)
+        assert answer.status == 204, answer.cause
+
+    def save(
+        self,
+        document: str,
+        body: bytes,
+        user: str = "ann",
+        group: str = "",
+        version: int = 1,
+        *,
+        is_draft: bool = False,
+    ) -> None:
+        path = f"{self.form}/{'draft' if is_draft else 'data'}/{document}/data.xml"
+        own = {"Username": user, "Group": group, "Form_Definition_Version": version}
+        answer = self.service.put(path, body, **{name: value for name, value in own.items() if value})
+        assert answer.status in (201, 204), answer.cause
+
+    def delete(self, document: str) -> None:
+        answer = self.service.delete(f"{self.form}/data/{document}/data.xml")
+        assert answer.status == 204, answer.cause
+
+
+class TestTreeIndex(IndexContract):
+    """The SQLite index of a file tree, beside that of the service which changes the tree."""
+
+    @pytest.fixture
+    def subject(self, service: Service, form: Form) -> Subject:
+        root = str(service.data)
+        properties = Properties.load({}, SVC.property_prefix)
+        index = opened(index_of(root, SVC, properties, pending_in(root)))
+        return Subject(index, TreeReindexer(StoreReader(root), index), ServedStorage(service, form), form)
+
+
+class TestRemoteIndex(IndexContract):
+    """The index of another service, which has the definitions nowhere but here."""
+
+    @pytest.fixture
+    def subject(self, service: Service, form: Form) -> Subject:
+        names = ProviderNames(SVC, SVC)
+        client = opened(Client("behind", f"http://127.0.0.1:{service.port}", names, CallLimits()))
+        index = RemoteIndex(client, StoreReader(str(service.data)).versions, lambda _: False, is_exact=True)
+        client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))
+        return Subject(index, RemoteReindexing(client), ServedStorage(service, form), form, abilities=frozenset())
