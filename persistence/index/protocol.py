@@ -62,7 +62,7 @@ class ReportTables(Protocol):
 
 
 class ReindexingState(Enum):
-    """Whether an index is being rebuilt, as answers name it."""
+    """The state of rebuilds, as answers name it."""
 
     STOPPED = "stopped"
     INDEXING = "indexing"

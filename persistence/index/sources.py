@@ -33,7 +33,7 @@ _NOTHING = ExtractedText({}, "")
 
 
 class DefinitionState(Enum):
-    """Whether a version of a form is published."""
+    """The state of a form version that matters to an index."""
 
     PUBLISHED = "published"
     DELETED = "deleted"

@@ -16,9 +16,9 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import StartupError
 from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.jobs import TreeReindexer
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import Failed, Updater
 from persistence.keys import Keys

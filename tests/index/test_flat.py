@@ -12,9 +12,9 @@ import pytest
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
-from persistence.index.sync import flat_views as module
+from persistence.index.sync import live_views as module
 from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.live_views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity

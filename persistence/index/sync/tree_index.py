@@ -17,14 +17,13 @@ from persistence.index.sqlite import planner
 from persistence.index.sqlite.connections import Reader
 from persistence.index.sqlite.planner import IndexedHit
 from persistence.index.sync.audit import TreeAudit
-from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.generations import (
     IndexCondition,
 )
 from persistence.index.sync.index_files import IndexFiles
-from persistence.index.sync.jobs import IndexJob, IndexTask, progress_in
+from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.reindexing import JobProcesses
+from persistence.index.sync.live_views import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.xml.streaming import Streaming
