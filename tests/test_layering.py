@@ -31,6 +31,7 @@ ALLOWED = {
     "crypto": {"storage", "model", "errors"},
     "definitions": {"storage", "forms", "xml", "model", "errors"},
     "remote": {
+        "definitions",
         "client_request",
         "xml",
         "crypto",
