@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from persistence.closable import Closable, closed
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sources import Source
@@ -30,7 +31,6 @@ from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import apart
 
 if TYPE_CHECKING:
     from persistence.index.sync.tree_index import TreeIndex
@@ -61,8 +61,9 @@ class IndexTask(msgspec.Struct, frozen=True):
     def rebuild(self, root: str) -> Rebuild:
         """Return the rebuild of the index in the tree of a root."""
         form = Form(self.app, self.form)
-        view = apart(root, self.definitions, Integrity(HandEdits(self.hand_edits)))
-        source = Source(view, form, self.data_format, is_designer=self.is_designer)
+        integrity = Integrity(HandEdits(self.hand_edits))
+        view, catalog = StoreReader(root, integrity), Catalog(StoreReader(self.definitions or root, integrity))
+        source = Source(view, catalog, form, self.data_format, is_designer=self.is_designer)
         return Rebuild(root, Generations(Layout(root), form), source)
 
 
@@ -139,8 +140,11 @@ class IndexJob(msgspec.Struct, frozen=True):
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
-            seen = apart(self.root, task.definitions, Integrity(HandEdits(task.hand_edits)))
-            maker = FlatMaker(seen, self.root, Form(task.app, task.form), task.naming)
+            integrity = Integrity(HandEdits(task.hand_edits))
+            definitions = StoreReader(task.definitions or self.root, integrity)
+            maker = FlatMaker(
+                StoreReader(self.root, integrity), definitions, self.root, Form(task.app, task.form), task.naming
+            )
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:

@@ -32,8 +32,6 @@ from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.integrity import Integrity
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import apart
-from persistence.storage.storage import Readable
 
 _PATIENCE = 1000
 """Milliseconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
@@ -130,7 +128,7 @@ class FlatViews(Closable):
     def _is_wanted(self) -> bool:
         """Return whether a published definition has views."""
         for form in self._forms():
-            view = self._view(form)
+            view = self._definitions(form)
             for version in view.versions(form):
                 with suppress(DamagedError):
                     sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
@@ -141,11 +139,12 @@ class FlatViews(Closable):
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
 
-    def _view(self, form: Form) -> Readable:
-        return apart(self._root, self._elsewhere.root(form), self._integrity)
+    def _definitions(self, form: Form) -> StoreReader:
+        return StoreReader(self._elsewhere.root(form) or self._root, self._integrity)
 
     def _maker(self, form: Form) -> FlatMaker:
-        return FlatMaker(self._view(form), self._root, form, self._naming(form))
+        view = StoreReader(self._root, self._integrity)
+        return FlatMaker(view, self._definitions(form), self._root, form, self._naming(form))
 
     @contextmanager
     def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptConnection | None]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Definition
 from persistence.errors import disk_errors
 from persistence.index.budget import Budget
 from persistence.index.protocol import RebuildAim
@@ -105,9 +106,9 @@ class TreeIndex(Closable):
 
         yield from self.files.ask(form, work, _NO_VALUES)
 
-    def checking(self, form: Form, version: int) -> Streaming:
+    def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received, and may extract its values for the index."""
-        return self.files.source(form).checking(version)
+        return self.files.source(definition.form).checking(definition)
 
     # Changes.
 
