@@ -6,6 +6,7 @@ import threading
 from typing import TypeVar
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Catalog
 from persistence.dialect import Dialect
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
@@ -52,4 +53,6 @@ def services(store: Store, dialect: Dialect, properties: Properties) -> Services
 
 def services_of(store: Store, dialect: Dialect, properties: Properties, index: TreeIndex) -> Services:
     """The services over a tree that has everything; store and index stay the caller's."""
-    return Services.public(only(provider_of_tree(store, index, dialect, properties), properties), dialect)
+    return Services.public(
+        only(provider_of_tree(store, index, dialect, properties, Catalog(store)), properties), dialect
+    )

@@ -26,11 +26,12 @@ ALLOWED = {
     "xml": {"errors"},
     "storage": {"xml", "model", "closable", "errors"},
     "forms": {"xml", "model", "errors"},
-    "index": {"storage", "forms", "xml", "model", "closable", "errors"},
+    "index": {"definitions", "storage", "forms", "xml", "model", "closable", "errors"},
     "keys": {"storage", "model", "errors"},
     "crypto": {"storage", "model", "errors"},
     "definitions": {"storage", "forms", "xml", "model", "errors"},
     "remote": {
+        "definitions",
         "client_request",
         "xml",
         "crypto",

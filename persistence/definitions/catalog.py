@@ -94,6 +94,10 @@ class Definition:
             (*self._key, data_format), lambda: index_keys_from(self._catalog.storage, self.address, data_format)
         )
 
+    def known_index_keys(self, data_format: str) -> IndexKeys | None:
+        """Return the indexed controls if they are cached: nothing is read."""
+        return self._catalog.index_keys.known((*self._key, data_format))
+
     def own_permissions(self) -> Permissions | None:
         """Return the permissions of this very version, also of a deleted or damaged one."""
         return self._own_permissions()[1]

@@ -16,7 +16,7 @@ from persistence.model.instants import Instant
 from persistence.model.instants import parse as parse_instant
 from persistence.model.preconditions import parse as parse_precondition
 from persistence.model.sidecar import ClientHash
-from persistence.model.texts import short
+from persistence.model.texts import flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.services.requests import Delete, Get, Put
@@ -88,7 +88,7 @@ class RequestParser:
             data_format=request.args.get("data-format-version"),
             user=self.user(request),
             content_type=environ.get("CONTENT_TYPE"),
-            valid=_flag(request.args.get("valid"), "valid"),
+            valid=flag(request.args.get("valid") or None, "valid"),
             stage=short(self._text(environ, "Workflow-Stage"), "workflow stage"),
             source=short(request.args.get("document"), "document parameter"),
             client_hash=_client_hash(algorithm, value),
@@ -183,17 +183,8 @@ class RequestParser:
 
     @staticmethod
     def _refuse_purge(request: Request) -> None:
-        if request.method != "GET" and _flag(request.args.get("force-delete"), "force-delete"):
+        if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
             raise BadRequestError("purging (force-delete) is not enabled on this service")
-
-
-def _flag(value: str | None, name: str) -> bool | None:
-    """Return a parameter that is ``true`` or ``false`` in small letters; ``None`` where it was not sent, or empty."""
-    if not value:
-        return None
-    if value not in ("true", "false"):
-        raise BadRequestError(f"{name} must be 'true' or 'false', not {value!r}")
-    return value == "true"
 
 
 def instant_of(value: str | None, name: str) -> Instant | None:

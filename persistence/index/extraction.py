@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,9 +21,6 @@ from persistence.limits import (
     VALUE_COSTS,
 )
 from persistence.model.instants import Instant
-
-if TYPE_CHECKING:
-    from persistence.index.sources import IndexedDefinition
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -67,10 +64,9 @@ class _Cached(NamedTuple):
 
 
 class ExtractionCache:
-    """The values of documents that this process has received, by content id, and definitions. For all threads."""
+    """The values of documents that this process has received, by content id, and readers of values. For all threads."""
 
     def __init__(self) -> None:
-        self.definitions: Kept[IndexedDefinition] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self.readers: Kept[ValueReader] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._kept: OrderedDict[str, _Cached] = OrderedDict()
         self._size = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from persistence.definitions.catalog import Definition
 from persistence.forms.messages import attribute, element
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
@@ -38,8 +39,8 @@ class SearchIndex(Protocol):
         Yield an empty value for a field that a document does not have; for a control, do not.
         """
 
-    def checking(self, form: Form, version: int) -> Streaming:
-        """Return a parser that checks a document while it is received.
+    def checking(self, definition: Definition) -> Streaming:
+        """Return a parser that checks a document of a definition while it is received.
 
         It may keep the values that it reads, so that the index need not read the document again.
         """
@@ -61,7 +62,7 @@ class ReportTables(Protocol):
 
 
 class ReindexingState(Enum):
-    """Whether an index is being rebuilt, as answers name it."""
+    """The state of rebuilds, as answers name it."""
 
     STOPPED = "stopped"
     INDEXING = "indexing"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
-from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, disk_errors
-from persistence.forms.index_keys import DESIGNER_KEYS, read_index_keys
+from persistence.definitions.catalog import Catalog, Definition
+from persistence.definitions.contents import IndexKeys
+from persistence.errors import DamagedError, MalformedXmlError, disk_errors
+from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
-from persistence.limits import LARGEST_TREE
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,
-    FORM_XHTML,
     Collection,
-    DefinitionAddress,
     DocumentAddress,
     Form,
 )
@@ -29,15 +28,12 @@ from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, Stor
 from persistence.xml.streaming import Streaming
 
 _CHUNK = 1 << 18
-_VERSIONS = 64
-"""Versions of a form of which the definition by which documents were last indexed is remembered."""
-
 _DESIGNER_FINGERPRINT = "designer"
 _NOTHING = ExtractedText({}, "")
 
 
 class DefinitionState(Enum):
-    """Whether a version of a form is published."""
+    """The state of a form version that matters to an index."""
 
     PUBLISHED = "published"
     DELETED = "deleted"
@@ -58,6 +54,7 @@ class IndexedDefinition:
         return tuple(key.path for key in self.keys)
 
 
+_DESIGNER = IndexedDefinition(_DESIGNER_FINGERPRINT, DefinitionState.PUBLISHED, DESIGNER_KEYS)
 UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
 """The definition of a version of which nothing is known."""
 
@@ -67,68 +64,60 @@ class Elsewhere:
     """The definitions of forms whose data is in a tree, and which are in others.
 
     ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are.
+    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are. ``catalog_at`` leads from a
+    root to the catalog of its definitions, if others have catalogs too.
     """
 
     root: Callable[[Form], str]
     forms: Callable[[], Iterable[Form]]
     hand_edits: HandEdits = HandEdits.XML
+    catalog_at: Callable[[str], Catalog] | None = None
 
 
 NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
-"""That of a tree that has the definitions of all its data."""
+"""For a tree that has the definitions of all its data."""
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``data_format`` is that of its data, and ``is_designer`` says whether it is the designer's own storage. Values that
-    were extracted while documents were received are in ``cache``.
+    ``view`` has its data and ``catalog`` its definitions. ``data_format`` is that of its data, and ``is_designer`` says
+    whether it is the designer's own storage. Values that were extracted while documents were received are in ``cache``.
     """
 
-    def __init__(
-        self,
-        view: Readable,
-        form: Form,
-        data_format: str,
-        *,
-        is_designer: bool,
-        cache: ExtractionCache | None = None,
-    ) -> None:
-        self.form = form
-        self.data_format = data_format
-        self.is_designer = is_designer
-        self._view = view
-        self._cache = cache
-        self._read = cache or ExtractionCache()
-        self._last: dict[int, str] = {}
+    view: Readable
+    catalog: Catalog
+    form: Form
+    data_format: str
+    is_designer: bool
+    cache: ExtractionCache = field(default_factory=ExtractionCache)
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self.data_format + _text(self._view.fingerprint(DefinitionAddress(self.form, version, FORM_XHTML)))
+        return self._fingerprint_of(self.catalog.of(self.form, version))
 
     def definition(self, version: int) -> IndexedDefinition:
         """Return the definition of a version."""
-        fingerprint = self.definition_fingerprint(version)
-        if len(self._last) < _VERSIONS or version in self._last:
-            self._last[version] = fingerprint
-        key = self.form, version, fingerprint
-        return self._read.definitions.of(key, lambda: self._read_definition(version, fingerprint))
+        if self.is_designer:
+            return _DESIGNER
+        definition = self.catalog.of(self.form, version)
+        return self._indexed(definition, definition.index_keys(self.data_format))
 
-    def checking(self, version: int) -> Streaming:
-        """Return a parser that checks a document while it is received, and extracts its values by the known keys.
+    def checking(self, definition: Definition) -> Streaming:
+        """Return a parser that checks a document while it is received.
 
-        These are the keys by which documents were last indexed. If they have changed since, the values are not used.
+        It extracts the values by the definition, unless its keys would have to be read first: the updater reads them.
         """
-        fingerprint = self._last.get(version)
-        if self._cache is None or fingerprint is None:
+        if self.is_designer:
+            return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
+        keys = definition.known_index_keys(self.data_format)
+        if keys is None or not keys.is_published:
             return Streaming()
-        last = self._read.definitions.known((self.form, version, fingerprint))
-        if last is None or last.state is not DefinitionState.PUBLISHED:
-            return Streaming()
-        return CachingExtraction(self._reader(version, last), fingerprint, self._cache)
+        indexed = self._indexed(definition, keys)
+        return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)
 
     def fingerprint(self, document: str, *, is_draft: bool) -> str:
         """Return the fingerprint of a document or draft; empty where nothing was ever stored.
@@ -147,7 +136,7 @@ class Source:
 
     def size(self, document: str, *, is_draft: bool) -> int:
         """Return the bytes of a document; 0 where there is none."""
-        content = self._view.fingerprint(self._address(document, is_draft=is_draft))[1]
+        content = self.view.fingerprint(self._address(document, is_draft=is_draft))[1]
         return 0 if content is None else content[2]
 
     def read(
@@ -162,8 +151,8 @@ class Source:
         if not fingerprint:
             return None
         try:
-            saved = self._view.sidecar(self._address(document, is_draft=False)) if is_draft else None
-            found = self._view.read(self._address(document, is_draft=is_draft), content=True)
+            saved = self.view.sidecar(self._address(document, is_draft=False)) if is_draft else None
+            found = self.view.read(self._address(document, is_draft=is_draft), content=True)
         except DamagedError:
             return None
         if found is None or found.file is None:
@@ -190,7 +179,7 @@ class Source:
 
     def versions(self) -> Iterator[int]:
         """Return the versions that have a definition, or had one."""
-        return iter((DESIGNER_VERSION,)) if self.is_designer else self._view.versions(self.form)
+        return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
 
     def documents(self) -> Iterator[tuple[str, bool]]:
         """Yield every document that has a directory, and every draft, each with whether it is a draft.
@@ -198,13 +187,13 @@ class Source:
         Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
         """
         for collection in (Collection.DRAFT, Collection.DATA):
-            for document in self._view.documents(self.form, collection):
+            for document in self.view.documents(self.form, collection):
                 yield document, collection is Collection.DRAFT
 
     def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
         with found.opened as file, disk_errors("reading", self.form):
-            if self._cache is not None and found.etag == found.sidecar.id:
-                cached = self._cache.pop(found.etag, definition.fingerprint)
+            if found.etag == found.sidecar.id:
+                cached = self.cache.pop(found.etag, definition.fingerprint)
                 if cached is not None:
                     return cached
             try:
@@ -213,7 +202,7 @@ class Source:
                 return _NOTHING
 
     def _fingerprint(self, address: DocumentAddress) -> str:
-        found = self._view.fingerprint(address)
+        found = self.view.fingerprint(address)
         return "" if found == NOTHING_THERE else _text(found)
 
     def _address(self, document: str, *, is_draft: bool) -> DocumentAddress:
@@ -221,26 +210,15 @@ class Source:
 
     def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:
         key = (self.form, version, definition.fingerprint, definition.state)
-        return self._read.readers.of(key, lambda: ValueReader(definition.keys))
+        return self.cache.readers.of(key, lambda: ValueReader(definition.keys))
 
-    def _read_definition(self, version: int, fingerprint: str) -> IndexedDefinition:
-        if self.is_designer:
-            return IndexedDefinition(fingerprint, DefinitionState.PUBLISHED, DESIGNER_KEYS)
-        address = DefinitionAddress(self.form, version, FORM_XHTML)
-        try:
-            found = self._view.read(address, content=True)
-            if found is None or found.file is None:
-                return IndexedDefinition(
-                    fingerprint, DefinitionState.UNKNOWN if found is None else DefinitionState.DELETED
-                )
-            with found.file as file, disk_errors(f"reading {address}"):
-                return IndexedDefinition(
-                    fingerprint,
-                    DefinitionState.PUBLISHED,
-                    read_index_keys(file.read(LARGEST_TREE + 1), self.data_format),
-                )
-        except (DamagedError, BadRequestError):
-            return IndexedDefinition(fingerprint, DefinitionState.UNKNOWN)
+    def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
+        state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
+        state = DefinitionState.PUBLISHED if keys.is_published else state
+        return IndexedDefinition(self._fingerprint_of(definition), state, keys.keys)
+
+    def _fingerprint_of(self, definition: Definition) -> str:
+        return self.data_format + _text(definition.fingerprint)
 
 
 def _text(fingerprint: Fingerprint) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import NO_FILE, SummaryFile
+from persistence.definitions.summaries import SummaryFile
 from persistence.dialect import DIALECTS
 from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
@@ -22,6 +22,7 @@ from persistence.providers.trees import (
     base_of,
     bases_of,
     bodies_by_form,
+    catalogs,
     check,
     integrity_of,
     open_index,
@@ -72,8 +73,9 @@ class Providers(Closable):
     def _open(self, failed: Failed) -> None:
         settings, properties = self._settings, self._properties
         summaries = summary_file(settings.roots.default)
+        catalog_at = catalogs(integrity_of(settings), summaries)
         self.trees: Mapping[str, Tree] = {
-            root: self._opened.enter_context(serving(settings, properties, root, failed, summaries))
+            root: self._opened.enter_context(serving(settings, properties, root, failed, catalog_at))
             for root in settings.roots
         }
         self.bodies = {base: FileBodies(base, integrity_of(settings)) for base in bases_of(properties)}
@@ -148,6 +150,7 @@ class OfflineProviders(Closable):
         self._listener = listener
         self._opened = ExitStack()
         self.tree = cache(self._open)
+        self._catalog_at = catalogs(integrity_of(settings))
         self._bodies = cache(partial(FileBodies, integrity=integrity_of(settings)))
         self.router = by_properties(
             properties,
@@ -167,5 +170,6 @@ class OfflineProviders(Closable):
     def _open(self, root: str) -> Tree:
         settings, properties = self._settings, self._properties
         store = self._opened.enter_context(open_store(settings, root, self._listener))
-        index = self._opened.enter_context(open_index(settings, properties, root))
-        return Tree(store, provider_of_tree(store, index, DIALECTS[settings.dialect], properties, NO_FILE))
+        index = self._opened.enter_context(open_index(settings, properties, root, self._catalog_at))
+        catalog = self._catalog_at(store.root)
+        return Tree(store, provider_of_tree(store, index, DIALECTS[settings.dialect], properties, catalog))

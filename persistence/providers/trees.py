@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import FormsFile, SummaryFile
+from persistence.definitions.summaries import NO_FILE, FormsFile, SummaryFile
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import StartupError
 from persistence.index.extraction import ExtractionCache
 from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.jobs import TreeReindexer
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.index.sync.updater import Failed, Updater
 from persistence.keys import Keys
@@ -32,8 +33,10 @@ from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, PENDING, Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import apart
 from persistence.storage.store import Store
+
+CatalogAt = Callable[[str], Catalog]
+"""Leads from a root to the catalog of the definitions in its tree, always the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,9 @@ def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[
     return of
 
 
-def elsewhere(path: str, properties: Properties, roots: Roots, hand_edits: HandEdits) -> Elsewhere:
+def elsewhere(
+    path: str, properties: Properties, roots: Roots, hand_edits: HandEdits, catalog_at: CatalogAt | None = None
+) -> Elsewhere:
     """Return which definitions are in other trees than that of a root, which has the data of their forms."""
     path = os.path.realpath(path)
 
@@ -123,18 +128,29 @@ def elsewhere(path: str, properties: Properties, roots: Roots, hand_edits: HandE
             if other != path and os.path.isdir(other):
                 yield from (form for form in StoreReader(other).forms() if root_of_definition(form) == other)
 
-    return Elsewhere(root_of_definition, forms, hand_edits)
+    return Elsewhere(root_of_definition, forms, hand_edits, catalog_at)
+
+
+def catalogs(integrity: Integrity, file: SummaryFile = NO_FILE) -> CatalogAt:
+    """Return a function to one catalog for each root."""
+    return cache(lambda root: Catalog(StoreReader(root, integrity), file))
 
 
 def index_of(
-    path: str, dialect: Dialect, properties: Properties, pending: Journal, there: Elsewhere = NOTHING_ELSEWHERE
+    path: str,
+    dialect: Dialect,
+    properties: Properties,
+    pending: Journal,
+    there: Elsewhere = NOTHING_ELSEWHERE,
 ) -> TreeIndex:
     """Return the index of the tree of a root, with its flat views; ``pending`` is what it has still to take in."""
-    cache, integrity = ExtractionCache(), Integrity(there.hand_edits)
+    extracted, integrity = ExtractionCache(), Integrity(there.hand_edits)
+    definitions_at = there.catalog_at or catalogs(integrity)
 
     def source_of(form: Form) -> Source:
-        seen, data_format = apart(path, there.root(form), integrity), properties.of(form).data_format
-        return Source(seen, form, data_format, is_designer=dialect.is_designer(form), cache=cache)
+        view, catalog = StoreReader(path, integrity), definitions_at(there.root(form) or path)
+        data_format, is_designer = properties.of(form).data_format, dialect.is_designer(form)
+        return Source(view, catalog, form, data_format, is_designer=is_designer, cache=extracted)
 
     return TreeIndex(path, pending, source_of, flat_views_of(path, dialect, properties, there), there)
 
@@ -162,26 +178,25 @@ def summary_file(path: str) -> SummaryFile:
 
 
 def provider_of_tree(
-    store: Store, index: TreeIndex, dialect: Dialect, properties: Properties, summaries: SummaryFile | None = None
+    store: Store, index: TreeIndex, dialect: Dialect, properties: Properties, catalog: Catalog
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
     flat = index.flat or flat_views_of(store.root, dialect, properties)
-    catalog = Catalog(store, summaries or summary_file(store.root))
     return Provider(store.root, store, catalog, index, flat, TreeReindexer(store, index))
 
 
 @contextmanager
 def serving(
-    settings: Settings, properties: Properties, path: str, failed: Failed, summaries: SummaryFile
+    settings: Settings, properties: Properties, path: str, failed: Failed, catalog_at: CatalogAt
 ) -> Iterator[Tree]:
     """Serve a tree for a block: changes in it go to its index. At the end the tree is released last."""
     dialect, pending = DIALECTS[settings.dialect], pending_in(path)
-    there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits))
+    there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits), catalog_at)
     index = index_of(path, dialect, properties, pending, there)
     updater = Updater(index, pending, failed)
     with open_store(settings, path, updater) as store, index, updater:
         updater.start()
-        yield Tree(store, provider_of_tree(store, index, dialect, properties, summaries))
+        yield Tree(store, provider_of_tree(store, index, dialect, properties, catalog_at(store.root)))
 
 
 def open_store(settings: Settings, path: str, listener: ChangeListener = NOBODY) -> Store:
@@ -195,9 +210,9 @@ def integrity_of(settings: Settings) -> Integrity:
     return Integrity(HandEdits(settings.hand_edits), verify_up_to=verify_up_to)
 
 
-def open_index(settings: Settings, properties: Properties, path: str) -> TreeIndex:
+def open_index(settings: Settings, properties: Properties, path: str, catalog_at: CatalogAt | None = None) -> TreeIndex:
     """Open the index of the tree of a root, for commands that change no documents."""
-    there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits))
+    there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits), catalog_at)
     return index_of(path, DIALECTS[settings.dialect], properties, pending_in(path), there)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from itertools import count
 
+from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError, RemoteError
 from persistence.forms.messages import read_request
 from persistence.forms.search_xml import (
@@ -71,7 +72,7 @@ class RemoteIndex:
         self._versions_of = versions_of
         self._is_judged_there = is_judged_there
 
-    def checking(self, form: Form, version: int) -> Streaming:  # noqa: ARG002 - other indexes look at them
+    def checking(self, definition: Definition) -> Streaming:  # noqa: ARG002 - other indexes look at it
         """See ``SearchIndex``; nothing is taken from what streams by."""
         return Streaming()
 

@@ -79,8 +79,9 @@ class ProvidedDocuments:
         route = self.router.of(address.form)
         version = versions.must_be_sent(admitted_to_write(self.dialect, route, address, put), address)
         _check(route, address, put.precondition, version, route.storage.read(address, content=False))
-        require_published(self.dialect, route, route.catalog.of(address.form, version))
-        checking = route.data.index.checking(address.form, version) if address.is_main else None
+        definition = route.catalog.of(address.form, version)
+        require_published(self.dialect, route, definition)
+        checking = route.data.index.checking(definition) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
             over = writer.current(address)

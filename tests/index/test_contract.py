@@ -11,7 +11,7 @@ import pytest
 from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.dialect import SVC
-from persistence.index.sync.reindexing import TreeReindexer
+from persistence.index.sync.jobs import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in

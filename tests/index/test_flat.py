@@ -12,9 +12,9 @@ import pytest
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
-from persistence.index.sync import flat_views as module
+from persistence.index.sync import live_views as module
 from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.flat_views import FlatViews
+from persistence.index.sync.live_views import FlatViews
 from persistence.model.addresses import FORM_XHTML, Collection, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming
 from persistence.storage.integrity import HandEdits, Integrity
@@ -56,7 +56,8 @@ def flat_of(root: Path) -> FlatViews:
 
 
 def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
-    return FlatMaker(StoreReader(str(root), Integrity(hand_edits)), str(root), ORDER, NAMING)
+    reader = StoreReader(str(root), Integrity(hand_edits))
+    return FlatMaker(reader, reader, str(root), ORDER, NAMING)
 
 
 def settle(root: Path) -> None:
@@ -113,7 +114,7 @@ def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) 
             flat.refresh(ORDER, ["d-1", "new"])
         refused.append(True)
 
-    FlatMaker(Watched(str(root), happening), str(root), ORDER, NAMING).create(1)
+    FlatMaker(Watched(str(root), happening), StoreReader(str(root)), str(root), ORDER, NAMING).create(1)
     assert refused == [True]
     flat.refresh(ORDER, ["d-1", "new"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
@@ -137,7 +138,7 @@ def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(Exception, match="Input/output error"):
-        FlatMaker(Watched(str(root), happening), str(root), ORDER, NAMING).create(1)
+        FlatMaker(Watched(str(root), happening), StoreReader(str(root)), str(root), ORDER, NAMING).create(1)
     assert rows(root) == ROWS
     flat_of(root).refresh(ORDER, ["d-1"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -20,7 +21,7 @@ from persistence.app import create_app
 from persistence.closable import Closable
 from persistence.settings import Settings
 from persistence.storage.layout import INDEX, LOCKS, QUARANTINE, SERVE, SPOOL, TRASH
-from tests.maintenance.workshop import XHTML, Checked, Workshop
+from tests.maintenance.workshop import XHTML, Checked, Workshop, copy_tree, temporary
 from tests.opened import close, opened
 
 FIRST, SECOND = "app/form/data/first", "app/form/data/second"
@@ -71,6 +72,18 @@ class Kind:
 def furnished(root: Path, text: str = "") -> Path:
     """Make a tree with two documents of two revisions, their attachments, a draft and a definition with a file."""
     os.umask(0o027)
+    if root.exists():
+        return _planted(root, text)
+    copy_tree(_template(text), root)
+    return root
+
+
+@cache
+def _template(text: str) -> Path:
+    return _planted(temporary() / "data", text)
+
+
+def _planted(root: Path, text: str) -> Path:
     people = {"Svc-Username": "lea", "Svc-Group": "staff", "Svc-Workflow-Stage": "started"}
     with Workshop(root) as workshop:
         _fill(workshop, text, people)

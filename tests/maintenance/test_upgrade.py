@@ -146,6 +146,7 @@ def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | 
 def test_a_tree_in_use_is_not_upgraded(tmp_path: Path) -> None:
     root = tmp_path / "data"
     workshop = furnished(root)
+    assert workshop.get(DATA) == (200, NEW)
     steps = (*STEPS, UpgradeStep("next", 4, "", _never))
     with pytest.raises(BusyError, match="stop the service first"):
         list(upgrade(str(root), steps))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
+import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -133,7 +136,33 @@ class Workshop(Closable):
 def furnished(root: Path) -> Workshop:
     """Make a published form, a document with an attachment and an older revision, a deleted document, and a draft."""
     os.umask(0o027)
-    workshop = Workshop(root)
+    if root.exists():
+        return _furnish(Workshop(root))
+    copy_tree(_template(), root)
+    return Workshop(root)
+
+
+@cache
+def _template() -> Path:
+    """Return a furnished tree to copy, which takes a tenth of the time of furnishing one."""
+    with _furnish(Workshop(temporary() / "data")) as workshop:
+        return workshop.root
+
+
+def temporary() -> Path:
+    """Return a new directory that goes when this process ends."""
+    directory = tempfile.TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a tree with its times, modes and hard links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+def _furnish(workshop: Workshop) -> Workshop:
     workshop.put(FORM, XHTML)
     workshop.put(DATA, OLD, {"Svc-Username": "lea"})
     workshop.put(ATTACHMENT, b"scanned", {"Content-Type": "image/png"})

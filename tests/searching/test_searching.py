@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
 from persistence.forms import index_keys
@@ -83,7 +84,7 @@ class Bench:
     def _searching(self) -> Searching:
         store = self.store
         index = opened(index_of(store.root, SVC, self._loaded, pending_in(store.root)))
-        provider = provider_of_tree(store, index, SVC, self._loaded)
+        provider = provider_of_tree(store, index, SVC, self._loaded, Catalog(store))
         found = replace(provider, index=Oracle(self.stored))
         return Services.public(only(found, self._loaded), SVC).searching
 

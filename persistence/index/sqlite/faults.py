@@ -1,4 +1,4 @@
-"""What keeps SQLite from its work: a damaged file, others who use it, a full disk."""
+"""Faults that keep SQLite from its work: a damaged file, others who use it, a full disk."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _MERGED = 200
 
 
 class KeptRow(NamedTuple):
-    """Where a document is in the index, the round of its version, and the fingerprint of the state that was read."""
+    """The place of a document in the index, the round of its version, and the fingerprint that was read."""
 
     text: int
     row: int

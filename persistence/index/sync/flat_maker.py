@@ -85,6 +85,7 @@ class FlatMaker:
     """
 
     view: Readable
+    definitions: Readable
     root: str
     form: Form
     naming: FlatNaming
@@ -128,7 +129,7 @@ class FlatMaker:
         known: set[int] = set()
         if self._file.identity is not None:
             self._change(lambda connection: known.update(FlatCatalogue(connection).versions(self.form)))
-        for version in sorted({*known, *filter(self._is_wanted, self.view.versions(self.form))}):
+        for version in sorted({*known, *filter(self._is_wanted, self.definitions.versions(self.form))}):
             try:
                 self.refill(version, but=but)
             except PersistenceError as error:
@@ -175,7 +176,7 @@ class FlatMaker:
             views, tag = catalogue.views(self.form, version), known.definition
             catalogue.remove(self.form, version)
             address = DefinitionAddress(self.form, version, FORM_XHTML)
-            found = self.view.read(address, content=True)
+            found = self.definitions.read(address, content=True)
             if found is None or found.file is None:
                 return
             with found.file as file, disk_errors("reading", address):
@@ -196,7 +197,7 @@ class FlatMaker:
     def _is_wanted(self, version: int) -> bool:
         """Return whether flat views of a version were asked for, as its definition's sidecar always knows."""
         try:
-            sidecar = self.view.sidecar(DefinitionAddress(self.form, version, FORM_XHTML))
+            sidecar = self.definitions.sidecar(DefinitionAddress(self.form, version, FORM_XHTML))
         except DamagedError:
             return False
         return sidecar is not None and sidecar.flat_view

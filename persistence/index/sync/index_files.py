@@ -19,6 +19,7 @@ from persistence.index.sqlite.pool import IndexPool, OpenIndex
 from persistence.index.sqlite.rows import Rows
 from persistence.index.sqlite.state import IndexState
 from persistence.index.sync import staleness
+from persistence.index.sync.builder import Rebuild
 from persistence.index.sync.generations import (
     Generations,
     IndexCondition,
@@ -27,9 +28,7 @@ from persistence.index.sync.generations import (
     tree_identity,
 )
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.rebuild import Rebuild
-from persistence.index.sync.refresh import Refresh
-from persistence.index.sync.staleness import Stale
+from persistence.index.sync.staleness import Refresh, Stale
 from persistence.model.addresses import Form
 from persistence.storage.layout import Layout
 

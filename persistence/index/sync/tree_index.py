@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from persistence.closable import Closable
+from persistence.definitions.catalog import Definition
 from persistence.errors import disk_errors
 from persistence.index.budget import Budget
 from persistence.index.protocol import RebuildAim
@@ -16,14 +17,13 @@ from persistence.index.sqlite import planner
 from persistence.index.sqlite.connections import Reader
 from persistence.index.sqlite.planner import IndexedHit
 from persistence.index.sync.audit import TreeAudit
-from persistence.index.sync.flat_views import FlatViews
 from persistence.index.sync.generations import (
     IndexCondition,
 )
 from persistence.index.sync.index_files import IndexFiles
-from persistence.index.sync.jobs import IndexJob, IndexTask, progress_in
+from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.reindexing import JobProcesses
+from persistence.index.sync.live_views import FlatViews
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.xml.streaming import Streaming
@@ -106,9 +106,9 @@ class TreeIndex(Closable):
 
         yield from self.files.ask(form, work, _NO_VALUES)
 
-    def checking(self, form: Form, version: int) -> Streaming:
+    def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received, and may extract its values for the index."""
-        return self.files.source(form).checking(version)
+        return self.files.source(definition.form).checking(definition)
 
     # Changes.
 

@@ -28,7 +28,7 @@ from persistence.index.sync.generations import (
     tree_identity,
 )
 from persistence.index.sync.parallel_reader import DocumentReader, read_all
-from persistence.index.sync.refresh import Change, Refresh
+from persistence.index.sync.staleness import Change, Refresh
 from persistence.storage import files
 
 SMALL = 1_000

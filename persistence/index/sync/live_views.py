@@ -23,18 +23,15 @@ from persistence.index.sqlite.faults import (
 )
 from persistence.index.sqlite.flat_file import FileIdentity, FlatCatalogue, FlatFile, remove_rows
 from persistence.index.sqlite.state import Connection
+from persistence.index.sync.builder import SMALL
 from persistence.index.sync.flat_maker import FlatMaker, FlatReader
 from persistence.index.sync.generations import tree_identity
-from persistence.index.sync.jobs import FlatTask, IndexJob
-from persistence.index.sync.rebuild import SMALL
-from persistence.index.sync.reindexing import JobProcesses
+from persistence.index.sync.jobs import FlatTask, IndexJob, JobProcesses
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.integrity import Integrity
 from persistence.storage.reader import StoreReader
-from persistence.storage.routed import apart
-from persistence.storage.storage import Readable
 
 _PATIENCE = 1000
 """Milliseconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
@@ -79,7 +76,7 @@ class FlatViews(Closable):
         view = StoreReader(self._root)
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
-        elif not self._processes.run(IndexJob(self._root, flat=(self._task(form, version, is_new=True),))):
+        elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
@@ -87,10 +84,6 @@ class FlatViews(Closable):
         """Drop the views of a version whose definition was deleted."""
         if self._file.identity is not None:
             self._maker(form).drop(version)
-
-    def task(self, form: Form, version: int | None = None) -> FlatTask:
-        """Return the task to read the rows of a form, or of one version, again."""
-        return self._task(form, version)
 
     def refresh(self, form: Form, documents: Iterable[str]) -> None:
         """Replace the rows of documents; do nothing where the form has no views.
@@ -129,13 +122,13 @@ class FlatViews(Closable):
             if self._restoring is not None and self._restoring.poll() is None and self._restored == kept.identity:
                 return
             forms = catalogue.forms() if catalogue.is_complete else self._forms()
-            tasks = tuple(self._task(form, but=tree) for form in forms)
+            tasks = tuple(self.task(form, but=tree) for form in forms)
             self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
 
     def _is_wanted(self) -> bool:
         """Return whether a published definition has views."""
         for form in self._forms():
-            view = self._view(form)
+            view = self._definitions(form)
             for version in view.versions(form):
                 with suppress(DamagedError):
                     sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
@@ -146,11 +139,12 @@ class FlatViews(Closable):
     def _forms(self) -> Iterable[Form]:
         return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
 
-    def _view(self, form: Form) -> Readable:
-        return apart(self._root, self._elsewhere.root(form), self._integrity)
+    def _definitions(self, form: Form) -> StoreReader:
+        return StoreReader(self._elsewhere.root(form) or self._root, self._integrity)
 
     def _maker(self, form: Form) -> FlatMaker:
-        return FlatMaker(self._view(form), self._root, form, self._naming(form))
+        view = StoreReader(self._root, self._integrity)
+        return FlatMaker(view, self._definitions(form), self._root, form, self._naming(form))
 
     @contextmanager
     def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptConnection | None]:
@@ -202,7 +196,8 @@ class FlatViews(Closable):
         else:
             self._inherited = kept
 
-    def _task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
+    def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
+        """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
         there, hand_edits = self._elsewhere.root(form), self._elsewhere.hand_edits.value
         return FlatTask(form.app, form.name, self._naming(form), version, but, is_new, there, hand_edits)
 
