@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import lzma
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from persistence.cli import main
 from tests.landed import archive
 from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
-from tests.landed.wire import Response, serving
+from tests.landed.wire import Wire, serving
+
+pytestmark = pytest.mark.xdist_group("landed")
 
 REWORDED: dict[str, str] = {}
 """Texts of commands that read otherwise now than when they were recorded."""
@@ -42,21 +45,25 @@ def recorded(dialect: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def answers(tree: Path, recorded: dict[str, Any]) -> list[Response]:
-    """Return the answers now. The service ends before a check looks: until then, notes beside its index are pending."""
+def service(tree: Path) -> Iterator[Wire]:
     with serving(Path(sys.executable), tree) as wire:
-        return [wire.ask(question) for question, _ in recorded["answers"]]
+        yield wire
 
 
-def test_every_request_is_answered_as_before(answers: list[Response], recorded: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
+    """Every question with the recorded answer and that of now; searches bring the index of the tree up to date."""
+    return [(question, expected, service.ask(question)) for question, expected in recorded["answers"]]
+
+
+def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
     """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
-    assert len(recorded["answers"]) >= 300
-    together = zip(recorded["answers"], answers, strict=True)
-    different = [(question, expected, answer) for (question, expected), answer in together if answer != expected]
+    assert len(answers) >= 300
+    different = [each for each in answers if each[1] != each[2]]
     assert not different, _told(different)
 
 
-@pytest.mark.usefixtures("answers")
+@pytest.mark.usefixtures("answers")  # the commands were recorded after the requests, too
 def test_every_command_prints_what_it_did_before(
     tree: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
