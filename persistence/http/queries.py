@@ -77,11 +77,15 @@ def _form_query(request: Request, app: str | None, form: str | None) -> FormQuer
     filters = []
     if since is not None:
         filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
+
+    def said(name: str) -> bool:
+        return flag(request.args.get(name), name, has_any_case=True) is True
+
     return FormQuery(
         app=app,
         form=form,
-        latest_only=not flag(request.args.get("all-versions"), "all-versions"),
-        all_forms=flag(request.args.get("all-forms"), "all-forms") is True,
-        ignore_admin=flag(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions") is True,
+        latest_only=not said("all-versions"),
+        all_forms=said("all-forms"),
+        ignore_admin=said("ignore-admin-permissions"),
         filters=tuple(filters),
     )

@@ -31,7 +31,7 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import check_for, metadata_of, type_by_name
-from persistence.storage import commit, digests, files, nofollow, stored_revision
+from persistence.storage import commit, digests, files, history, nofollow, stored_revision
 from persistence.storage.layout import Layout, Place
 from persistence.storage.sidecars import ChangedSidecarError
 
@@ -201,11 +201,11 @@ class Adoption:
 def _keep_tombstone(place: Place, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
-        history = commit.keep(place, tombstone)
+        kept = history.keep(place, tombstone)
         try:
-            files.sync(history)
+            files.sync(kept)
         finally:
-            os.close(history)
+            os.close(kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,17 +53,20 @@ def require_plain(name: str) -> None:
         raise BadRequestError(f"a name in the path holds a character that is not allowed: {name!r}")
 
 
-def flag(text: str | None, what: str) -> bool | None:
-    """Read ``true`` or ``false`` in any letter case (spec search 4.1); return ``None`` where nothing was sent.
+def flag(text: str | None, what: str, *, has_any_case: bool = False) -> bool | None:
+    """Read ``true`` or ``false``; return ``None`` where nothing was sent.
+
+    Only the form metadata API accepts them in any letter case (spec search 4.1).
 
     Raises:
         BadRequestError: it is neither.
     """
     if text is None:
         return None
-    if text.lower() not in ("true", "false"):
+    word = text.lower() if has_any_case else text
+    if word not in ("true", "false"):
         raise BadRequestError(f"{what} must be 'true' or 'false', not {text!r}")
-    return text.lower() == "true"
+    return word == "true"
 
 
 def count(text: str, what: str, default: int) -> int:

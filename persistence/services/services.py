@@ -11,11 +11,11 @@ from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
 from persistence.services.attachments import Attachments
+from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsBehindProxy
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.notices import Notices
-from persistence.services.provided import ProvidedDefinitions, ProvidedDocuments
 from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
 from persistence.services.searching import Searching
@@ -26,8 +26,8 @@ class Services:
     """The services behind the requests of one face; ``router`` rebuilds indexes."""
 
     router: Router
-    definitions: Definitions | ProvidedDefinitions
-    documents: Documents | ProvidedDocuments
+    definitions: Definitions | DefinitionsBehindProxy
+    documents: Documents | DocumentsBehindProxy
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
@@ -52,8 +52,8 @@ class Services:
         wired = cls._wired(documents, documents, definitions, admins)
         if not dialect.has_proxy:
             return wired
-        served = ProvidedDocuments(router, dialect)
-        return replace(wired, definitions=ProvidedDefinitions(definitions), documents=served)
+        served = DocumentsBehindProxy(router, dialect)
+        return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
 
     @classmethod
     def _wired(

@@ -17,7 +17,7 @@ from persistence.errors import DamagedError, ReplacedError
 from persistence.model.addresses import Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after, one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import digests, directories, files, nofollow, sidecars, stored_revision
+from persistence.storage import directories, files, history, nofollow, sidecars, stored_revision
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
@@ -90,7 +90,7 @@ class Writer:
             return False
         if instant is None:
             self._tell(address)
-            _forget_second_name(place, committed)
+            history.remove_second_name(place, committed)
         with self._undoing(place, rewritten):
             replace_sidecar(place, rewritten, upload, condition=_Condition(place, committed))
         files.rename(place.pending(rewritten.id), place.content)
@@ -148,27 +148,27 @@ class Writer:
         self._tell(address)
         if over is None:
             self._directories.make(place.directory)
-        history = None
+        kept = None
         with self._undoing(place, sidecar):
             try:
                 if over is None or (over.sidecar.deleted and upload is not None):
                     self._set_aside(place)
                 if address.keeps_history and over is not None:
-                    history = _keep(place, over)
-                settle = partial(self._settle, place, history, known=over is not None)
+                    kept = history.keep_replaced(place, over)
+                settle = partial(self._settle, place, kept, known=over is not None)
                 replace_sidecar(place, sidecar, upload, condition=condition, settle=settle)
             finally:
-                if history is not None:
-                    os.close(history)
+                if kept is not None:
+                    os.close(kept)
 
-    def _settle(self, place: Place, history: int | None, *, known: bool) -> None:
-        """Make every name durable that the commit will rely on; ``history`` is open where something was kept there.
+    def _settle(self, place: Place, kept: int | None, *, known: bool) -> None:
+        """Make every name durable that the commit will rely on; ``kept`` is the open history, if used.
 
         A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
         resource is ``known``, its first commit has made the directory itself durable.
         """
-        if history is not None:
-            files.sync(history)
+        if kept is not None:
+            files.sync(kept)
         directories.sync(place.directory)
         if not known:
             self._directories.settle(place.directory)
@@ -210,87 +210,6 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     modified = one_later(twin.modified)
     created = modified if sidecar.created == sidecar.modified else sidecar.created
     return msgspec.structs.replace(sidecar, modified=modified, created=created)
-
-
-def _keep(place: Place, over: StoredRevision) -> int:
-    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand.
-
-    Returns the directory of older revisions, open, to be made durable and closed.
-    """
-    if over.is_edited:
-        return _keep_edit(place, over)
-    return keep(place, over.sidecar)
-
-
-def _keep_edit(place: Place, over: StoredRevision) -> int:
-    """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
-
-    It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
-    may have done so. Returns what ``_keep`` does.
-    """
-    modified = over.sidecar.modified
-    if files.exists(place.revision(modified).sidecar):
-        modified = over.latest
-    revision = place.revision(modified)
-    directories.ensure(place.history)
-    size, digest = files.copied(place.content, revision.content)
-    edit = msgspec.structs.replace(
-        over.sidecar,
-        id=fresh_id(),
-        tag=over.etag,
-        modified=modified,
-        size=size,
-        digest=digests.text(digest),
-        valid=None,
-        client_hash=None,
-        metadata=None,
-        adopted=True,
-        encrypted=over.sidecar.encrypted or None,  # of the edit nothing is known
-    )
-    files.stamp_durably(revision.content, stamp(edit))
-    with files.written(revision.prepared, sidecars.encode(edit, place.address)) as prepared:
-        files.sync(prepared)
-    files.rename(revision.prepared, revision.sidecar)
-    return nofollow.open_directory(place.history)
-
-
-def _forget_second_name(place: Place, committed: Sidecar) -> None:
-    """Remove the second name in the history that an interrupted write has left of the current revision.
-
-    It is recognized by the id, which a rewriting of the current revision changes. The content goes first: without it
-    the other is still recognized.
-    """
-    second = place.revision(committed.modified)
-    try:
-        kept = stored_revision.read_sidecar(second)
-    except DamagedError:
-        return
-    if kept is not None and kept.id == committed.id:
-        files.remove(second.content)
-        files.remove(second.sidecar)
-        directories.sync(place.history)
-
-
-def keep(place: Place, sidecar: Sidecar) -> int:
-    """Keep the revision that is about to be replaced; content and sidecar get a second name each.
-
-    Returns the directory of these names, open, to be made durable and closed. It is opened first, because a path to be
-    linked to may lead through a symbolic link, and an open directory does not.
-    """
-    revision = place.revision(sidecar.modified)
-    try:
-        history = nofollow.open_directory(place.history)
-    except FileNotFoundError:
-        directories.make(place.history)
-        history = nofollow.open_directory(place.history)
-    try:
-        files.keep_as(place.sidecar, revision.sidecar)
-        if not sidecar.deleted:
-            files.keep_as(place.content, revision.content)
-    except BaseException:
-        os.close(history)
-        raise
-    return history
 
 
 def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> Sidecar | None:

@@ -99,7 +99,7 @@ def test_the_definition_of_a_document(service: Service, form: str) -> None:
     assert service.get(path, For_Document_Id="B", Form_Definition_Version=1).body == b"<f>2</f>"
     assert service.get(path, For_Document_Id="B", For_Document_IsDraft="true").body == b"<f>3</f>"
     assert service.get(path, For_Document_Id="B", For_Document_IsDraft="false").body == b"<f>2</f>"
-    assert service.get(path, For_Document_Id="B", For_Document_IsDraft="TRUE").body == b"<f>3</f>"
+    assert service.get(path, For_Document_Id="B", For_Document_IsDraft="TRUE").status == 400
     assert service.get(path, For_Document_Id="A", For_Document_IsDraft="true").status == 404
     assert service.get(path, For_Document_Id="none").status == 404
     assert service.get(path, For_Document_Id="A", For_Document_IsDraft="maybe").status == 400

@@ -19,6 +19,8 @@ from tests.landed import archive
 from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
 from tests.landed.wire import Wire, serving
 
+pytestmark = pytest.mark.xdist_group("landed")
+
 REWORDED: dict[str, str] = {}
 """Texts of commands that read otherwise now than when they were recorded."""
 
@@ -48,17 +50,20 @@ def service(tree: Path) -> Iterator[Wire]:
         yield wire
 
 
-def test_every_request_is_answered_as_before(service: Wire, recorded: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any]]:
+    """Every question with the recorded answer and that of now; searches bring the index of the tree up to date."""
+    return [(question, expected, service.ask(question)) for question, expected in recorded["answers"]]
+
+
+def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
     """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
-    assert len(recorded["answers"]) >= 300
-    different = []
-    for question, expected in recorded["answers"]:
-        answer = service.ask(question)
-        if answer != expected:
-            different.append((question, expected, answer))
+    assert len(answers) >= 300
+    different = [each for each in answers if each[1] != each[2]]
     assert not different, _told(different)
 
 
+@pytest.mark.usefixtures("answers")  # the commands were recorded after the requests, too
 def test_every_command_prints_what_it_did_before(
     tree: Path, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

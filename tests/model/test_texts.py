@@ -10,11 +10,17 @@ from persistence.errors import BadRequestError
 from persistence.model.texts import alike, flag, nearest
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [(None, None), ("true", True), ("false", False), ("TRUE", True), ("False", False)]
-)
-def test_truth_values_have_any_case(text: str | None, *, value: bool | None) -> None:
+@pytest.mark.parametrize(("text", "value"), [(None, None), ("true", True), ("false", False)])
+def test_truth_values(text: str | None, *, value: bool | None) -> None:
     assert flag(text, "valid") is value
+    assert flag(text, "valid", has_any_case=True) is value
+
+
+@pytest.mark.parametrize(("text", "value"), [("TRUE", True), ("False", False)])
+def test_only_some_truth_values_have_any_case(text: str, *, value: bool) -> None:
+    assert flag(text, "valid", has_any_case=True) is value
+    with pytest.raises(BadRequestError):
+        flag(text, "valid")
 
 
 @pytest.mark.parametrize("text", ["", " true", "yes", "1"])

@@ -47,9 +47,9 @@ def test_a_document_wins_over_the_version(number: str | None) -> None:
 
 def test_the_draft_flag_is_true_or_false() -> None:
     assert parse(None, "D", "false") == FOR_DOCUMENT
-    assert parse(None, "D", "FALSE") == FOR_DOCUMENT
-    with pytest.raises(BadRequestError):
-        parse(None, "D", "yes")
+    for other in ("FALSE", "yes"):
+        with pytest.raises(BadRequestError):
+            parse(None, "D", other)
 
 
 @pytest.mark.parametrize(

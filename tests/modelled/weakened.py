@@ -15,7 +15,7 @@ from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.instants import next_after
 from persistence.services import rules
-from persistence.storage import commit
+from persistence.storage import history
 from persistence.storage.commit import Writer
 from tests.linear import weakened
 from tests.modelled.server import Variant
@@ -30,7 +30,7 @@ def _keep_drafts() -> None:
 
 def _keep_no_history() -> None:
     """A write replaces the revision before it."""
-    commit.keep = lambda _place, _sidecar: False
+    history.keep = lambda _place, _sidecar: False
 
 
 def _trust_the_clock() -> None:

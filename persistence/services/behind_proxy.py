@@ -33,7 +33,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
-class ProvidedDefinitions:
+class DefinitionsBehindProxy:
     """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
 
     definitions: Definitions
@@ -56,7 +56,7 @@ class ProvidedDefinitions:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvidedDocuments:
+class DocumentsBehindProxy:
     """Form data and drafts without permissions, which the proxy has checked.
 
     Methods raise the domain errors of ``persistence.errors``.
