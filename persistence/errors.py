@@ -185,7 +185,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 class disk_errors:  # noqa: N801 - a context manager, named as those of contextlib are
     """Translate an ``OSError`` of a block into a domain error that says what was being done, and to what.
 
-    Many requests enter several, so the text is made only when it is needed.
+    Every request would enter several: where it costs, an ``except OSError`` raises ``as_disk_error`` instead.
 
     Raises:
         DiskFullError: no space or quota is left.
@@ -203,9 +203,13 @@ class disk_errors:  # noqa: N801 - a context manager, named as those of contextl
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
-            kind = DiskFullError if error.errno in _FULL else DiskError
-            doing = f"{self._doing} {self._what}".rstrip()
-            raise kind(f"{doing}: {os.strerror(error.errno or errno.EIO)}{_where(error)}") from error
+            raise as_disk_error(error, self._doing, self._what) from error
+
+
+def as_disk_error(error: OSError, doing: str, what: object = "") -> DiskError:
+    """Return the domain error for what the operating system refused; full is a ``DiskFullError``."""
+    kind = DiskFullError if error.errno in _FULL else DiskError
+    return kind(f"{f'{doing} {what}'.rstrip()}: {os.strerror(error.errno or errno.EIO)}{_where(error)}")
 
 
 def _where(error: OSError) -> str:

@@ -104,7 +104,7 @@ class Definition:
 
     def _own_permissions(self) -> tuple[bool, Permissions | None]:
         """Return whether the version is not published, and its permissions; those of a damaged one are salvaged."""
-        if not self.is_stored:
+        if self.fingerprint == NOTHING_THERE:
             return True, None
         try:
             known = self._catalog.summary(self)

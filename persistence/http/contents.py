@@ -18,7 +18,7 @@ from flask import Request, Response
 from werkzeug.http import parse_if_range_header, quote_etag, unquote_etag
 from werkzeug.wsgi import wrap_file
 
-from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, disk_errors
+from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, as_disk_error, disk_errors
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
 from persistence.services.results import Read
@@ -150,8 +150,12 @@ def _send_range(request: Request, file: BinaryIO, wanted: str, size: int, header
 def _send(request: Request, file: BinaryIO, size: int, status: int, headers: Headers) -> Response:
     headers.append(("Content-Length", str(size)))
     if size <= _AT_ONCE:
-        with file, disk_errors("reading a content"):
-            return BareResponse(_whole(file, size), status, headers)
+        with file:
+            try:
+                data = _whole(file, size)
+            except OSError as error:
+                raise as_disk_error(error, "reading a content") from error
+        return BareResponse(data, status, headers)
     measured = cast("BinaryIO", _Measured(file, size))
     return BareResponse(wrap_file(request.environ, measured, _AT_ONCE), status, headers, streams=True)
 

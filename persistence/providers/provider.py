@@ -32,7 +32,7 @@ class Route:
     """Where a form is kept, and what the properties say of it: found once per request, and passed down.
 
     ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
-    ``storage`` is that of the data, with the attachments wherever these are.
+    ``storage`` is that of the data, with the attachments wherever these are, and ``catalog`` that of the definitions.
     """
 
     form: Form
@@ -40,8 +40,4 @@ class Route:
     definition: Provider
     data: Provider
     storage: Storage
-
-    @property
-    def catalog(self) -> Catalog:
-        """Return the definitions by which rules decide."""
-        return self.definition.catalog
+    catalog: Catalog

@@ -88,7 +88,8 @@ def by_properties(
         data = provider_of(chosen.data)
         apart = chosen.attachments
         storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
-        return Route(form, said, provider_of(chosen.definition), data, storage)
+        definition = provider_of(chosen.definition)
+        return Route(form, said, definition, data, storage, definition.catalog)
 
     return Router(
         properties,
@@ -109,7 +110,7 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
         said = properties.of(form)
         is_here = not said.route.data.is_remote and provider_of(said.route.data) is provider
         definition = provider_of(said.route.definition) if is_here else provider
-        return Route(form, said, definition, provider, provider.storage)
+        return Route(form, said, definition, provider, provider.storage, definition.catalog)
 
     return Router(
         properties,

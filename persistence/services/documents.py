@@ -87,7 +87,8 @@ class Documents:
             if found.file is not None:
                 found.file.close()
             raise
-        return _without_content(get, self.codec.decode(Read(address, found, operations), address, get))
+        read = self.codec.decode(Read(address, found, operations), address, get)
+        return read if get.content else _without_content(read)
 
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
@@ -250,7 +251,8 @@ def admitted(
     if address.is_draft and not configured.has_drafts:
         name = f"{dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
         raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
-    check_data_format(data_format, configured.data_format)
+    if data_format:
+        check_data_format(data_format, configured.data_format)
     return _number(configured, asked, "form data")
 
 
@@ -306,9 +308,9 @@ def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tomb
     return stored
 
 
-def _without_content(get: Get, read: Read) -> Read:
-    """Close the content where only the headers were asked for."""
-    if get.content or read.found.file is None:
+def _without_content(read: Read) -> Read:
+    """Close the content: only the headers were asked for."""
+    if read.found.file is None:
         return read
     read.found.file.close()
     return replace(read, found=replace(read.found, file=None))

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from persistence.errors import DamagedError, disk_errors
+from persistence.errors import DamagedError, as_disk_error, disk_errors
 from persistence.storage import directories, files, nofollow, owner
 from persistence.storage.locks import LockFile
 
@@ -46,15 +46,19 @@ class KeyFile(Generic[T]):
 
     def read(self) -> T:
         """Return what it holds now. Costs one ``stat`` unless the file has changed."""
+        try:
+            version = _version(os.stat(self._path))
+        except FileNotFoundError:
+            if os.path.islink(self._path):
+                raise DamagedError(f"the {self._what} {self._path} are a link that leads nowhere") from None
+            return self._nothing
+        except OSError as error:
+            raise as_disk_error(error, f"reading the {self._what}") from error
+        known, content = self._seen
+        if version == known:
+            return content
         with disk_errors(f"reading the {self._what}"):
-            try:
-                version = _version(os.stat(self._path))
-            except FileNotFoundError:
-                if os.path.islink(self._path):
-                    raise DamagedError(f"the {self._what} {self._path} are a link that leads nowhere") from None
-                return self._nothing
-            known, content = self._seen
-            return content if version == known else self._load()
+            return self._load()
 
     @contextmanager
     def changing(self) -> Iterator[T]:

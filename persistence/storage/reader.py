@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
-from persistence.errors import disk_errors
+from persistence.errors import as_disk_error, disk_errors
 from persistence.model.addresses import FORM_XHTML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -59,10 +59,12 @@ class StoreReader:
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
         place = self._layout.place(address)
-        with disk_errors("reading", address):
+        try:
             found = stored_revision.read(place, self._integrity, content=content)
             if found is None:
                 self._require_tree()
+        except OSError as error:
+            raise as_disk_error(error, "reading", address) from error
         return found
 
     def content(self, address: Address) -> BinaryIO | None:
@@ -74,8 +76,10 @@ class StoreReader:
     def fingerprint(self, address: Address) -> Fingerprint:
         """Return the fingerprint of the state of a resource, which no other state of it has."""
         place = self._layout.place(address)
-        with disk_errors("looking at", address):
+        try:
             return stored_revision.fingerprint(place.content)
+        except OSError as error:
+            raise as_disk_error(error, "looking at", address) from error
 
     def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
         """Yield the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
