@@ -93,7 +93,7 @@ check: install ## run ruff, mypy (strict), and the tests of layering and regular
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py
+	$(BIN)/python -m pytest -q tests/test_layering.py tests/test_expressions.py $(HOUSE)
 
 bench: install ## compare the speed of the service with a minimal server, and encrypted with plain
 	$(BIN)/python bench/bench.py

@@ -88,7 +88,7 @@ def create_app(
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Who may call, by the settings and whether there are keys now.
+    """Decide who may call, by the settings and the keys that exist now.
 
     Raises:
         StartupError: nobody could, or the keys cannot be read.

@@ -41,7 +41,7 @@ class Dialect:
         return self.header_prefix + name
 
     def is_designer(self, form: Form) -> bool:
-        """Whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""
+        """Return whether the form is the designer's own storage of unpublished definitions (spec crud 5.4)."""
         return form.name == DESIGNER_FORM and form.app == self.designer_app
 
 

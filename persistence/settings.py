@@ -190,7 +190,7 @@ def load(
 
 
 def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether this process was handed the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
+    """Return whether this process was given the socket to listen on: by gunicorn on SIGUSR2, or by systemd."""
     variables = os.environ if environment is None else environment
     return "GUNICORN_FD" in variables or "LISTEN_FDS" in variables
 

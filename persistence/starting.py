@@ -24,7 +24,7 @@ _LONGEST_WAIT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is in force. Who may call is decided with it: a worker that is replaced must not decide otherwise."""
+    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise."""
 
     settings: Settings
     properties: Properties

@@ -126,7 +126,7 @@ class EncryptionKeys:
 
     @property
     def are_given(self) -> bool:
-        """Whether the keys come from outside, and the file counts for nothing."""
+        """Return whether the keys come from outside, and the file counts for nothing."""
         return bool(self._given.keys)
 
     def new(self) -> str:

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from persistence.crypto.encryption_keys import KeyRing
 from persistence.crypto.frames import PlainFile
 from persistence.errors import ConfigurationError, DamagedError, disk_errors
+from persistence.limits import CHUNK
 
 _IV = 12
 _TAG = 16
 _BLOCK = 16
-_CHUNK = 1 << 18
 
 
 def decrypt_value(data: bytes, ring: KeyRing) -> str:
@@ -57,7 +57,7 @@ def _is_genuine(file: BinaryIO, size: int, key: bytes) -> bool:
     file.seek(0)
     decryptor = Cipher(algorithms.AES(key), modes.GCM(file.read(_IV), tag)).decryptor()
     left = size - _IV - _TAG
-    while left and (piece := file.read(min(_CHUNK, left))):
+    while left and (piece := file.read(min(CHUNK, left))):
         decryptor.update(piece)
         left -= len(piece)
     try:

@@ -1,4 +1,4 @@
-"""What the files of one form version say: read from storage, each part by the function that needs least."""
+"""The contents of one form version, read from storage: each part by the function that needs least."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.keeping import Kept
-from persistence.limits import LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
+from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.model.permissions import Permissions
@@ -21,7 +21,6 @@ from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
-_CHUNK = 1 << 18
 _ENCRYPT = b"encrypt"
 """A part of the mark of a control whose value is encrypted (spec forms 4.1)."""
 
@@ -151,7 +150,7 @@ def encrypted_from(storage: Readable, address: DefinitionAddress) -> EncryptedCo
     if file is None:
         return None
     with file, disk_errors(f"reading {address}"):
-        if not may_mention(iter(partial(file.read, _CHUNK), b""), _ENCRYPT):
+        if not may_mention(iter(partial(file.read, CHUNK), b""), _ENCRYPT):
             return EncryptedControls.of(())
         file.seek(0)
         data = file.read(LARGEST_TREE + 1)
@@ -182,7 +181,7 @@ def _must_be_parsed(found: StoredRevision) -> bool:
 def _parsed_metadata(address: DefinitionAddress, file: BinaryIO) -> FormMetadata:
     try:
         with file, MetadataReader() as reader, disk_errors(f"reading {address}"):
-            return reader.read(iter(partial(file.read, _CHUNK), b"")).metadata
+            return reader.read(iter(partial(file.read, CHUNK), b"")).metadata
     except BadRequestError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 

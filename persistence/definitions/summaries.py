@@ -54,7 +54,7 @@ class StoredForm(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SummaryFile(Protocol):
-    """Where workers leave summaries for each other. Methods raise nothing."""
+    """A file in which workers leave summaries for each other. Methods raise nothing."""
 
     def read(self) -> list[StoredForm]:
         """Return all summaries; none where they cannot be read."""

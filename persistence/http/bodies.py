@@ -17,12 +17,10 @@ from persistence.errors import (
     NotSupportedError,
     TruncatedBodyError,
 )
-from persistence.limits import MOST_DRAINED
+from persistence.limits import CHUNK, MOST_DRAINED
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
-
-_CHUNK = 1 << 18
 
 
 def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
@@ -57,7 +55,7 @@ def drain(environ: WSGIEnvironment) -> None:
         return
     left = MOST_DRAINED
     with suppress(Exception):  # the answer is settled; what the client does now changes nothing
-        while left > 0 and (chunk := environ["wsgi.input"].read(_CHUNK)):
+        while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
             left -= len(chunk)
 
 
@@ -76,7 +74,7 @@ def _announced(environ: WSGIEnvironment) -> int | None:
 def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:
     missing = length
     while missing:
-        chunk = _read(stream, min(_CHUNK, missing))
+        chunk = _read(stream, min(CHUNK, missing))
         if not chunk:
             raise TruncatedBodyError(f"the body ended {missing} bytes before its announced length of {length}")
         missing -= len(chunk)
@@ -85,7 +83,7 @@ def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:
 
 def _chunked(stream: BinaryIO, limit: int) -> Iterator[bytes]:
     left = limit
-    while chunk := _read(stream, min(_CHUNK, left + 1)):
+    while chunk := _read(stream, min(CHUNK, left + 1)):
         left -= len(chunk)
         if left < 0:
             raise _too_large(limit)

@@ -14,6 +14,7 @@ from persistence.errors import DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
+from persistence.limits import CHUNK
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,
@@ -27,7 +28,6 @@ from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming
 
-_CHUNK = 1 << 18
 _DESIGNER_FINGERPRINT = "designer"
 _NOTHING = ExtractedText({}, "")
 
@@ -197,7 +197,7 @@ class Source:
                 if cached is not None:
                     return cached
             try:
-                return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+                return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), CHUNK), b""))
             except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
                 return _NOTHING
 

@@ -56,7 +56,7 @@ ALL_SLICES = frozenset(range(STRIPES))
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """What a check reads, and the remedies that it applies; with ``dry_run`` it only foretells them.
+    """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them.
 
     ``integrity`` tells edits by hand from damage. ``bodies_of`` tells which directory has the bodies of a form.
     ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``

@@ -60,7 +60,7 @@ class FolderListing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder is empty."""
+        """Return whether the folder is empty."""
         return not (self.names or self.has_history or self.strangers or self.obstacles or self.others)
 
     def add(self, entry: os.DirEntry[str]) -> None:
@@ -128,7 +128,7 @@ class History:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the directory is empty."""
+        """Return whether the directory is empty."""
         return not (self.rewritten or self.revisions or self.strays or self.strangers or self.obstacles)
 
     def of(self, name: str) -> list[OlderRevision]:

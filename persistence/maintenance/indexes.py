@@ -191,7 +191,7 @@ class IndexInspector:
 
     @cached_property
     def _is_possible(self) -> bool:
-        """Whether indexes can be compared; asked after the repair of the root."""
+        """Return whether indexes can be compared; asked after the repair of the root."""
         try:
             StoreReader(self._tree.root)
         except StartupError:

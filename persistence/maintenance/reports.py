@@ -46,7 +46,7 @@ class VersionReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a part of it, or another version, cannot be read."""
+        """Return whether a part of it, or another version, cannot be read."""
         return any(isinstance(each, Unreadable) for each in (self.controls, *self.others, *self.attachments))
 
 
@@ -123,7 +123,7 @@ class DocumentReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a part of it cannot be read."""
+        """Return whether a part of it cannot be read."""
         parts = (self.other, self.named, *self.attachments, *self.revisions)
         return any(isinstance(each, Unreadable) for each in parts)
 

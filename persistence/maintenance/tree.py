@@ -75,7 +75,7 @@ class Folder:
 
     @property
     def keeps_history(self) -> bool:
-        """Whether older revisions are kept here."""
+        """Return whether older revisions are kept here."""
         return self.collection is not Collection.DRAFT
 
 

@@ -29,7 +29,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a form is kept, and what the properties say of it: found once per request, and passed down.
+    """The way to the providers of a form, with its properties: found once per request, and passed down.
 
     ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
     ``storage`` is that of the data, with the attachments wherever these are, and ``catalog`` that of the definitions.

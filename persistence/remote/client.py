@@ -20,7 +20,7 @@ import httpx
 from persistence import client_request
 from persistence.closable import Closable, closed
 from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
-from persistence.limits import LARGEST_ANSWER
+from persistence.limits import CHUNK, LARGEST_ANSWER
 from persistence.remote.provider_names import HeaderField, HeaderFields, ProviderNames
 from persistence.storage.uploads import Upload
 
@@ -29,7 +29,6 @@ _KEPT_FOR = 10.0
 
 _MOST_KEPT = 32
 _LARGEST_LINE = 1024
-_CHUNK = 1 << 16
 DONE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NO_CONTENT)
 """The statuses of changes that were done."""
 
@@ -80,7 +79,7 @@ class RemoteAnswer:
     def __init__(self, response: httpx.Response, who: str) -> None:
         self._response = response
         self._who = who
-        self._pieces = response.iter_raw(_CHUNK)
+        self._pieces = response.iter_raw(CHUNK)
         self._first = b""
         self.status = response.status_code
 

@@ -1,4 +1,4 @@
-"""Who may do what: permissions in force, and decisions about documents (spec crud 6)."""
+"""Access: the permissions in force, and decisions about documents (spec crud 6)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def permissions_on_data(definition: Definition, configured: FormProperties) -> P
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a decision is about: a resource of a document, and the definition whose permissions hold for it.
+    """The subject of a decision: a resource of a document, and the definition whose permissions hold for it.
 
     ``document`` is the sidecar of the living ``data.xml`` that decides: version and owner count for the attachments of
     a document too. A draft of a saved document ``is_of_saved``: the saved document decides. ``document`` is ``None``

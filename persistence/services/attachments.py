@@ -9,12 +9,11 @@ from typing import BinaryIO
 from persistence.errors import DamagedError, MalformedXmlError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
 from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, write_attachment_list
+from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.users import User
 from persistence.services.documents import Documents
 from persistence.services.requests import Get
-
-_CHUNK = 1 << 16
 
 
 class Attachments:
@@ -54,7 +53,7 @@ def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolde
 
     try:
         with file, HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
-            return reader.read(iter(partial(file.read, _CHUNK), b"")).holders
+            return reader.read(iter(partial(file.read, CHUNK), b"")).holders
     except MalformedXmlError as error:
         raise DamagedError(f"{address} cannot be read: {error}") from error
 

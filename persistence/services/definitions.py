@@ -45,7 +45,7 @@ def latest_version(store: Readable, form: Form) -> int | None:
 
 
 class Replaces(Enum):
-    """What of a file that is there already a publication replaces."""
+    """The part of a stored file that a publication replaces."""
 
     ANYTHING = "whatever is there"
     OTHER_CONTENT = "not the same content"
@@ -205,7 +205,7 @@ def _commit(
 
 
 def _is_parted(route: RouteProperties) -> bool:
-    """Whether only one of definition and data is with another service, or each with another one."""
+    """Return whether only one of definition and data is with another service, or each with another one."""
     definition, data = route.definition, route.data
     return (definition.is_remote or data.is_remote) and definition.uri != data.uri
 

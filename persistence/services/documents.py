@@ -44,7 +44,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What is stored where a PUT goes: the resource itself and, for an attachment, its living ``data.xml``."""
+    """The stored state at the address of a PUT: the resource itself and, for an attachment, its living ``data.xml``."""
 
     own: StoredRevision | None
     main: StoredRevision | None
@@ -52,7 +52,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """What was decided about a PUT: by which definition it is stored, and what the user may do with the document."""
+    """The decision about a PUT: the definition by which it is stored, and the user's operations on the document."""
 
     definition: Definition
     operations: Operations

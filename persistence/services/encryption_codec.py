@@ -27,7 +27,7 @@ from persistence.errors import (
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.keeping import Kept
-from persistence.limits import LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
+from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.codec import Codec, EncodedContent, ReceivedContent
@@ -37,7 +37,8 @@ from persistence.services.results import Read
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
-_CHUNK = 1 << 16
+_AT_ONCE = 1 << 16
+"""Bytes of form data that are looked at as a whole; most that is saved is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,8 @@ class _EncryptedData:
         """The data, edited as it streams by."""
         paths = self._at_rest.paths(self._content.address.form, self._marked)
         source = iter(self._content.chunks)
-        head = _head(source, lambda so_far: len(so_far) <= _CHUNK)
-        if not paths and len(head) <= _CHUNK and not _may_say_encrypted(head):
+        head = _head(source, lambda so_far: len(so_far) <= _AT_ONCE)
+        if not paths and len(head) <= _AT_ONCE and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
         values = frozenset[Path]() if self._marked is None else self._marked.values
@@ -238,7 +239,7 @@ def _may_say_encrypted(data: bytes) -> bool:
 
 def _mentions_encryption(file: BinaryIO) -> bool:
     """Read an open content, and go back to its beginning. Raises ``OSError``."""
-    mentions = may_mention(iter(partial(file.read, _CHUNK), b""), MARKER_WORD)
+    mentions = may_mention(iter(partial(file.read, CHUNK), b""), MARKER_WORD)
     file.seek(0)
     return mentions
 

@@ -1,4 +1,4 @@
-"""Which published forms a user sees, in what order, and what the user may do: decisions without I/O (spec search 4)."""
+"""The selection and order of the published forms that a user sees: decisions without I/O (spec search 4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Listed:
 
 
 def operations(permissions: Permissions | None, user: User, *, is_admin: bool) -> tuple[str, ...]:
-    """What a user may do with a form whose permissions are known (spec search 4.5)."""
+    """Return what a user may do with a form whose permissions are known (spec search 4.5)."""
     allowed = on_creation(permissions, user).allowed
     words = (_ANYTHING,) if allowed is None else allowed
     return (ADMIN, *words) if is_admin else words
@@ -65,7 +65,7 @@ def select(listed: Iterable[Listed], query: FormQuery) -> tuple[int, list[Listed
 
 
 def holds(condition: FormFilter, listed: Listed) -> bool:
-    """Whether a filter lets a version pass (spec search 4.2)."""
+    """Return whether a filter lets a version pass (spec search 4.2)."""
     value, wanted = _value(listed, condition.metadata, condition.language), condition.wanted
     if condition.match is FormMatch.SUBSTRING:
         return isinstance(value, str) and str(wanted) in _folded(value)
@@ -131,7 +131,7 @@ def _place(listed: Listed) -> tuple[str, str, int]:
 
 
 def _sort_key(listed: Listed, sort: FormSort) -> tuple[bool, Any]:
-    """What is absent is lowest; texts are compared without regard to case."""
+    """Return the key of a sort: absent values are lowest, and texts are compared without regard to case."""
     if sort.metadata is FormField.LAST_MODIFIED:
         return True, listed.published.modified  # instants sort as texts
     value = _value(listed, sort.metadata, sort.language)

@@ -1,4 +1,4 @@
-"""What a search found nothing by, though it was no error: forms, versions and controls that there are not.
+"""Notices beside an answer: forms, versions and controls that were asked for and do not exist.
 
 A caller who has misspelt a name gets an answer without documents, as the specification has it (spec search 1.1, 1.4),
 and beside it the name that was probably meant.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DeletedError, NotFoundError, disk_errors
 from persistence.forms.publication import Announcement, PreparedDefinition, prepare, write_publication_answer
-from persistence.limits import LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
+from persistence.limits import CHUNK, LARGEST_TREE, MOST_PUBLISHED_ATTACHMENTS
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_FORM,
@@ -32,7 +32,6 @@ from persistence.services.requests import Get, Put
 from persistence.services.results import Read
 
 _LONGEST_WAIT = 10.0
-_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Publishing:
         return write_publication_answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
-        """What lies with the designer or in a library goes with the form; what is its own goes to its next version."""
+        """Return whether an attachment is copied: that of the designer or a library, or its own."""
         if held.collection is not None:
             return self._dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
@@ -140,19 +139,19 @@ class Publishing:
         return self._definitions.read(held.form, held.name, Get(version=asked, user=user))
 
     def _library(self, form: Form) -> str:
-        """What a definition calls the library of an application where it says its version (spec forms 6.2)."""
+        """Return the name by which a definition gives the version of an application's library (spec forms 6.2)."""
         return form.app if form.app in ("_", self._dialect.designer_app) else "app"
 
 
 def _is_own(held: AttachmentRef, prepared: PreparedDefinition) -> bool:
-    """Whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
+    """Return whether it is an attachment of the form itself: the version to publish may have it, or lack it."""
     return held.collection is None and held.form == prepared.form
 
 
 def _pieces(read: Read) -> Iterator[bytes]:
     """An open content in pieces; then it is closed."""
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
-        while piece := file.read(_CHUNK):
+        while piece := file.read(CHUNK):
             yield piece
 
 

@@ -25,6 +25,7 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import EncryptionSurvey, ValueEncrypter
 from persistence.forms.form_data import MARKER_WORD, AttachmentHolder, HolderReader
+from persistence.limits import CHUNK
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
@@ -34,7 +35,6 @@ from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import WordWatch
 
-_CHUNK = 1 << 18
 _ROUNDS = 3
 """Rounds in which a document is looked at: what is saved while it is encrypted may say what held before."""
 
@@ -67,7 +67,7 @@ class Reencryption:
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key that encrypts."""
+        """Return whether there is a key that encrypts."""
         return self._at_rest.keys.ring().writing is not None
 
     def has_form(self, form: Form) -> bool:
@@ -325,5 +325,5 @@ def _is_below(holder: AttachmentHolder, paths: frozenset[Path]) -> bool:
 
 def _pieces(file: BinaryIO | PlainFile) -> Iterator[bytes]:
     file.seek(0)
-    while piece := file.read(_CHUNK):
+    while piece := file.read(CHUNK):
         yield piece

@@ -1,4 +1,4 @@
-"""What a request asks of the service, apart from its body: parsed once at the edge, trusted below."""
+"""The values of a request without its body: parsed once at the edge, trusted below."""
 
 from __future__ import annotations
 

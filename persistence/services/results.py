@@ -1,4 +1,4 @@
-"""What the service answers, before it becomes status and headers."""
+"""The answers of the services, before they become status and headers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Read:
 
     @property
     def is_told_by_date(self) -> bool:
-        """Whether the date tells what is sent from anything else.
+        """Return whether the date tells what is sent from anything else.
 
         A content replaced by hand is newer than its date, and an encrypted attachment has one date for what is stored
         and what is decrypted.
@@ -72,7 +72,7 @@ class Cleared:
 
     @property
     def is_refused(self) -> bool:
-        """Whether there were documents, and the user may delete none of them."""
+        """Return whether there were documents, and the user may delete none of them."""
         return self.refused > 0 and self.deleted == 0
 
 

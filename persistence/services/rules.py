@@ -103,7 +103,7 @@ def _last_save(found: StoredRevision) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What was received for a PUT: the content's id, its size in bytes, its digest and the type to keep.
+    """The content received for a PUT: its id, its size in bytes, its digest and the type to keep.
 
     ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
     in it is marked as encrypted.

@@ -16,12 +16,13 @@ from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, disk_errors
 from persistence.forms.form_data import nonrelevant_edges
 from persistence.forms.migration.pipeline import migrate
-from persistence.limits import LARGEST_TREE
+from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.model.addresses import DocumentAddress
 from persistence.model.form_versions import DATA_FORMATS
 from persistence.services.results import Decryption, Read
 
-_CHUNK = 1 << 16
+_AT_ONCE = 1 << 16
+"""Bytes of form data that are transformed as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def _between(file: BinaryIO, edges: array[int]) -> Iterator[bytes]:
 
 
 def _decrypted(content: TransformedContent, decryption: Decryption) -> TransformedContent:
-    if content.size <= _CHUNK:
+    if content.size <= _AT_ONCE:
         data = b"".join(decryption(content.pieces()))
         return TransformedContent(content.file, len(data), lambda: iter((data,)))
     size = sum(map(len, decryption(content.pieces())))
@@ -114,8 +115,8 @@ def _decrypted(content: TransformedContent, decryption: Decryption) -> Transform
 def _stretch(file: BinaryIO, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the bytes of an open file from ``begin`` to ``end``, in pieces."""
     file.seek(begin)
-    left = _CHUNK if end is None else end - begin
-    while left and (piece := file.read(min(_CHUNK, left))):
+    left = CHUNK if end is None else end - begin
+    while left and (piece := file.read(min(CHUNK, left))):
         yield piece
         if end is not None:
             left -= len(piece)

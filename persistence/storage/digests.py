@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO
 
+from persistence.limits import CHUNK
 from persistence.storage import nofollow
 
 _NAME = "sha256"
-_CHUNK = 1 << 18
 
 
 def text(hexadecimal: str) -> str:
@@ -30,6 +30,6 @@ def of_file(path: str) -> str:
 def of_open(file: BinaryIO) -> str:
     """Return the digest of an open file's content, read from where it is to its end; raises ``OSError``."""
     digest = hashlib.new(_NAME)
-    while chunk := file.read(_CHUNK):
+    while chunk := file.read(CHUNK):
         digest.update(chunk)
     return text(digest.hexdigest())

@@ -18,13 +18,13 @@ from enum import Enum
 from io import FileIO
 
 from persistence.errors import DamagedError, MalformedXmlError
+from persistence.limits import CHUNK
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
 from persistence.storage import digests, nofollow, sidecars
 from persistence.storage.layout import Place, revision_of
 from persistence.xml.streaming import Streaming
 
-_CHUNK = 1 << 18
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
 _SETTLED = 2_000_000_000
@@ -163,7 +163,7 @@ def _pieces(descriptor: int) -> Callable[[], bytes]:
 
     def piece() -> bytes:
         nonlocal at
-        data = os.pread(descriptor, _CHUNK, at)
+        data = os.pread(descriptor, CHUNK, at)
         at += len(data)
         return data
 

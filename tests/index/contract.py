@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pytest
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError
 from persistence.index import budget as budgets
 from persistence.index.budget import Budget
@@ -78,6 +79,7 @@ class Subject:
     """An index, the storage whose documents of a form it searches, and what it is able to do."""
 
     index: SearchIndex
+    definitions: Catalog
     reindexer: Reindexer
     storage: ContractStorage
     form: Form
@@ -275,9 +277,10 @@ class IndexContract:
         assert filled.reindexer.status().state is ReindexingState.STOPPED
 
     def test_a_document_is_checked_while_it_is_received(self, filled: Subject) -> None:
-        with filled.index.checking(filled.form, 1) as check:
+        definition = filled.definitions.of(filled.form, 1)
+        with filled.index.checking(definition) as check:
             check.read([b"<form><customer>", b"<name>Ada</name></customer></form>"])
-        with pytest.raises(MalformedXmlError), filled.index.checking(filled.form, 1) as check:
+        with pytest.raises(MalformedXmlError), filled.index.checking(definition) as check:
             check.read([b"<form><customer></form>"])
 
     def test_a_budget_bounds_the_answer(self, filled: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 
@@ -10,6 +11,7 @@ import pytest
 
 from persistence import client_request
 from persistence.client_request import ClientRequest
+from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.index.sync.jobs import TreeReindexer
 from persistence.model.addresses import Form
@@ -83,16 +85,21 @@ class TestTreeIndex(IndexContract):
         root = str(service.data)
         properties = Properties.load({}, SVC.property_prefix)
         index = opened(index_of(root, SVC, properties, pending_in(root)))
-        return Subject(index, TreeReindexer(StoreReader(root), index), ServedStorage(service, form), form)
+        storage, reader = ServedStorage(service, form), StoreReader(root)
+        return Subject(index, Catalog(reader), TreeReindexer(reader, index), storage, form)
 
 
 class TestRemoteIndex(IndexContract):
     """The index of another service, which has the definitions nowhere but here."""
 
     @pytest.fixture
-    def subject(self, service: Service, form: Form) -> Subject:
+    def subject(self, service: Service, form: Form, monkeypatch: pytest.MonkeyPatch) -> Subject:
+        # The request ends with the test: answers are cached for as long as it is served.
+        monkeypatch.setattr(client_request, "_current", ContextVar("of_the_test", default=None))
         names = ProviderNames(SVC, SVC)
         client = opened(Client("behind", f"http://127.0.0.1:{service.port}", names, CallLimits()))
-        index = RemoteIndex(client, StoreReader(str(service.data)).versions, lambda _: False, is_exact=True)
+        reader = StoreReader(str(service.data))
+        index = RemoteIndex(client, reader.versions, lambda _: False, is_exact=True)
         client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))
-        return Subject(index, RemoteReindexing(client), ServedStorage(service, form), form, abilities=frozenset())
+        storage = ServedStorage(service, form)
+        return Subject(index, Catalog(reader), RemoteReindexing(client), storage, form, abilities=frozenset())

@@ -20,7 +20,7 @@ from persistence.index.sqlite.faults import EngineError, UnusableError, as_told,
 from persistence.index.sqlite.flat_file import CataloguedVersion, FlatCatalogue, FlatFile, FlatRows
 from persistence.index.sqlite.state import Connection
 from persistence.index.sync.generations import tree_identity
-from persistence.limits import LARGEST_TREE
+from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
@@ -32,7 +32,6 @@ _CHECKPOINT = 1000
 """Milliseconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
 _ATTEMPTS = 5
 _RETRY_AFTER = 5
-_CHUNK = 1 << 18
 
 
 class FlatReader:
@@ -70,7 +69,7 @@ class FlatReader:
                 return None
             views = self._views[sidecar.version]
             try:
-                rows = reader.read(iter(partial(os.read, file.fileno(), _CHUNK), b""))
+                rows = reader.read(iter(partial(os.read, file.fileno(), CHUNK), b""))
             except BadRequestError:  # edited by hand, or too large for tables
                 rows = {view.name: [] for view in views}
                 rows[views[0].name] = [(None,) * len(views[0].columns)]

@@ -26,7 +26,7 @@ from persistence.storage.nofollow import NotOpenedError
 _SUFFIX = ".sqlite"
 _NAME = re.compile(rf"[0-9a-f]{{40}}{re.escape(_SUFFIX)}")
 _UNFINISHED = re.compile(r"current\.\d+")
-"""What ``files.write_durably`` leaves of the small file, if it is killed."""
+"""The remains that ``files.write_durably`` leaves of the small file, if it is killed."""
 _BUSY = "the index of the form is being made"
 
 CHANGES = "-changes"

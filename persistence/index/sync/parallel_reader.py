@@ -20,8 +20,8 @@ from persistence.index.sources import UNKNOWN, IndexedDefinition, Source
 from persistence.index.sqlite.records import PreparedDocument, VersionKeys, prepared
 from persistence.index.sqlite.rows import DocumentName
 
-_CHUNK = 500
-_LARGEST_CHUNK = 1 << 20
+_BATCH = 500
+_LARGEST_BATCH = 1 << 20
 """Bytes of documents after which a chunk is full, however few they are: it is held as a whole."""
 _AHEAD = 4
 """Chunks of each process that are read ahead of what is written."""
@@ -44,7 +44,7 @@ class DocumentReader:
         for document, is_draft in self.source.documents():
             chunk.append((document, is_draft))
             size += self.source.size(document, is_draft=is_draft)
-            if len(chunk) == _CHUNK or size > _LARGEST_CHUNK:
+            if len(chunk) == _BATCH or size > _LARGEST_BATCH:
                 yield chunk
                 chunk, size = [], 0
         yield chunk
