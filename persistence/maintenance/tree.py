@@ -152,9 +152,12 @@ class FolderTree:
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
     def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
-        """Yield drafts before data: a draft that is saved meanwhile is then met in one of them, not missed in both."""
-        groups = list(self._directories(path, only[:1]))
-        for group in sorted(groups, key=lambda group: not group.path.endswith(f"/{Collection.DRAFT.value}")):
+        """Yield definitions first, then drafts, then data.
+
+        Adopted data gets the version of the definitions that are there. A draft that is saved meanwhile is met in one of
+        the collections, and not missed in both.
+        """
+        for group in sorted(self._directories(path, only[:1]), key=_collection_order):
             if isinstance(group, Finding):
                 yield group
                 continue
@@ -195,6 +198,12 @@ class FolderTree:
                     yield _foreign(entry.path, "a name that the service does not give")
                 else:
                     yield entry
+
+
+def _collection_order(entry: os.DirEntry[str] | Finding) -> int:
+    first = (_DEFINITIONS, Collection.DRAFT.value)
+    name = os.path.basename(entry.path)
+    return first.index(name) if name in first else len(first)
 
 
 def is_version(name: str) -> bool:

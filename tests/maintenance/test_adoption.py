@@ -214,7 +214,7 @@ def test_a_new_document_is_taken_in_with_its_attachments(workshop: Workshop) -> 
 
 def test_a_whole_form_is_taken_in(workshop: Workshop) -> None:
     """A folder of definitions and data, as somebody would unpack it: the version is the folder's name."""
-    for path in ("new/form/form/3", "new/form/data/D", "new/form/draft/E"):
+    for path in ("new/form/data/D", "new/form/draft/E", "new/form/form/3"):
         workshop.file(path).mkdir(parents=True)
     workshop.file("new/form/form/3/form.xhtml").write_bytes(b"<html><head/></html>")
     workshop.file("new/form/data/D/data.xml").write_bytes(b"<d/>")
