@@ -154,8 +154,8 @@ class FolderTree:
     def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
         """Yield definitions first, then drafts, then data.
 
-        Adopted data gets the version of the definitions that are there. A draft that is saved meanwhile is met in one of
-        the collections, and not missed in both.
+        Adopted data gets the version of the definitions that are there. A draft that is saved meanwhile is met in one
+        of the collections, and not missed in both.
         """
         for group in sorted(self._directories(path, only[:1]), key=_collection_order):
             if isinstance(group, Finding):
