@@ -151,8 +151,10 @@ class Summaries:
             self._filing.release()
 
     def _keep(self, form: Form, number: int, mark: Fingerprint, published: PublishedVersion | None) -> None:
-        self._entries += 1
+        replaced = self._known.get(form, {}).get(number)
+        self._entries += replaced is None
         self._weight += 0 if published is None else self._weigh(published)
+        self._weight -= replaced[1].weight if replaced is not None and replaced[1] is not None else 0
         if self._entries > VERSIONS_KEPT or self._weight > MOST_CATALOG:
             self._known = {}
             self._weighed = set()

@@ -1,4 +1,4 @@
-"""PublishedVersion form definitions and their attachments, by version (spec crud 5)."""
+"""Published form definitions and their attachments, by version (spec crud 5)."""
 
 from __future__ import annotations
 

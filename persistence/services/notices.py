@@ -18,7 +18,7 @@ from persistence.model.search import VisibleOwners
 from persistence.model.texts import alike, nearest
 from persistence.model.users import User
 from persistence.model.versions import Searched
-from persistence.services.published_forms import PublishedForms
+from persistence.services.form_list import PublishedForms
 from persistence.services.search_scope import SearchedVersions
 
 _MOST_SHOWN = 3

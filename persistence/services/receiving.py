@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from persistence.errors import BadRequestError, disk_errors
 from persistence.forms.form_data import MARKER_WORD
 from persistence.forms.metadata import DefinitionCheck, MetadataReader
-from persistence.index.extraction import CachingExtraction
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
@@ -63,7 +62,6 @@ def receiving(
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        if isinstance(check, CachingExtraction):
             check.keep(upload.id)
         metadata = metadata_of(check)
         with disk_errors(doing):

@@ -234,6 +234,8 @@ class ReencryptionJobs(Closable):
             except PersistenceError as error:
                 if not self._is_ending:
                     self._log(job.form, str(error))
+            except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
+                self._log(job.form, f"{type(error).__name__}: {error}")
 
     def _tell(self, form: Form, problems: list[str]) -> None:
         for problem in problems:

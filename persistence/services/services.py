@@ -15,8 +15,8 @@ from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsB
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
+from persistence.services.form_list import PublishedForms
 from persistence.services.notices import Notices
-from persistence.services.published_forms import PublishedForms
 from persistence.services.publishing import Publishing
 from persistence.services.searching import Searching
 

@@ -14,7 +14,11 @@ class ChangeListener(Protocol):
     """
 
     def changing(self, form: Form, document: str) -> None:
-        """A document is about to change. Its lock is held, and nobody sees anything of the change yet."""
+        """A document is about to change. Its lock is held, and nobody sees anything of the change yet.
+
+        Raises:
+            BusyError: the listener was closed; the document must not change.
+        """
 
     def changed(self, form: Form, document: str) -> None:
         """A change that was told is over, and the lock released. It may have failed: before the commit or after it."""
@@ -42,8 +46,8 @@ class ChangeEvents:
     def begins(self, form: Form, document: str) -> None:
         """Tell that a document is about to change."""
         if (form, document) not in self._told:
-            self._told[form, document] = None
             self._listener.changing(form, document)
+            self._told[form, document] = None  # a listener that refuses hears nothing of the end either
 
     def ends(self) -> None:
         """Tell that it is over, once the lock is released."""

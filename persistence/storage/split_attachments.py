@@ -106,6 +106,15 @@ class SplitStorage(Storage):
         with self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies)
 
+    def _body(self, address: DocumentAddress, record: StoredRevision, *, content: bool) -> StoredRevision | None:
+        """Find the body of a record, which is closed where that fails."""
+        try:
+            with disk_errors("reading", address):
+                return self._bodies.find(address, record.sidecar, content=content)
+        except BaseException:
+            _close(record)
+            raise
+
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
@@ -117,10 +126,8 @@ class SplitStorage(Storage):
             if record is None or record.sidecar.deleted or record.size:
                 return record
             try:
-                with disk_errors("reading", address):
-                    found = self._bodies.find(address, record.sidecar, content=content)
+                found = self._body(address, record, content=content)
             except DamagedError:
-                _close(record)
                 again = read()
                 _close(again)
                 if again is not None and again.sidecar.id == record.sidecar.id:

@@ -103,6 +103,9 @@ class Streaming:
             at = end
         self._waiting = bytearray(piece[at:])
 
+    def keep(self, content: str) -> None:
+        """Take notice of the id of the content that was parsed; a parser that collects values for others keeps them."""
+
     def finish(self) -> None:
         """Parse the end of the document."""
         rest = bytes(self._waiting)

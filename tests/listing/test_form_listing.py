@@ -15,7 +15,7 @@ from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.instants import Instant
 from persistence.model.permissions import GrantCondition, Permission, Permissions, UserRole
 from persistence.model.users import ANONYMOUS, Admin, Role, User, admin_entries, is_admin
-from persistence.services.form_listing import Listed, holds, operations, select
+from persistence.services.form_list import Listed, holds, operations, select
 
 TITLES = {"de": "Bestellung", "en": "Order", "": "None"}
 ORDER = Listed(

@@ -216,3 +216,15 @@ def test_workers_old_and_new_list_what_is_published(crowd: Service) -> None:
     crowd.delete("app/form-0/form/form.xhtml", Form_Definition_Version=1)
     assert titles() == {"T4", "T5"}
     assert (crowd.data / ".index/.forms").is_file()
+
+
+def test_a_version_that_is_read_again_counts_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishing one version again and again does not use up the bounds of the summaries."""
+    monkeypatch.setattr(summaries, "VERSIONS_KEPT", 6)
+    known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
+    for minute in range(10):
+        Planter(data).publish(
+            "hr/leave", 1, f"<title>{minute}</title>{PERMISSIONS}", f"2024-06-01T10:{minute:02}:00.000Z"
+        )
+        assert len([version for _, versions in known.forms() for version in versions]) == 4
+    assert len(memory(data).read()) == 3

@@ -17,6 +17,7 @@ from persistence.properties.properties import Properties
 from persistence.services.requests import Delete, Put
 from persistence.services.services import Services
 from persistence.storage import directories, files
+from persistence.storage.change_events import ChangeEvents
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -238,3 +239,21 @@ def test_a_change_that_fails_after_its_commit_is_over_too(
         with pytest.raises(DiskError):
             change(place)
     assert place.heard() == both("D", ("<a/>", "none"), (left, "none"))
+
+
+def test_a_listener_that_refuses_a_change_hears_nothing_of_its_end() -> None:
+    """The updater is closed while a request goes on: that is 503, and no change."""
+    heard: list[str] = []
+
+    class Closed:
+        def changing(self, form: Form, document: str) -> None:
+            raise BusyError(f"the index was closed before {document} of {form}")
+
+        def changed(self, form: Form, document: str) -> None:
+            heard.append(f"{document} of {form}")
+
+    events = ChangeEvents(Closed())
+    with pytest.raises(BusyError):
+        events.begins(Form("hr", "leave"), "D")
+    events.ends()
+    assert heard == []
