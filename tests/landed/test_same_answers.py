@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.landed.record import DIALECTS, answers_of, comparable, tree_of
 from tests.landed.wire import Wire, serving
 
 pytestmark = pytest.mark.xdist_group("landed")
+
+_FIRST_REFUSED = re.compile(r"(documents was deleted: you may not delete \S+/data/)[^/]+")
 
 REWORDED: dict[str, str] = {}
 """Texts of commands that read otherwise now than when they were recorded."""
@@ -59,7 +62,7 @@ def answers(service: Wire, recorded: dict[str, Any]) -> list[tuple[Any, Any, Any
 def test_every_request_is_answered_as_before(answers: list[tuple[Any, Any, Any]]) -> None:
     """Status, headers in their order, and body. The questions change nothing, so one answer leads to no other."""
     assert len(answers) >= 300
-    different = [each for each in answers if each[1] != each[2]]
+    different = [each for each in answers if _without_first(each[1]) != _without_first(each[2])]
     assert not different, _told(different)
 
 
@@ -79,6 +82,12 @@ def test_every_command_prints_what_it_did_before(
         if [ended.value.code or 0, *printed] != [expected[0], *map(_reworded, expected[1:])]:
             different.append((arguments, expected, [ended.value.code, *printed]))
     assert not different, _told(different)
+
+
+def _without_first(answer: Any) -> Any:
+    """The answer without the name of the first document that may not be deleted: the file system orders them."""
+    body = answer["body"]
+    return {**answer, "body": _FIRST_REFUSED.sub(r"\1", body)} if isinstance(body, str) else answer
 
 
 def _reworded(text: str) -> str:
