@@ -90,8 +90,7 @@ class CrudApi:
     def _read(self, request: Request, read: Read, data_format: str | None, *, only_relevant: bool = False) -> Response:
         found, headers = read.found, self.headers.of_read(read)
         if is_not_modified(request.environ, read):
-            if found.file is not None:
-                found.file.close()
+            found.close()
             return empty(HTTPStatus.NOT_MODIFIED, headers)
         is_changed = only_relevant or data_format is not None or read.decryption is not None
         if found.file is None:  # how long a changed content is, only the change would tell

@@ -84,8 +84,7 @@ class Documents:
                 versions.must_equal(number, main.sidecar.version, address.main)
             operations = self.access.to_read(subject_of(route, address, main.sidecar, 0), get.user)
         except Exception:
-            if found.file is not None:
-                found.file.close()
+            found.close()
             raise
         read = self.codec.decode(Read(address, found, operations), address, get)
         return read if get.content else _without_content(read)
@@ -310,9 +309,7 @@ def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tomb
 
 def _without_content(read: Read) -> Read:
     """Close the content: only the headers were asked for."""
-    if read.found.file is None:
-        return read
-    read.found.file.close()
+    read.found.close()
     return replace(read, found=replace(read.found, file=None))
 
 

@@ -90,8 +90,7 @@ class EncryptionCodec(Codec):
                 return self._decoded_data(read, found.file, address)
             return self._decoded_attachment(read, address) if get.decrypt else read
         except Exception:
-            if found.file is not None:
-                found.file.close()
+            found.close()
             raise
 
     def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:

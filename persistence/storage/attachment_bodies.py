@@ -63,8 +63,8 @@ class BodiesReader:
             return stored_revision.verified(place, integrity, found)
         older = stored_revision.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
         if older is not None:
-            if found is not None and found.file is not None:
-                found.file.close()
+            if found is not None:
+                found.close()
             return stored_revision.verified(place, integrity, older)
         if damage is not None:
             raise damage

@@ -97,8 +97,7 @@ class StoreReader:
             current = stored_revision.read(place, self._integrity, content=content)
             if current is None or current.sidecar.modified == instant:
                 return current
-            if current.file is not None:
-                current.file.close()
+            current.close()
             return stored_revision.read(place.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:

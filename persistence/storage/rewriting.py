@@ -49,9 +49,9 @@ class RevisionRewriter:
             with disk_errors("reading", address):
                 if bodies is None or bodies.find(address, record, content=False) is None:
                     return found
-            _close(found)
+            found.close()
             raise DamagedError(f"the body of {address} was not stored by this service")
-        _close(found)
+        found.close()
         bodies = self._bodies(address)
         body, damage = None, None
         try:
@@ -62,7 +62,8 @@ class RevisionRewriter:
         if body is None or body.is_edited:
             again = self.record(address, instant)
             if again is None or again.id != record.id:
-                _close(body)
+                if body is not None:
+                    body.close()
                 return None
         if damage is not None:
             raise damage
@@ -118,8 +119,3 @@ class RevisionRewriter:
         if instant is None:
             return self._store.read(address, content=content)
         return self._store.read_older(address, instant, content=content)
-
-
-def _close(found: StoredRevision | None) -> None:
-    if found is not None and found.file is not None:
-        found.file.close()

@@ -112,7 +112,7 @@ class SplitStorage(Storage):
             with disk_errors("reading", address):
                 return self._bodies.find(address, record.sidecar, content=content)
         except BaseException:
-            _close(record)
+            record.close()
             raise
 
     def _whole(
@@ -125,29 +125,41 @@ class SplitStorage(Storage):
             record = read()
             if record is None or record.sidecar.deleted or record.size:
                 return record
-            try:
-                found = self._body(address, record, content=content)
-            except DamagedError:
-                again = read()
-                _close(again)
-                if again is not None and again.sidecar.id == record.sidecar.id:
-                    raise
-                continue  # that of another revision
-            if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
-                return record if found is None else _of_record(record, found)
-            _close(record)
-            if found is not None and not found.is_edited:
+            found = self._with_body(address, record, read, content=content)
+            if found is not None:
                 return found
-            again = read()
-            _close(again)
-            if again is not None and again.sidecar.id == record.sidecar.id:
-                current = self._main.sidecar(address)
-                if found is not None and current is not None and current.id == record.sidecar.id:
-                    return found  # replaced by hand
-                _close(found)  # that of another revision
-                raise DamagedError(f"the body of {address} is missing where its attachments are kept")
-            _close(found)
         raise BusyError(f"{address} is being written too often to be read")
+
+    def _with_body(
+        self,
+        address: DocumentAddress,
+        record: StoredRevision,
+        read: Callable[[], StoredRevision | None],
+        *,
+        content: bool,
+    ) -> StoredRevision | None:
+        """Return the revision of a record with its body; ``None`` where another one has taken its place meanwhile."""
+        try:
+            found = self._body(address, record, content=content)
+        except DamagedError:
+            if _is_still_stored(read, record):
+                raise
+            return None
+        if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
+            return record if found is None else _of_record(record, found)
+        record.close()
+        if found is not None and not found.is_edited:
+            return found
+        is_still_stored = _is_still_stored(read, record)
+        if found is not None and is_still_stored:
+            current = self._main.sidecar(address)
+            if current is not None and current.id == record.sidecar.id:
+                return found  # replaced by hand
+        if found is not None:
+            found.close()  # that of another revision
+        if is_still_stored:
+            raise DamagedError(f"the body of {address} is missing where its attachments are kept")
+        return None
 
 
 class _SplitWriter(Writing):
@@ -206,10 +218,14 @@ def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
 
 
 def _of_record(record: StoredRevision, found: StoredRevision) -> StoredRevision:
-    _close(record)
+    record.close()
     return replace(found, etag=record.etag)
 
 
-def _close(found: StoredRevision | None) -> None:
-    if found is not None and found.file is not None:
-        found.file.close()
+def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRevision) -> bool:
+    """Read again, and return whether the same revision is there."""
+    again = read()
+    if again is None:
+        return False
+    again.close()
+    return again.sidecar.id == record.sidecar.id

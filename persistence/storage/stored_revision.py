@@ -69,6 +69,11 @@ class StoredRevision:
             raise ValueError("the content was not opened")
         return self.file
 
+    def close(self) -> None:
+        """Close the content, where it is open."""
+        if self.file is not None:
+            self.file.close()
+
 
 def read_sidecar(place: Place) -> Sidecar | None:
     """Return the sidecar alone; ``None`` where nothing was ever stored.
