@@ -40,8 +40,8 @@ class ClientRequest:
 _current: ContextVar[ClientRequest | None] = ContextVar("client_request", default=None)
 
 
-def begin(request: ClientRequest) -> None:
-    """Serve a request in this thread from now on, instead of the one before."""
+def begin(request: ClientRequest | None) -> None:
+    """Serve a request in this thread from now on, instead of the one before; ``None`` is none."""
     _current.set(request)
 
 

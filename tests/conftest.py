@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from _pytest.fixtures import FuncFixtureInfo
 
+from persistence import client_request
 from tests import opened, proxied
 from tests import service as services
 from tests.service import PROVIDER, PUBLIC, Service, running
@@ -87,6 +88,7 @@ def _no_settings_from_outside() -> None:
 def _everything_closed() -> Iterator[None]:
     """What a test opens in this process is closed at its end, and none of its threads is left."""
     yield
+    client_request.begin(None)  # what other services answered is known for as long as it is served
     opened.close_all()
     assert opened.threads() == []
 

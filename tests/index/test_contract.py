@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 
@@ -93,9 +92,7 @@ class TestRemoteIndex(IndexContract):
     """The index of another service, which has the definitions nowhere but here."""
 
     @pytest.fixture
-    def subject(self, service: Service, form: Form, monkeypatch: pytest.MonkeyPatch) -> Subject:
-        # The request ends with the test: answers are cached for as long as it is served.
-        monkeypatch.setattr(client_request, "_current", ContextVar("of_the_test", default=None))
+    def subject(self, service: Service, form: Form) -> Subject:
         names = ProviderNames(SVC, SVC)
         client = opened(Client("behind", f"http://127.0.0.1:{service.port}", names, CallLimits()))
         reader = StoreReader(str(service.data))
