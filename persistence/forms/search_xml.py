@@ -98,14 +98,14 @@ def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool 
     queries = document.all(_QUERY)
     of_controls = [each for each in queries if "path" in each.attributes]
     of_fields = [(_field(each), each) for each in queries if "metadata" in each.attributes]
-    size = _count(document, _PAGE_SIZE, 10)
+    size, page = _count(document, _PAGE_SIZE, 10), _count(document, _PAGE_NUMBER, 1)
     return SearchRequest(
         query=Query(
             text=_bounded(_free_text(queries)),
             controls=tuple(_control_filters(of_controls)),
             fields=tuple(_field_filter(field, each) for field, each in of_fields if each.text.strip()),
             sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
-            offset=min((_count(document, _PAGE_NUMBER, 1) - 1) * size, _MOST_ROWS),
+            offset=min((page - 1) * size, _MOST_ROWS),
             size=min(size, _MOST_ROWS),
         ),
         paths=tuple(_path(each) for each in of_controls),

@@ -155,7 +155,7 @@ class OfflineProviders(Closable):
         self.router = by_properties(
             properties,
             lambda said: self.tree(root_of(said, settings.roots)).provider,
-            lambda said, _: self._bodies(base_of(said)),
+            lambda said, _: None if said.is_remote else self._bodies(base_of(said)),  # no command calls a service
         )
 
     def close(self) -> None:

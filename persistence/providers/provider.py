@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from persistence.definitions.catalog import Catalog
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties
@@ -33,6 +33,8 @@ class Route:
 
     ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
     ``storage`` is that of the data, with the attachments wherever these are, and ``catalog`` that of the definitions.
+    ``index_catalog`` has those by which the index reads data. It is the same, unless another service has definitions
+    of local data: an index asks no other service, so the controls of such data are not indexed.
     """
 
     form: Form
@@ -41,3 +43,10 @@ class Route:
     data: Provider
     storage: Storage
     catalog: Catalog
+    index_catalog: Catalog
+
+    def indexed(self, definition: Definition) -> Definition:
+        """Return the definition by which the index reads data of a definition's version."""
+        if self.index_catalog is self.catalog:
+            return definition
+        return self.index_catalog.of(definition.form, definition.version)

@@ -73,14 +73,18 @@ class Router:
 
 
 def by_properties(
-    properties: Properties, provider_of: ProviderOf, bodies_of: Callable[[ProviderProperties, Storage], Bodies]
+    properties: Properties, provider_of: ProviderOf, bodies_of: Callable[[ProviderProperties, Storage], Bodies | None]
 ) -> Router:
-    """Route each form as the properties say; ``bodies_of`` has the attachments that are kept apart from their data."""
+    """Route each form as the properties say; ``bodies_of`` has the attachments that are kept apart from their data.
+
+    Where it has none, the storage of the data is used without them.
+    """
 
     @cache
     def attached(main: str, attachments: str) -> Storage:
         storage = provider_of(properties.provider(main)).storage
-        return SplitStorage(storage, bodies_of(properties.provider(attachments), storage))
+        bodies = bodies_of(properties.provider(attachments), storage)
+        return storage if bodies is None else SplitStorage(storage, bodies)
 
     def route(form: Form) -> Route:
         said = properties.of(form)
@@ -89,7 +93,9 @@ def by_properties(
         apart = chosen.attachments
         storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
         definition = provider_of(chosen.definition)
-        return Route(form, said, definition, data, storage, definition.catalog)
+        is_apart = chosen.definition.is_remote and not chosen.data.is_remote
+        index_catalog = data.catalog if is_apart else definition.catalog
+        return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
 
     return Router(
         properties,
@@ -110,7 +116,8 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
         said = properties.of(form)
         is_here = not said.route.data.is_remote and provider_of(said.route.data) is provider
         definition = provider_of(said.route.definition) if is_here else provider
-        return Route(form, said, definition, provider, provider.storage, definition.catalog)
+        index_catalog = provider.catalog if said.route.definition.is_remote else definition.catalog
+        return Route(form, said, definition, provider, provider.storage, definition.catalog, index_catalog)
 
     return Router(
         properties,

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from persistence.definitions.catalog import Definition
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
 from persistence.model import versions
@@ -79,22 +78,25 @@ class DocumentsBehindProxy:
         route = self.router.of(address.form)
         version = versions.must_be_sent(admitted_to_write(self.dialect, route, address, put), address)
         _check(route, address, put.precondition, version, route.storage.read(address, content=False))
-        definition = route.catalog.of(address.form, version)
-        require_published(self.dialect, route, definition)
-        checking = route.data.index.checking(definition) if address.is_main else None
+        self._require_published(route, version)
+        checking = route.data.index.checking(route.index_catalog.of(address.form, version)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
             over = writer.current(address)
             _check(route, address, put.precondition, version, over)
-            definition = route.catalog.of(address.form, version)
-            require_published(self.dialect, route, definition)
+            self._require_published(route, version)
             put = replace(put, origin=_with_organization(put.origin, living(over)))
             sidecar = next_revision(put, received, version, over=over, owner=put.user)
-            with _only_one(route, address, put, definition):
+            with _only_one(route, address, put, version):
                 sidecar = writer.commit(address, sidecar, upload, over=over)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
         return Written(address, sidecar, _creates(put), None)
+
+    def _require_published(self, route: Route, version: int) -> None:
+        """Look at the definition only where the property says so: another service may have it."""
+        if route.properties.needs_publication:
+            require_published(self.dialect, route, route.catalog.of(route.form, version))
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone, whatever is stored; of a draft, nothing."""
@@ -134,9 +136,10 @@ def _check(
             versions.must_equal(version, found.sidecar.version, where)
 
 
-def _only_one(route: Route, address: DocumentAddress, put: Put, definition: Definition) -> AbstractContextManager[None]:
-    is_counted = put.is_singleton and _creates(put) and address.is_main and not address.is_draft
-    return only_document(route, definition, put.user) if is_counted else nullcontext()
+def _only_one(route: Route, address: DocumentAddress, put: Put, version: int) -> AbstractContextManager[None]:
+    if not (put.is_singleton and _creates(put) and address.is_main and not address.is_draft):
+        return nullcontext()
+    return only_document(route, route.catalog.of(address.form, version), put.user)
 
 
 def _creates(put: Put) -> bool:

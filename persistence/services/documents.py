@@ -98,7 +98,7 @@ class Documents:
         may_read = partial(self._may_read, put.user)
         content = ReceivedContent(address, early.definition, stored.own, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
-        checking = route.data.index.checking(early.definition) if address.is_main else None
+        checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
             stored = _stored(route, address, writer.current(address))

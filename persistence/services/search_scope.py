@@ -30,7 +30,8 @@ _NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
 class SearchedVersions:
     """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
 
-    ``definition`` is the one that counts for permissions and indexed controls.
+    ``definition`` is the one that counts for permissions and indexed controls; the latter are those of
+    ``index_catalog`` where that is another.
     """
 
     catalog: Catalog
@@ -38,6 +39,7 @@ class SearchedVersions:
     numbers: tuple[int, ...] | None
     definition: Definition
     is_designer: bool
+    index_catalog: Catalog | None = None
 
     @property
     def index_paths(self) -> tuple[str, ...] | None:
@@ -48,7 +50,10 @@ class SearchedVersions:
         """
         if self.is_designer:
             return tuple(key.path for key in DESIGNER_KEYS)
-        found = self.definition.index_keys(self.configured.data_format)
+        definition = self.definition
+        if self.index_catalog is not None:
+            definition = self.index_catalog.of(definition.form, definition.version)
+        found = definition.index_keys(self.configured.data_format)
         return tuple(key.path for key in found.keys) if found.is_published else None
 
 

@@ -19,9 +19,10 @@ from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User
 from persistence.model.versions import Searched
+from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.notices import Asked, Notices
-from persistence.services.search_scope import operations_on, scope_of, searched_versions
+from persistence.services.search_scope import SearchedVersions, operations_on, scope_of, searched_versions
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
@@ -57,7 +58,7 @@ class Searching:
         """
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
+        searched = self._searched(route, version)
         scope = scope_of(searched, request.drafts, user, request.any_of)
         query, paths = request.query, request.paths
         asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
@@ -73,6 +74,11 @@ class Searching:
         operations_of = operations_on(searched, hits.page, user)
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
+    def _searched(self, route: Route, version: int | Searched) -> SearchedVersions:
+        searched = searched_versions(route.form, route.properties, route.catalog, version, self._dialect)
+        is_apart = route.index_catalog is not route.catalog
+        return replace(searched, index_catalog=route.index_catalog) if is_apart else searched
+
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """Return the different values in the documents that the user may see; drafts count for known users only.
 
@@ -82,7 +88,7 @@ class Searching:
         """
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
-        searched = searched_versions(form, route.properties, route.catalog, version, self._dialect)
+        searched = self._searched(route, version)
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))

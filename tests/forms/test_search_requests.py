@@ -370,3 +370,9 @@ def test_distinct_values_are_those_of_controls_and_then_of_fields() -> None:
 def test_there_are_no_distinct_values_of_other_fields(name: str) -> None:
     with pytest.raises(BadRequestError):
         distinct(query(metadata=name))
+
+
+def test_the_page_is_looked_at_before_the_controls() -> None:
+    """Of two mistakes, a client is told the one that it has always been told."""
+    with pytest.raises(BadRequestError, match="page-number"):
+        asked('<query path="a" match="gte">x</query>', "<page-number>0</page-number>")
