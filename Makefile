@@ -39,7 +39,7 @@ run: install ## install and serve on 127.0.0.1:8080, data under var/
 	$(BIN)/persistence serve --init
 
 # One process more than processors, because a test waits for a disk now and then, or for a service to start.
-test: install ## install and run the tests (6 min on 2 processors)
+test: install ## install and run the tests (5 min on 2 processors)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(RIGS:%=--ignore=tests/%) $(HOUSE:%=--ignore=%) tests
 
 # Rules about the source; make check looks at them.
