@@ -78,14 +78,16 @@ def _form_query(request: Request, app: str | None, form: str | None) -> FormQuer
     if since is not None:
         filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
 
-    def said(name: str) -> bool:
-        return flag(request.args.get(name), name, has_any_case=True) is True
-
     return FormQuery(
         app=app,
         form=form,
-        latest_only=not said("all-versions"),
-        all_forms=said("all-forms"),
-        ignore_admin=said("ignore-admin-permissions"),
+        latest_only=not _is_true(request.args.get("all-versions"), "all-versions"),
+        all_forms=_is_true(request.args.get("all-forms"), "all-forms"),
+        ignore_admin=_is_true(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
         filters=tuple(filters),
     )
+
+
+def _is_true(text: str | None, name: str) -> bool:
+    """Return whether a parameter is true, in any letter case (spec search 4.1); false where it was not sent."""
+    return flag(text, name, has_any_case=True) is True
