@@ -68,8 +68,8 @@ class Definition:
         5.2). Where none is left, those of the deleted one hold: who could not read its data must not be able to
         because the form is gone.
         """
-        is_deleted, own = self._own_permissions()
-        if not is_deleted:
+        is_published, own = self._own()
+        if is_published:
             return own
         latest = max(self._catalog.published(self.form), key=attrgetter("modified"), default=None)
         return own if latest is None else latest.permissions
@@ -100,22 +100,22 @@ class Definition:
 
     def own_permissions(self) -> Permissions | None:
         """Return the permissions of this very version, also of a deleted or damaged one."""
-        return self._own_permissions()[1]
+        return self._own()[1]
 
-    def _own_permissions(self) -> tuple[bool, Permissions | None]:
-        """Return whether the version is not published, and its permissions; those of a damaged one are salvaged."""
+    def _own(self) -> tuple[bool, Permissions | None]:
+        """Return whether the version is published, and its permissions; those of a damaged one are salvaged."""
         if self.fingerprint == NOTHING_THERE:
-            return True, None
+            return False, None
         try:
             known = self._catalog.summary(self)
         except DamagedError:
             known = None
         if known is not None:
-            return known.deleted, known.permissions
+            return not known.deleted, known.permissions
         salvaged = self._catalog.salvaged.of(
             self._key, lambda: (salvaged_permissions(self._catalog.storage, self.address),)
         )
-        return False, salvaged[0]
+        return True, salvaged[0]
 
     @property
     def _key(self) -> tuple[Form, int, Fingerprint]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
 
@@ -186,21 +186,19 @@ def _published(form: Form, stored: StoredSummary) -> PublishedVersion:
 
 
 def _stored(known: Mapping[int, tuple[Fingerprint, PublishedVersion | None]]) -> list[StoredSummary]:
-    return list(_stored_each(tuple(known.items())))
-
-
-def _stored_each(known: Iterable[tuple[int, tuple[Fingerprint, PublishedVersion | None]]]) -> Iterator[StoredSummary]:
-    for number, (mark, published) in known:
-        if published is not None:
-            yield StoredSummary(
-                number=number,
-                mark=mark,
-                created=published.created,
-                modified=published.modified,
-                modifier=published.modifier,
-                metadata=published.metadata,
-                deleted=published.deleted,
-            )
+    return [
+        StoredSummary(
+            number=number,
+            mark=mark,
+            created=published.created,
+            modified=published.modified,
+            modifier=published.modifier,
+            metadata=published.metadata,
+            deleted=published.deleted,
+        )
+        for number, (mark, published) in tuple(known.items())
+        if published is not None
+    ]
 
 
 def _checksum(body: bytes) -> bytes:

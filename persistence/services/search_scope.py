@@ -30,16 +30,15 @@ _NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
 class SearchedVersions:
     """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
 
-    ``definition`` is the one that counts for permissions and indexed controls; the latter are those of
-    ``index_catalog`` where that is another.
+    ``definition`` is the one that counts for permissions, ``indexed`` the one by which the index reads its data.
     """
 
     catalog: Catalog
     configured: FormProperties
     numbers: tuple[int, ...] | None
     definition: Definition
+    indexed: Definition
     is_designer: bool
-    index_catalog: Catalog | None = None
 
     @property
     def index_paths(self) -> tuple[str, ...] | None:
@@ -50,10 +49,7 @@ class SearchedVersions:
         """
         if self.is_designer:
             return tuple(key.path for key in DESIGNER_KEYS)
-        definition = self.definition
-        if self.index_catalog is not None:
-            definition = self.index_catalog.of(definition.form, definition.version)
-        found = definition.index_keys(self.configured.data_format)
+        found = self.indexed.index_keys(self.configured.data_format)
         return tuple(key.path for key in found.keys) if found.is_published else None
 
 
@@ -68,8 +64,9 @@ def searched_versions(
     """
     is_designer = dialect.is_designer(form)
 
-    def versions(numbers: tuple[int, ...] | None, definition: int) -> SearchedVersions:
-        return SearchedVersions(catalog, configured, numbers, catalog.of(form, definition), is_designer)
+    def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
+        definition = catalog.of(form, number)
+        return SearchedVersions(catalog, configured, numbers, definition, definition, is_designer)
 
     if not is_designer and not configured.has_versions:
         if isinstance(asked, int):
@@ -85,7 +82,7 @@ def searched_versions(
         alike = catalog.alike(form)
         return versions(alike, alike[0]) if alike else versions(None, 1)
     numbers = None if asked is Searched.ALL else (latest.version,)
-    return SearchedVersions(catalog, configured, numbers, latest, is_designer)
+    return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
 
 
 def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:

@@ -76,8 +76,7 @@ class Searching:
 
     def _searched(self, route: Route, version: int | Searched) -> SearchedVersions:
         searched = searched_versions(route.form, route.properties, route.catalog, version, self._dialect)
-        is_apart = route.index_catalog is not route.catalog
-        return replace(searched, index_catalog=route.index_catalog) if is_apart else searched
+        return replace(searched, indexed=route.indexed(searched.definition))
 
     def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
         """Return the different values in the documents that the user may see; drafts count for known users only.
