@@ -300,7 +300,7 @@ def replace_sidecar(
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is committed at a place: its sidecar, ``None`` where nothing was ever stored, and that file's fingerprint.
+    """The committed sidecar at a place, ``None`` where nothing was ever stored, with the fingerprint of its file.
 
     Locks make conflicts rare, and the fingerprint makes them safe: a lock may be lost (its file was removed, the file
     system of another machine does not see it).
