@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -22,7 +23,7 @@ from persistence.storage.change_events import ChangeEvents
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, Layout, Place, file_name
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 
@@ -36,19 +37,19 @@ class Writer:
         self._integrity = integrity
         self._directories = directories
         self._change = change
-        self._places: dict[Address, Place] = {}
+        self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
         """Return the stored revision, after finishing or discarding what a crash left of the last write."""
-        place = self._place(address)
+        place = self._layout.place(address)
         committed = recover(place, self._set_aside if address.keeps_history else None)
-        return stored_revision.facts(place, self._integrity, committed) if committed is not None else None
+        self._committed[address] = committed
+        return stored_revision.facts(place, self._integrity, committed.sidecar) if committed.sidecar else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
-        place = self._place(address)
         sidecar = after_twin(self._layout, address, sidecar)
-        self._replace(address, place, sidecar, upload, over)
+        place = self._replace(address, sidecar, upload, over)
         # Not synced, because anyone can finish it.
         with suppress(OSError):
             files.rename(place.pending(sidecar.id), place.content)
@@ -59,9 +60,8 @@ class Writer:
 
         A proxy may have one put where nothing was ever stored (spec crud 11).
         """
-        place = self._place(address)
         tombstone = after_twin(self._layout, address, tombstone)
-        self._replace(address, place, tombstone, None, over)
+        place = self._replace(address, tombstone, None, over)
         with suppress(OSError):
             files.remove(place.content)
         return tombstone
@@ -69,7 +69,7 @@ class Writer:
     def finish(self, main: DocumentAddress) -> None:
         """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
         self._tell(main)
-        for place in list(stored_revision.incomplete_writes(self._place(main))):
+        for place in list(stored_revision.incomplete_writes(self._layout.place(main))):
             recover(place)
 
     def rewrite(
@@ -80,19 +80,19 @@ class Writer:
         ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
         ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
-        place = self._place(address)
+        place = self._layout.place(address)
         if instant is not None:
             place = place.revision(instant)
         committed = recover(place)
-        if committed is None or committed.id != over.id:
+        if committed.sidecar is None or committed.sidecar.id != over.id:
             return False
-        if stored_revision.facts(place, self._integrity, committed).is_edited:
+        if stored_revision.facts(place, self._integrity, committed.sidecar).is_edited:
             return False
         if instant is None:
             self._tell(address)
-            history.remove_second_name(place, committed)
+            history.remove_second_name(place, committed.sidecar)
         with self._undoing(place, rewritten):
-            replace_sidecar(place, rewritten, upload, condition=_Condition(place, committed))
+            replace_sidecar(place, rewritten, upload, over=committed)
         files.rename(place.pending(rewritten.id), place.content)
         return True
 
@@ -102,7 +102,7 @@ class Writer:
         The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
         """
         self.delete(address, tombstone, over=over)
-        place = self._place(address)
+        place = self._layout.place(address)
         files.remove(place.content)  # where ``delete`` could not: without its sidecar it would look so, too
         directories.sync(place.directory)
         files.remove(place.sidecar)
@@ -124,12 +124,6 @@ class Writer:
             os.close(drafts)
         directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
-    def _place(self, address: Address) -> Place:
-        place = self._places.get(address)
-        if place is None:
-            place = self._places[address] = self._layout.place(address)
-        return place
-
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
@@ -140,11 +134,11 @@ class Writer:
             inside = os.path.relpath(place.content, self._layout.root)
             files.move_away(place.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
 
-    def _replace(
-        self, address: Address, place: Place, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
-    ) -> None:
-        """Replace the stored revision: by one with a content, or by a tombstone."""
-        condition = _Condition(place, over.sidecar if over is not None else None)
+    def _replace(self, address: Address, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None) -> Place:
+        """Replace the stored revision: by one with a content, or by a tombstone; returns its place."""
+        committed = self._committed.pop(address, None) or Committed.at(self._layout.place(address))
+        committed.require(over.sidecar if over is not None else None)
+        place = committed.place
         self._tell(address)
         if over is None:
             self._directories.make(place.directory)
@@ -156,10 +150,11 @@ class Writer:
                 if address.keeps_history and over is not None:
                     kept = history.keep_replaced(place, over)
                 settle = partial(self._settle, place, kept, known=over is not None)
-                replace_sidecar(place, sidecar, upload, condition=condition, settle=settle)
+                replace_sidecar(place, sidecar, upload, over=committed, settle=settle)
             finally:
                 if kept is not None:
                     os.close(kept)
+        return place
 
     def _settle(self, place: Place, kept: int | None, *, known: bool) -> None:
         """Make every name durable that the commit will rely on; ``kept`` is the open history, if used.
@@ -212,24 +207,25 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     return msgspec.structs.replace(sidecar, modified=modified, created=created)
 
 
-def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> Sidecar | None:
+def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> Committed:
     """Finish or discard what a crash left of the last write, under the lock; returns what is committed.
 
     ``set_aside`` puts an edit out of the way that was made while a killed commit waited to be finished. What the commit
     replaces has a second name in the history, if nobody has edited it.
     """
-    committed = stored_revision.read_sidecar(place)
-    if committed is not None and committed.deleted:
+    committed = Committed.at(place)
+    sidecar = committed.sidecar
+    if sidecar is not None and sidecar.deleted:
         _finish_removal(place)
-    elif committed is not None and files.exists(pending := place.pending(committed.id)):
+    elif sidecar is not None and files.exists(pending := place.pending(sidecar.id)):
         # With a tag it was re-encrypted: what that replaces must not be kept.
-        if set_aside is not None and committed.tag is None and not files.has_other_names(place.content):
+        if set_aside is not None and sidecar.tag is None and not files.has_other_names(place.content):
             set_aside(place)
         files.rename(pending, place.content)
     prepared = place.prepared
     if files.exists(prepared):
         stray = prepared_id(place)
-        if stray is not None and (committed is None or stray != committed.id):
+        if stray is not None and (sidecar is None or stray != sidecar.id):
             files.remove(place.pending(stray))
         files.remove(prepared)
     return committed
@@ -272,7 +268,7 @@ def replace_sidecar(
     sidecar: Sidecar,
     upload: Upload | None = None,
     *,
-    condition: _Condition | None = None,
+    over: Committed | None = None,
     settle: Callable[[], None] | None = None,
 ) -> None:
     """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone.
@@ -281,7 +277,7 @@ def replace_sidecar(
     under its pending name.
 
     Raises:
-        ReplacedError: the ``condition`` does not hold any more; the stored revision stays.
+        ReplacedError: what is stored is not what was to be written ``over`` any more; the stored revision stays.
     """
     with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
         # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
@@ -295,39 +291,58 @@ def replace_sidecar(
             directories.sync(place.directory)
         else:
             settle()
-        if condition is not None:
-            condition.require(prepared)
+        if over is not None:
+            over.require_before(prepared)
         files.rename(place.prepared, place.sidecar)  # committed
     # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
     directories.sync(place.directory)
 
 
-class _Condition:
-    """The revision over which another is stored is the stored one still.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed sidecar at a place, ``None`` where nothing was ever stored, with the fingerprint of its file.
 
-    Locks make conflicts rare, and this makes them safe: a lock may be lost (its file was removed, the file system of
-    another machine does not see it). Raises ``ReplacedError`` where it does not hold at first.
+    Locks make conflicts rare, and the fingerprint makes them safe: a lock may be lost (its file was removed, the file
+    system of another machine does not see it).
     """
 
-    def __init__(self, place: Place, over: Sidecar | None) -> None:
-        self._place = place
-        self._state = stored_revision.file_fingerprint(place.sidecar)
-        there = stored_revision.read_sidecar(place)
-        if (there.id if there is not None else None) != (over.id if over is not None else None):
+    place: Place
+    sidecar: Sidecar | None
+    fingerprint: FileFingerprint | None
+
+    @classmethod
+    def at(cls, place: Place) -> Committed:
+        """Read it, under the lock; raises ``DamagedError`` and ``OSError``."""
+        return cls(place, *stored_revision.read_committed(place))
+
+    def require(self, over: Sidecar | None) -> None:
+        """Make sure that this is the revision over which another is to be stored, and that it is there still.
+
+        Raises:
+            ReplacedError: it is another one.
+        """
+        ids = [each.id if each is not None else None for each in (self.sidecar, over)]
+        if ids[0] != ids[1] or not self._is_there():
             raise self._replaced()
 
-    def require(self, prepared: int) -> None:
+    def require_before(self, prepared: int) -> None:
         """Make sure of it once more, right before the commit, and that what is committed is in its place.
 
         ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.
+
+        Raises:
+            ReplacedError: it is not.
         """
-        is_ours = stored_revision.is_still_at(prepared, self._place.prepared)
-        if is_ours and stored_revision.file_fingerprint(self._place.sidecar) == self._state:
+        is_ours = stored_revision.is_still_at(prepared, self.place.prepared)
+        if is_ours and self._is_there():
             return
         if is_ours:
-            files.remove_quietly(self._place.prepared)
+            files.remove_quietly(self.place.prepared)
         raise self._replaced()
 
+    def _is_there(self) -> bool:
+        return stored_revision.file_fingerprint(self.place.sidecar) == self.fingerprint
+
     def _replaced(self) -> ReplacedError:
-        return ReplacedError(f"{self._place.address} was written by another request meanwhile")
+        return ReplacedError(f"{self.place.address} was written by another request meanwhile")

@@ -92,6 +92,19 @@ def read_sidecar(place: Place) -> Sidecar | None:
         os.close(descriptor)
 
 
+def read_committed(place: Place) -> tuple[Sidecar | None, FileFingerprint | None]:
+    """Return the sidecar, as ``read_sidecar`` does, and the fingerprint of its file, which no later state has."""
+    try:
+        descriptor = _opened(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    try:
+        fingerprint = _of_status(os.fstat(descriptor))
+        return _decoded(descriptor, place), fingerprint
+    finally:
+        os.close(descriptor)
+
+
 def _decoded(descriptor: int, place: Place) -> Sidecar:
     try:
         return sidecars.decode(nofollow.read_small(descriptor), place.sidecar, place.address)
@@ -214,8 +227,11 @@ def content(place: Place) -> BinaryIO | None:
         return None
 
 
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
-"""Tells one state of a resource from every other: inode, modification time and size of its two files."""
+FileFingerprint = tuple[int, int, int]
+"""Tells one state of a file from every other: its inode, modification time and size."""
+
+Fingerprint = tuple[FileFingerprint | None, ...]
+"""Tells one state of a resource from every other, by its two files."""
 
 
 NOTHING_THERE: Fingerprint = (None, None)
@@ -229,12 +245,15 @@ def fingerprint(content: str) -> Fingerprint:
     return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
-def file_fingerprint(path: str) -> tuple[int, int, int] | None:
-    """Tell one state of a file from every other; ``None`` where there is no file. Raises ``OSError``."""
+def file_fingerprint(path: str) -> FileFingerprint | None:
+    """Return the fingerprint of what is at a path; ``None`` where there is nothing. Raises ``OSError``."""
     try:
-        status = os.lstat(path)
+        return _of_status(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _of_status(status: os.stat_result) -> FileFingerprint:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
