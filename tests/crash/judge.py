@@ -28,7 +28,7 @@ from persistence.services.requests import Put
 from persistence.services.results import Written
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import Layout, Place
+from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from tests.crash import trees
@@ -177,7 +177,7 @@ class Judge(Closable):
 _UNKNOWN = Revision("", Instant(""), None)
 
 
-def _read(place: Place) -> tuple[StoredRevision | None, bytes | None]:
+def _read(place: FilePaths) -> tuple[StoredRevision | None, bytes | None]:
     found = stored_revision.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None
