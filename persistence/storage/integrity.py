@@ -23,7 +23,7 @@ from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
 from persistence.storage import digests, nofollow, sidecars
 from persistence.storage.layout import FilePaths, revision_of
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import XmlCheck
 
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
@@ -121,7 +121,7 @@ class Integrity:
         older = _older_content(paths, status, descriptor)
         if older is not None:
             return f"it is that of an older revision, {older}"
-        with Streaming() as parser:
+        with XmlCheck() as parser:
             try:
                 parser.read(iter(_pieces(descriptor), b""))
             except MalformedXmlError as error:
