@@ -131,7 +131,7 @@ class Judge(Closable):
                 yield f"{address} is not as it was"
 
     def _missing_in_history(self, address: Address, revision: Revision) -> Iterator[str]:
-        found, body = _read(self._layout.place(address).revision(revision.modified))
+        found, body = _read(self._layout.paths(address).revision(revision.modified))
         if found is None or found.etag != revision.etag or body != revision.body:
             yield f"{_tag(revision)} is not in the history, as it was"
 
@@ -152,7 +152,7 @@ class Judge(Closable):
         if change.address == DATA and any(self._read(address)[0] is not None for address in DRAFT):
             yield "the next write leaves the draft"
         yield from self._other_faults(change)
-        directory = Path(self._layout.place(change.address).directory)
+        directory = Path(self._layout.paths(change.address).directory)
         stray = [path.name for path in directory.glob(".*") if path.name != ".history"]
         if stray and killed:
             yield f"the next write leaves {stray}"
@@ -171,7 +171,7 @@ class Judge(Closable):
         return None if found is None else Revision(found.etag, found.sidecar.modified, body)
 
     def _read(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        return _read(self._layout.place(address))
+        return _read(self._layout.paths(address))
 
 
 _UNKNOWN = Revision("", Instant(""), None)
