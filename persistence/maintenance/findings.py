@@ -11,7 +11,7 @@ import msgspec
 
 from persistence.model.instants import next_after
 from persistence.storage import directories, files
-from persistence.storage.layout import QUARANTINE, Layout, Place, file_name
+from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
 
 _REASONS = "reasons.jsonl"
 
@@ -122,7 +122,7 @@ class Finding:
     kind: FindingKind
     path: str
     what: str
-    place: Place | None = None
+    place: FilePaths | None = None
 
 
 class Outcome(Enum):

@@ -15,7 +15,7 @@ from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.folder_files import History, list_folder, list_history
 from persistence.model.sidecar import Sidecar
 from persistence.storage import nofollow, sidecars
-from persistence.storage.layout import Place
+from persistence.storage.layout import FilePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def open_folder(path: str, stack: ExitStack) -> FolderSnapshot:
     found = list_folder(path)
     snapshot = FolderSnapshot(path, {}, {}, list_history(path) if found.has_history else History(), [])
     for name in found.sidecars | found.contents | set(found.pending):
-        place = Place(path, name)
+        place = FilePaths(path, name)
         if name in found.sidecars:
             with _noting(place.sidecar, snapshot), _open(place.sidecar) as file:
                 snapshot.sidecars[name] = _read(file, place)
@@ -64,7 +64,7 @@ def open_folder(path: str, stack: ExitStack) -> FolderSnapshot:
             snapshot.problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
         with _noting(place.content, snapshot):
             if sidecar is not None and sidecar.id in found.pending.get(name, ()):
-                snapshot.contents[name] = stack.enter_context(_open(place.pending(sidecar.id)))
+                snapshot.contents[name] = stack.enter_context(_open(place.next_content(sidecar.id)))
             elif name in found.contents:
                 snapshot.contents[name] = stack.enter_context(_open(place.content))
             elif sidecar is not None and not sidecar.deleted:
@@ -72,7 +72,7 @@ def open_folder(path: str, stack: ExitStack) -> FolderSnapshot:
     return snapshot
 
 
-def open_revision(place: Place, stack: ExitStack) -> tuple[SidecarFile, BinaryIO | None] | None:
+def open_revision(place: FilePaths, stack: ExitStack) -> tuple[SidecarFile, BinaryIO | None] | None:
     """Open the sidecar and the content of an older revision until the stack ends; ``None`` if it is gone.
 
     No lock is held. If the revision is rewritten meanwhile, it is opened again.
@@ -86,7 +86,7 @@ def open_revision(place: Place, stack: ExitStack) -> tuple[SidecarFile, BinaryIO
                 return None
             said, content = _read(file, place), None
             if said.sidecar is not None:
-                content = stack.enter_context(opened(place.pending(said.sidecar.id)))
+                content = stack.enter_context(opened(place.next_content(said.sidecar.id)))
             if content is None:
                 content = stack.enter_context(opened(place.content))
             if _is_at(place.sidecar, file):
@@ -136,7 +136,7 @@ def _is_at(path: str, file: BinaryIO) -> bool:
         return True
 
 
-def _read(file: BinaryIO, place: Place) -> SidecarFile:
+def _read(file: BinaryIO, place: FilePaths) -> SidecarFile:
     """Read an open sidecar.
 
     Raises:

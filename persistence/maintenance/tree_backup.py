@@ -26,7 +26,7 @@ from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.storage import stored_revision
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import Place, unescape
+from persistence.storage.layout import FilePaths, unescape
 from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
@@ -114,11 +114,11 @@ class TreeBackup:
 
     def _add_folder(self, folder: Folder, opened: FolderSnapshot, problems: list[str]) -> None:
         for name, said in opened.sidecars.items():
-            path = self._inside(Place(opened.path, name)).sidecar
+            path = self._inside(FilePaths(opened.path, name)).sidecar
             self._part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
-                self._add_content(Place(opened.path, name), file, opened.sidecar(name))
+                self._add_content(FilePaths(opened.path, name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _noting(problems):
                 self._add_revision(folder, revision)
@@ -133,7 +133,7 @@ class TreeBackup:
         Raises:
             DamagedError: a part of it is missing or cannot be read; the rest is copied.
         """
-        place, earlier = self._inside(revision.place), self._inside(Place(folder.path, revision.name))
+        place, earlier = self._inside(revision.place), self._inside(FilePaths(folder.path, revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
@@ -147,7 +147,7 @@ class TreeBackup:
             if body is not None:
                 body.add()
 
-    def _add_content(self, place: Place, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
+    def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Copy a content as it is.
 
         Raises:
@@ -163,7 +163,7 @@ class TreeBackup:
             cause = str(damage).partition(" is damaged: ")[2] or str(damage)
             raise DamagedError(f"{place.content}: damaged, and saved as it is: {cause}") from damage
 
-    def _judge(self, place: Place, file: BinaryIO, sidecar: Sidecar | None) -> None:
+    def _judge(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None) -> None:
         status = os.fstat(file.fileno())
         if sidecar is None or sidecar.deleted:
             return
@@ -198,14 +198,14 @@ class TreeBackup:
             record = said.sidecar
             if record is None or record.deleted or record.size or name == DATA_XML:
                 continue
-            body, problem = self._body(folder, name, Place(folder.path, name), record, stack)
+            body, problem = self._body(folder, name, FilePaths(folder.path, name), record, stack)
             if problem:
                 problems.append(problem)
             if body is not None:
                 yield body
 
     def _body(
-        self, folder: Folder, name: str, record_place: Place, record: Sidecar, stack: ExitStack
+        self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
     ) -> tuple[_Body | None, str]:
         """Open the body of a record until the stack ends; the text tells what is wrong with it.
 
@@ -222,7 +222,7 @@ class TreeBackup:
             return None, f"{what} in {bodies.root}: {error.strerror}"
         if found is None:
             return None, "" if record.body is None else f"{what} is missing in {bodies.root}"
-        file, place = stack.enter_context(found.opened), bodies.place(address, record.version)
+        file, place = stack.enter_context(found.opened), bodies.paths(address, record.version)
         part, path = self._attachments[bodies.root], os.path.relpath(place.content, bodies.root)
         if record_place.is_older:
             if found.is_edited:
@@ -244,8 +244,8 @@ class TreeBackup:
     def _relative(self, problem: str) -> str:
         return problem.removeprefix(f"{self._tree.root}/")
 
-    def _inside(self, place: Place) -> Place:
-        return Place(self._tree.inside(place.directory), place.name)
+    def _inside(self, place: FilePaths) -> FilePaths:
+        return FilePaths(self._tree.inside(place.directory), place.name)
 
 
 @contextmanager

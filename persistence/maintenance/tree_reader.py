@@ -87,7 +87,7 @@ class TreeReader:
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
-        place = self.layout.place(main)
+        place = self.layout.paths(main)
         with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(list_folder(place.directory).sidecars - {place.name}):
                 address = replace(main, name=unescape(name))
