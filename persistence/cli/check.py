@@ -15,20 +15,21 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.cli.options import Duration, tree_options
-from persistence.cli.terminal import progress
-from persistence.cli.tree_choice import (
+from persistence.cli.options import (
     EDITED,
     FAILED,
     REMAINS,
     REPAIRED,
     ChosenTree,
+    Duration,
     TreeChoice,
     choose_trees,
     on_each,
     say_failed,
+    tree_options,
     worst,
 )
+from persistence.cli.terminal import progress
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from persistence import settings
-from persistence.cli.options import file_options, form_and_version, settings_options
+from persistence.cli.options import file_options, form_and_version, load, settings_options
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
@@ -23,12 +23,12 @@ from persistence.settings import Effective
 @click.group(invoke_without_command=True)
 @settings_options
 @click.pass_context
-def config(context: click.Context, /, file: str | None, **flags: object) -> None:
+def config(context: click.Context, /, **options: object) -> None:
     """Print the effective settings and properties, and where each came from."""
-    context.obj = {"file": file, **flags}
+    context.obj = options
     if context.invoked_subcommand is not None:
         return
-    effective = settings.load(file, flags)
+    effective = load(options)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         said = "(not shown)" if value and name in settings.SECRET else repr(value)
@@ -89,9 +89,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
     """Load the settings; options of the subcommand override those of the group."""
-    given = {**outer, **{option: value for option, value in options.items() if value is not None}}
-    file = given.pop("file")
-    return settings.load(None if file is None else str(file), given)
+    return load({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
 def _toml(value: Value) -> str:

@@ -10,9 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.cli.options import form_and_version, tree_options, version_number
+from persistence.cli.options import ChosenTree, choose_trees, form_and_version, tree_options, version_number
 from persistence.cli.terminal import progress, safe, say, table, terminal_width
-from persistence.cli.tree_choice import ChosenTree, choose_trees
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes
@@ -72,7 +71,7 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
         form, asked = _form(path), _asked(version)
     except BadRequestError as error:
         raise click.UsageError(str(error)) from error
-    with _opened(choice.with_data(form), form, asked) as run:
+    with _opened(choice.tree_of(form), form, asked) as run:
         by = query.sort.by
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
         missing = run.missing_index()

@@ -11,26 +11,25 @@ from persistence.errors import (
     BusyError,
     ConfigurationError,
     DamagedError,
-    PersistenceError,
     StartupError,
     disk_errors,
 )
 from persistence.maintenance import service_files
-from persistence.maintenance.findings import Finding, FindingKind, Outcome, Quarantine, Remedy, Report, Tally
+from persistence.maintenance.findings import Finding, FindingKind, Quarantine, Remedy, Report, Treatment
 from persistence.maintenance.folder_files import (
     AccessCheck,
     History,
-    give_access,
     list_folder,
     list_history,
     readable,
     without_repetitions,
 )
+from persistence.maintenance.repair import repair_path
 from persistence.maintenance.tree import Folder, FolderTree, is_version
 from persistence.model.addresses import DATA_XML, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
-from persistence.storage import digests, directories, files, owner, stored_revision
+from persistence.storage import digests, files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
 from persistence.storage.stored_revision import StoredRevision
@@ -69,18 +68,17 @@ class BodyCheck:
             found = bodies.find(address, record, content=True)
             if found is None:
                 what = f"the body of {record.modified} is not in {bodies.root}"
-                yield Finding(FindingKind.BODY_MISSING, place.content, what, place)
+                yield FindingKind.BODY_MISSING.at(place.content, what, place)
                 return
             with found.opened:
                 fault = self._fault(found, body)
         except DamagedError as error:
-            yield Finding(damaged, place.content, f"{error} in {bodies.root}", place)
+            yield damaged.at(place.content, f"{error} in {bodies.root}", place)
         except OSError as error:
-            what = f"its body in {bodies.root}: {error.strerror}"
-            yield Finding(FindingKind.UNREADABLE, place.content, what, place)
+            yield FindingKind.UNREADABLE.at(place.content, f"its body in {bodies.root}: {error.strerror}", place)
         else:
             if fault is not None:
-                yield Finding(damaged, place.content, f"{fault} in {bodies.root}", place)
+                yield damaged.at(place.content, f"{fault} in {bodies.root}", place)
 
     def _bodies(self, form: Form) -> BodiesReader | None:
         try:
@@ -156,13 +154,13 @@ class AttachmentsCheck:
         lock_timeout: float,
     ) -> None:
         """Raise ``StartupError`` if there is no directory ``base``."""
-        self.tally = Tally()
+        self._treatment = Treatment(remedies)
+        self.tally = self._treatment.tally
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
         self._trees = trees
-        self._remedies = remedies
         self._quarantine = Quarantine(self.tree.root)
         self._unrouted: Form | None = None
         user = next((owner.of(root) for root in trees), None)
@@ -187,8 +185,7 @@ class AttachmentsCheck:
 
     def _document(self, folder: Folder) -> Iterator[Report]:
         if folder.collection is None:
-            what = "bodies of definitions are not kept here"
-            yield self._settle(Finding(FindingKind.FOREIGN, folder.path, what))
+            yield self._settle(FindingKind.FOREIGN.at(folder.path, "bodies of definitions are not kept here"))
             return
         try:
             root = self._root_of(folder.form)
@@ -199,7 +196,7 @@ class AttachmentsCheck:
                 self._unrouted = folder.form
                 path = os.path.dirname(os.path.dirname(folder.path))
                 what = "no property leads here from this form: nobody looks for these bodies"
-                yield self._settle(Finding(FindingKind.FOREIGN, path, what))
+                yield self._settle(FindingKind.FOREIGN.at(path, what))
             return
         tree = self._trees.get(root)
         if tree is None or not self._inspect(folder, tree):
@@ -209,34 +206,19 @@ class AttachmentsCheck:
                 for finding in self._inspect(folder, tree):
                     yield self._settle(finding, partial(self._finish, tree, folder))
         except BusyError as error:
-            yield self._settle(Finding(FindingKind.BUSY, folder.path, str(error)))
+            yield self._settle(FindingKind.BUSY.at(folder.path, str(error)))
 
     def _settle(self, finding: Finding, finish: Callable[[], None] | None = None) -> Report:
-        report = Report(finding, Outcome.FOUND)
-        if finding.kind.remedy in self._remedies:
-            try:
-                self._repair(finding, finish)
-            except (OSError, PersistenceError) as error:
-                cause = str(error.strerror) if isinstance(error, OSError) else str(error)
-                report = Report(finding, Outcome.FAILED, cause)
-            else:
-                report = Report(finding, Outcome.MENDED, finding.kind.deed)
-        return self.tally.add(report)
+        return self._treatment.apply(finding, partial(self._repair, finding, finish))
 
     def _repair(self, finding: Finding, finish: Callable[[], None] | None) -> None:
         """Repair a finding; ``finish`` ends what crashes have left, while the document is locked."""
         if not files.exists(finding.path):
             return  # the repair of another finding took care of it
-        if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.EMPTY_DIRECTORY:
-            directories.remove_if_empty(finding.path)
-        elif finding.kind is FindingKind.STRAY_OWN:
-            directories.remove_tree(finding.path)
-        elif finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
+        if finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
             finish()
         else:
-            self._quarantine.move(finding.path, finding)
+            repair_path(finding, self._quarantine)
 
     def _finish(self, tree: FolderTree, folder: Folder) -> None:
         """Finish or remove what crashes have left of a document's bodies; its lock is held."""
@@ -258,19 +240,19 @@ class AttachmentsCheck:
             path = str(error.filename or folder.path)
             is_here = isinstance(error, PermissionError) and path.startswith(f"{self.tree.root}/")
             kind = FindingKind.NO_ACCESS if is_here else FindingKind.UNREADABLE
-            return [Finding(kind, path, str(error.strerror))]
+            return [kind.at(path, str(error.strerror))]
 
     def _versions(self, folder: Folder, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(folder.path)
         for entry in (entries := _entries(folder.path)):
             if entry.is_symlink():
-                yield Finding(FindingKind.LINK, entry.path, _LINK)
+                yield FindingKind.LINK.at(entry.path, _LINK)
             elif not entry.is_dir() or not is_version(entry.name):
-                yield Finding(FindingKind.FOREIGN, entry.path, "not the directory of a version")
+                yield FindingKind.FOREIGN.at(entry.path, "not the directory of a version")
             else:
                 yield from self._version(entry.path, int(entry.name), records)
         if not entries:
-            yield Finding(FindingKind.EMPTY_DIRECTORY, folder.path, _EMPTY)
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, _EMPTY)
 
     def _version(self, path: str, version: int, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(path)
@@ -282,7 +264,7 @@ class AttachmentsCheck:
             else:
                 yield from self._body(entry, version, records, is_older=False)
         if not entries:
-            yield Finding(FindingKind.EMPTY_DIRECTORY, path, _EMPTY)
+            yield FindingKind.EMPTY_DIRECTORY.at(path, _EMPTY)
 
     def _body(self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool) -> Iterator[Finding]:
         """Find fault with an entry in the directory of a version, or in the history there."""
@@ -290,20 +272,19 @@ class AttachmentsCheck:
         name = entry.name if pending is None else pending[0]
         is_name = revision_of(name) is not None if is_older else is_file_name(name)
         if entry.is_symlink():
-            yield Finding(FindingKind.FOREIGN, entry.path, _LINK)
+            yield FindingKind.FOREIGN.at(entry.path, _LINK)
         elif not entry.is_file(follow_symlinks=False) or not is_name:
-            yield Finding(FindingKind.FOREIGN, entry.path, "a name that the service does not give")
+            yield FindingKind.FOREIGN.at(entry.path, "a name that the service does not give")
         elif pending is None:
             yield from self._access.file(entry.path)
             if (version, name) not in records.named and name not in records.doubtful:
-                yield Finding(FindingKind.STRAY_FILE, entry.path, "a body that no record names")
+                yield FindingKind.STRAY_FILE.at(entry.path, "a body that no record names")
         elif name not in records.doubtful:
             record = (records.older if is_older else records.current).get(name)
             if record is not None and record.version == version and record.id.startswith(pending[1]):
-                what = "committed, but not yet under its name"
-                yield Finding(FindingKind.UNFINISHED_COMMIT, entry.path, what)
+                yield FindingKind.UNFINISHED_COMMIT.at(entry.path, "committed, but not yet under its name")
             else:
-                yield Finding(FindingKind.UNFINISHED_WRITE, entry.path, "interrupted before its commit")
+                yield FindingKind.UNFINISHED_WRITE.at(entry.path, "interrupted before its commit")
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:

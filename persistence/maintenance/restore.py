@@ -12,11 +12,10 @@ from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
-from persistence.maintenance import checksums, manifest
+from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import chunks
-from persistence.maintenance.checksums import SUMS
-from persistence.maintenance.manifest import Manifest
+from persistence.maintenance.manifest import SUMS, Manifest
 from persistence.maintenance.restore_targets import RestoreTarget, target_of
 from persistence.storage import digests, directories, files, nofollow, owner
 from persistence.storage.layout import LAYOUT, QUARANTINE
@@ -91,7 +90,7 @@ class Restore:
     def total(self) -> int:
         """Count the files of the backup. Raises ``OSError``."""
         with owner.being(self._reader):
-            return checksums.count(self.source)
+            return manifest.count(self.source)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
@@ -110,8 +109,8 @@ class Restore:
         to = roots[0] if len(roots) == 1 else f"{len(roots)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
             with owner.being(self._reader):
-                file = stack.enter_context(checksums.open_list(self.source))
-            for _ in checksums.read(file):  # the whole list can be read: known before anything is changed
+                file = stack.enter_context(manifest.open_sums(self.source))
+            for _ in manifest.listed(file):  # the whole list can be read: known before anything is changed
                 pass
             due = self._due()
             self._at_each(due, lambda each: each.prepare())
@@ -175,7 +174,7 @@ class Restore:
         return owner.identity_for(path, root)
 
     def _fill(self, listed: BinaryIO, due: list[RestoreTarget]) -> Iterator[str | None]:
-        for digest, path in checksums.read(listed):
+        for digest, path in manifest.listed(listed):
             if path in self._extra:
                 there, mode = self._extra[path]
                 with owner.being(self._owner_of(there)):
