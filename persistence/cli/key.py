@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence.cli.options import key_options, load, tree_options
-from persistence.errors import BadRequestError
+from persistence.cli.options import key_options, load, tree_options, usage_errors
 from persistence.providers.trees import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
@@ -30,11 +29,8 @@ def add(*, name: str, **options: str | None) -> None:
     NAME is what the log calls the caller. Only a digest of the key is kept.
     """
     effective = load(options).settings
-    try:
-        with owner.being(owner.identity_for(effective.keys, effective.data)):
-            secret = open_keys(effective).add(name)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
+    with owner.being(owner.identity_for(effective.keys, effective.data)), usage_errors():
+        secret = open_keys(effective).add(name)
     click.echo(secret)
     click.echo(
         f"a digest of the key is in {effective.keys}, the key itself nowhere else; a caller sends it as "

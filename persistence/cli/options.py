@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +127,15 @@ def version_number(text: str) -> int:
     return int(text)
 
 
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block."""
+    try:
+        yield
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def allow_open_files() -> None:
     """Raise the limit of open files as far as the system allows: all attachments of a document are open at once."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -240,10 +250,8 @@ def choose_data(
     choice = choose_trees(options)
     if path is None:
         return choice.trees, None, None
-    try:
+    with usage_errors():
         form, version = form_and_version(path)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
     return (choice.tree_of(form),), form, version
 
 

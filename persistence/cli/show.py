@@ -14,6 +14,7 @@ from persistence.cli.options import (
     choose_trees,
     on_each,
     tree_options,
+    usage_errors,
     version_number,
     worst,
 )
@@ -80,9 +81,8 @@ def forms(*, app: str | None, **options: str | None) -> None:
 
     def read(tree: ChosenTree, _prefix: str) -> int:
         try:
-            found.extend((tree, summary) for summary in overview(tree.reader(), app))
-        except BadRequestError as error:
-            raise click.UsageError(str(error)) from error
+            with usage_errors():
+                found.extend((tree, summary) for summary in overview(tree.reader(), app))
         except NotFoundError as error:  # it may be in another tree
             unknown.append(error)
         return 0
@@ -173,10 +173,8 @@ def show(*, path: str, **options: str | None) -> None:
                  4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
-    try:
+    with usage_errors():
         report = _report(path.split("/"), choice)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
     for line in _version_lines(report) if isinstance(report, VersionReport) else _document_lines(report):
         say(line)
     if report.is_damaged:

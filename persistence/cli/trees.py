@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import click
 
-from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options
+from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
 from persistence.cli.terminal import ProgressBar, counted, progress, safe
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError, NotFoundError, disk_errors
+from persistence.errors import NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
@@ -117,10 +117,8 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
     """Rebuild the indexes of a tree, or one of them; return the exit status."""
     doing, did = ("verifying", "compared") if aim is RebuildAim.VERIFIED else ("reindexing", "reindexed")
     with indexes.writable_tree(tree.root) as reader, open_index(tree.settings, tree.properties, tree.root) as index:
-        try:
+        with usage_errors():
             job = indexes.plan(reader, index, aim, form, version)
-        except BadRequestError as error:
-            raise click.UsageError(str(error)) from error
         if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
         started, documents = time.monotonic(), 0
