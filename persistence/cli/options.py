@@ -106,11 +106,7 @@ class Duration(click.ParamType[float]):
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``.
-
-    Raises:
-        BadRequestError: it is neither.
-    """
+    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``. Raises ``BadRequestError`` if it is neither."""
     match text.split("/"):
         case [app, name] if app and name:
             return Form(app, name), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,13 +27,12 @@ from persistence.maintenance.folder_files import (
 )
 from persistence.maintenance.repair import repair_path
 from persistence.maintenance.tree import Folder, FolderTree, is_version
-from persistence.model.addresses import DATA_XML, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Body, Sidecar
+from persistence.model.sidecar import Sidecar
 from persistence.storage import digests, files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
-from persistence.storage.stored_revision import StoredRevision
 
 BodiesOf = Callable[[Form], BodiesReader | None]
 """Returns the bodies of a form's attachments, if they have a directory that is known."""
@@ -44,54 +44,41 @@ _LINK = "a symbolic link; the service does not follow it"
 _EMPTY = "nothing is stored in it"
 
 
-class BodyCheck:
-    """Finds the bodies of records; ``deep`` reads each and compares its digest."""
+def body_faults(
+    bodies_of: BodiesOf, folder: Folder, current: Mapping[str, Sidecar], history: History, *, deep: bool
+) -> Iterator[Finding]:
+    """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
+    for name, sidecar in current.items():
+        older = ((revision.place, record) for revision, record in readable(history, name))
+        for place, record in ((Place(folder.path, name), sidecar), *older):
+            if record.body is not None and not record.deleted:
+                with suppress(ConfigurationError):  # the form has no provider any more
+                    bodies = bodies_of(folder.form)
+                    fault = None if bodies is None else _body_fault(bodies, folder.address(name), record, deep=deep)
+                    if fault is not None:
+                        yield fault[0].at(place.content, fault[1], place)
 
-    def __init__(self, bodies_of: BodiesOf, *, deep: bool) -> None:
-        self._bodies_of = bodies_of
-        self._deep = deep
 
-    def folder(self, folder: Folder, sidecars: Mapping[str, Sidecar], history: History) -> Iterator[Finding]:
-        """Find fault with a document's bodies; ``sidecars`` are those of its current revisions."""
-        for name, sidecar in sidecars.items():
-            yield from self._record(folder, name, Place(folder.path, name), sidecar)
-            for revision, older in readable(history, name):
-                yield from self._record(folder, name, revision.place, older)
-
-    def _record(self, folder: Folder, name: str, place: Place, record: Sidecar) -> Iterator[Finding]:
-        address, body = folder.address(name), record.body
-        bodies = None if body is None or record.deleted else self._bodies(folder.form)
-        if bodies is None or body is None or isinstance(address, DefinitionAddress):
-            return
-        damaged = FindingKind.BODY_DAMAGED
-        try:
-            found = bodies.find(address, record, content=True)
-            if found is None:
-                what = f"the body of {record.modified} is not in {bodies.root}"
-                yield FindingKind.BODY_MISSING.at(place.content, what, place)
-                return
-            with found.opened:
-                fault = self._fault(found, body)
-        except DamagedError as error:
-            yield damaged.at(place.content, f"{error} in {bodies.root}", place)
-        except OSError as error:
-            yield FindingKind.UNREADABLE.at(place.content, f"its body in {bodies.root}: {error.strerror}", place)
-        else:
-            if fault is not None:
-                yield damaged.at(place.content, f"{fault} in {bodies.root}", place)
-
-    def _bodies(self, form: Form) -> BodiesReader | None:
-        try:
-            return self._bodies_of(form)
-        except ConfigurationError:  # the form has no provider any more
-            return None
-
-    def _fault(self, found: StoredRevision, body: Body) -> str | None:
-        if found.size != body.size:
-            return f"its body has {found.size} bytes, and not {body.size},"
-        if (self._deep or found.is_edited) and digests.of_open(found.opened) != body.digest:
-            return f"the digest of its body is not {body.digest}"
+def _body_fault(
+    bodies: BodiesReader, address: Address, record: Sidecar, *, deep: bool
+) -> tuple[FindingKind, str] | None:
+    body, where = record.body, bodies.root
+    if body is None or isinstance(address, DefinitionAddress):
         return None
+    try:
+        found = bodies.find(address, record, content=True)
+        if found is None:
+            return FindingKind.BODY_MISSING, f"the body of {record.modified} is not in {where}"
+        with found.opened as file:
+            if found.size != body.size:
+                return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
+            if (deep or found.is_edited) and digests.of_open(file) != body.digest:
+                return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
+    except DamagedError as error:
+        return FindingKind.BODY_DAMAGED, f"{error} in {where}"
+    except OSError as error:
+        return FindingKind.UNREADABLE, f"its body in {where}: {error.strerror}"
+    return None
 
 
 @dataclass(slots=True)
@@ -128,10 +115,9 @@ class _Records:
 
     def _read(self, place: Place) -> Sidecar | None:
         """Read a record that may have its body elsewhere; that of a revision that was taken over does not say so."""
-        try:
+        record = None
+        with suppress(DamagedError, OSError):
             record = stored_revision.read_sidecar(place)
-        except (DamagedError, OSError):
-            record = None
         if record is None:
             self.doubtful.add(place.name)
             return None
@@ -191,14 +177,12 @@ class AttachmentsCheck:
             root = self._root_of(folder.form)
         except (ConfigurationError, StartupError):  # the form has no provider any more
             root = None
-        if root is None:
-            if folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
-                self._unrouted = folder.form
-                path = os.path.dirname(os.path.dirname(folder.path))
-                what = "no property leads here from this form: nobody looks for these bodies"
-                yield self._settle(FindingKind.FOREIGN.at(path, what))
-            return
-        tree = self._trees.get(root)
+        if root is None and folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
+            self._unrouted = folder.form
+            path = os.path.dirname(os.path.dirname(folder.path))
+            what = "no property leads here from this form: nobody looks for these bodies"
+            yield self._settle(FindingKind.FOREIGN.at(path, what))
+        tree = self._trees.get(root or "")
         if tree is None or not self._inspect(folder, tree):
             return
         try:

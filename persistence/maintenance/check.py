@@ -20,7 +20,7 @@ from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
 from persistence.maintenance import service_files
 from persistence.maintenance.adoption import Adoption, preview
-from persistence.maintenance.body_check import BodiesOf, BodyCheck
+from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import (
     Adopts,
     Finding,
@@ -81,9 +81,7 @@ class Check:
         self._treatment = Treatment(options.remedies, options.dry_run)
         self.tally = self._treatment.tally
         self._tree = tree
-        self._inspector = Inspector(
-            tree, BodyCheck(options.bodies_of, deep=options.deep), options.integrity, deep=options.deep
-        )
+        self._inspector = Inspector(tree, options.bodies_of, options.integrity, deep=options.deep)
         self._indexes = IndexInspector(tree, index, deep=options.deep)
         self._remedies = options.remedies
         self._changes = bool(options.remedies) and not options.dry_run

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.maintenance.adoption import read_through
-from persistence.maintenance.body_check import BodyCheck
+from persistence.maintenance.body_check import BodiesOf, body_faults
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import (
     AccessCheck,
@@ -52,9 +52,9 @@ class Inspector:
     ``integrity`` tells edits by hand from damage, as the service does.
     """
 
-    def __init__(self, tree: FolderTree, bodies: BodyCheck, integrity: Integrity, *, deep: bool) -> None:
+    def __init__(self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> None:
         self._tree = tree
-        self._bodies = bodies
+        self._bodies_of = bodies_of
         self._integrity = integrity
         self._deep = deep
         self._access = AccessCheck(tree.root)
@@ -86,7 +86,7 @@ class Inspector:
         inspection = _Inspection(folder, found, history, self._integrity, self._access, deep=self._deep)
         yield from inspection.resources()
         yield from inspection.revisions()
-        yield from self._bodies.folder(folder, inspection.sidecars, history)
+        yield from body_faults(self._bodies_of, folder, inspection.sidecars, history, deep=self._deep)
         yield from inspection.versions()
         yield from inspection.orphans()
         if folder.collection is Collection.DRAFT:

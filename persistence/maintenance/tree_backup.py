@@ -320,11 +320,7 @@ def _open_older(place: Place, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO 
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO | None]:
-    """Open a file for a block; ``None`` if it is gone.
-
-    Raises:
-        DamagedError: it cannot be opened.
-    """
+    """Open a file for a block; ``None`` if it is gone. Raises ``DamagedError`` if it cannot be opened."""
     try:
         file = FileIO(nofollow.open_file(path))
     except FileNotFoundError:
@@ -337,11 +333,7 @@ def _opened(path: str) -> Iterator[BinaryIO | None]:
 
 
 def _read(file: BinaryIO, place: Place) -> _SidecarFile:
-    """Read an open sidecar.
-
-    Raises:
-        DamagedError: it is larger than any sidecar.
-    """
+    """Read an open sidecar. Raises ``DamagedError`` if it is larger than any sidecar."""
     status = os.fstat(file.fileno())
     data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()
     if len(data) < status.st_size:
