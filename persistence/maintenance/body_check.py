@@ -32,7 +32,7 @@ from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.storage import digests, files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
-from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
+from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 
 BodiesOf = Callable[[Form], BodiesReader | None]
 """Returns the bodies of a form's attachments, if they have a directory that is known."""
@@ -50,7 +50,7 @@ def body_faults(
     """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
     for name, sidecar in current.items():
         older = ((revision.place, record) for revision, record in readable(history, name))
-        for place, record in ((Place(folder.path, name), sidecar), *older):
+        for place, record in ((FilePaths(folder.path, name), sidecar), *older):
             if record.body is not None and not record.deleted:
                 with suppress(ConfigurationError):  # the form has no provider any more
                     bodies = bodies_of(folder.form)
@@ -96,14 +96,14 @@ class _Records:
     @classmethod
     def of(cls, folder: Folder, tree: FolderTree) -> _Records:
         """Read the records of a document in its tree. Raises ``OSError``."""
-        path = tree.layout.place(folder.address(DATA_XML)).directory
+        path = tree.layout.paths(folder.address(DATA_XML)).directory
         records = cls()
         try:
             found = list_folder(path)
         except (FileNotFoundError, NotADirectoryError):
             return records
         for name in found.sidecars:
-            if (record := records._read(Place(path, name))) is not None:
+            if (record := records._read(FilePaths(path, name))) is not None:
                 records.current[name] = record
                 # A write that was refused may have kept its body in the history already.
                 records.named |= {(record.version, name), (record.version, f"{file_name(record.modified)}.{name}")}
@@ -113,7 +113,7 @@ class _Records:
                 records.named.add((record.version, revision.place.name))
         return records
 
-    def _read(self, place: Place) -> Sidecar | None:
+    def _read(self, place: FilePaths) -> Sidecar | None:
         """Read a record that may have its body elsewhere; that of a revision that was taken over does not say so."""
         record = None
         with suppress(DamagedError, OSError):
@@ -208,7 +208,7 @@ class AttachmentsCheck:
         """Finish or remove what crashes have left of a document's bodies; its lock is held."""
 
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
-            place = tree.layout.place(address)
+            place = tree.layout.paths(address)
             return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
 
         main = folder.address(DATA_XML)
@@ -252,7 +252,7 @@ class AttachmentsCheck:
 
     def _body(self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool) -> Iterator[Finding]:
         """Find fault with an entry in the directory of a version, or in the history there."""
-        pending = pending_of(entry.name)
+        pending = next_content_of(entry.name)
         name = entry.name if pending is None else pending[0]
         is_name = revision_of(name) is not None if is_older else is_file_name(name)
         if entry.is_symlink():

@@ -13,7 +13,7 @@ import msgspec
 from persistence.errors import PersistenceError
 from persistence.model.instants import next_after
 from persistence.storage import directories, files
-from persistence.storage.layout import QUARANTINE, Layout, Place, file_name
+from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
 
 _REASONS = "reasons.jsonl"
 
@@ -113,7 +113,7 @@ class FindingKind(Enum):
         self.deed = deed
         self.adopts = adopts
 
-    def at(self, path: str, what: str, place: Place | None = None) -> Finding:
+    def at(self, path: str, what: str, place: FilePaths | None = None) -> Finding:
         """Return a finding of this kind."""
         return Finding(self, path, what, place)
 
@@ -128,7 +128,7 @@ class Finding:
     kind: FindingKind
     path: str
     what: str
-    place: Place | None = None
+    place: FilePaths | None = None
 
 
 class Outcome(Enum):

@@ -36,7 +36,7 @@ from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
 from persistence.storage import commit, sidecars, stored_revision
 from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
-from persistence.storage.layout import Place
+from persistence.storage.layout import FilePaths
 from persistence.storage.sidecars import ChangedSidecarError
 
 ABANDONED_AFTER = timedelta(days=7)
@@ -81,7 +81,7 @@ class Inspector:
         yield from _strange(folder, found, history)
         yield from self._access.history(folder, history)
         if found.has_history and history.is_empty:
-            path = Place(folder.path, "").history
+            path = FilePaths(folder.path, "").history
             yield FindingKind.EMPTY_DIRECTORY.at(path, "there is no older revision in it")
         inspection = _Inspection(folder, found, history, self._integrity, self._access, deep=self._deep)
         yield from inspection.resources()
@@ -98,7 +98,7 @@ class Inspector:
         If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
         revision erases no draft, whatever its time.
         """
-        saved_at = Place(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
+        saved_at = FilePaths(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
         try:
             saved = stored_revision.read_sidecar(saved_at)
         except DamagedError:
@@ -126,7 +126,7 @@ class _Inspection:
     def resources(self) -> Iterator[Finding]:
         """Compare the sidecar and the content of each resource."""
         for name in self.listing.names:
-            place = Place(self.folder.path, name)
+            place = FilePaths(self.folder.path, name)
             if name in self.listing.sidecars:
                 yield from self.access.file(place.sidecar)
                 try:
@@ -143,20 +143,20 @@ class _Inspection:
             if name not in self.listing.sidecars or sidecar is not None:
                 yield from self._content(place, sidecar)
 
-    def _interrupted(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+    def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         """Find what a crash has left of a write: before its commit, or after it."""
         prepared = place.name in self.listing.prepared
-        named = commit.prepared_id(place) if prepared else None
+        named = commit.next_id(place) if prepared else None
         if prepared:
-            yield FindingKind.UNFINISHED_WRITE.at(place.prepared, "interrupted before its commit", place)
+            yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
         for content_id in self.listing.pending.get(place.name, ()):
-            path = place.pending(content_id)
+            path = place.next_content(content_id)
             if sidecar is not None and not sidecar.deleted and content_id == sidecar.id:
                 yield FindingKind.UNFINISHED_COMMIT.at(path, "committed, but not yet under its name", place)
             elif content_id != named:
                 yield FindingKind.STRAY_FILE.at(path, "a content that no sidecar names", place)
 
-    def _content(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+    def _content(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         is_there = place.name in self.listing.contents
         if is_there:
             yield from self.access.file(place.content)
@@ -171,7 +171,7 @@ class _Inspection:
         elif sidecar.id not in self.listing.pending.get(place.name, ()):
             yield from self._compared(place, sidecar)
 
-    def _tombstone(self, place: Place, *, is_there: bool) -> Iterator[Finding]:
+    def _tombstone(self, place: FilePaths, *, is_there: bool) -> Iterator[Finding]:
         if not self.folder.keeps_history:
             yield FindingKind.UNFINISHED_REMOVAL.at(place.sidecar, "removed from a draft, but not entirely", place)
         elif is_there:
@@ -184,7 +184,7 @@ class _Inspection:
             else:
                 yield _without_sidecar(place)
 
-    def _compared(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+    def _compared(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         try:
             match = compare(place, sidecar, deep=self.deep)
         except PermissionError:
@@ -201,7 +201,7 @@ class _Inspection:
             yield from _faults(match, place, sidecar, newest)
             yield from self._encryption(place, sidecar)
 
-    def _changed(self, place: Place, sidecar: Sidecar) -> Finding:
+    def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
         """Judge a content that is not the sidecar's: another revision's, damaged, or edited by a person."""
         for _, older in readable(self.history, place.name):
             if bears(place, older) and is_whole(place, older):
@@ -223,13 +223,13 @@ class _Inspection:
             what = f"{what}, but {error}"
         return FindingKind.EDITED.at(place.content, what, place)
 
-    def _newest_whole(self, place: Place) -> str:
+    def _newest_whole(self, place: FilePaths) -> str:
         newest = newest_whole(self.history, place.name, living=True)
         if newest is None:
             return "no older revision is whole"
         return f"the newest whole revision is of {newest[1].modified}"
 
-    def _encryption(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+    def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         """Find an attachment that cannot be decrypted: encrypted for another place, or without its header."""
         if not sidecar.encrypted or sidecar.body is not None or place.must_be_xml:
             return
@@ -237,7 +237,7 @@ class _Inspection:
             what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
             yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
-    def _damaged_sidecar(self, place: Place, error: DamagedError) -> Finding:
+    def _damaged_sidecar(self, place: FilePaths, error: DamagedError) -> Finding:
         """Judge a sidecar that cannot be read; a JSON file unlike any sidecar that belongs to nothing is foreign."""
         if isinstance(error, ChangedSidecarError):
             kind = FindingKind.MISPLACED if error.is_misplaced else FindingKind.SIDECAR_CHANGED
@@ -263,7 +263,7 @@ class _Inspection:
             if revision.name not in self.listing.sidecars and revision.name not in self.listing.contents:
                 orphans.add(revision.name)
         for name in sorted(orphans):
-            place, newest = Place(self.folder.path, name), self.history.of(name)[0]
+            place, newest = FilePaths(self.folder.path, name), self.history.of(name)[0]
             what = f"there are older revisions, up to {newest.instant}, but nothing current"
             yield FindingKind.ORPHANED_HISTORY.at(place.content, what, place)
 
@@ -286,11 +286,11 @@ class _Inspection:
             return
         if match is ContentMatch.OTHER and self.integrity.hand_edits is HandEdits.ALL:
             return
-        current = self.sidecars.get(revision.name)
+        current, current_place = self.sidecars.get(revision.name), FilePaths(self.folder.path, revision.name)
         is_current = current is not None and sidecar.id == current.id
         # A refused write has kept the revision that it was to replace already. If the current content was edited
         # since, the second name is the only whole one, and stays.
-        if is_current and (match is ContentMatch.ABSENT or is_whole(Place(self.folder.path, revision.name), sidecar)):
+        if is_current and (match is ContentMatch.ABSENT or is_whole(current_place, sidecar)):
             yield FindingKind.KEPT_TWICE.at(place.sidecar, "the current revision, under a second name", place)
         elif match is ContentMatch.ABSENT:
             yield damaged.at(place.sidecar, "its content is missing", place)
@@ -309,7 +309,7 @@ class _Inspection:
             return
         for name, sidecar in self.sidecars.items():
             if sidecar.version != expected:
-                place = Place(self.folder.path, name)
+                place = FilePaths(self.folder.path, name)
                 what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
                 yield FindingKind.VERSION_WRONG.at(place.sidecar, what, place)
 
@@ -320,12 +320,12 @@ class _Inspection:
         oldest = from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
         for name, sidecar in self.sidecars.items():
             if not sidecar.deleted and sidecar.modified < oldest:
-                place = Place(self.folder.path, name)
+                place = FilePaths(self.folder.path, name)
                 what = f"an attachment of {sidecar.modified}; there was never a {self.folder.main}"
                 yield FindingKind.ORPHANED_ATTACHMENT.at(place.content, what, place)
 
 
-def _faults(match: ContentMatch, place: Place, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
+def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
     """Find fault with a content that looks like its sidecar's; ``newest`` names the newest whole revision."""
     if match is ContentMatch.ROTTEN:
         yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}{newest}", place)
@@ -333,14 +333,14 @@ def _faults(match: ContentMatch, place: Place, sidecar: Sidecar, newest: str = "
         yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
 
 
-def _read(place: Place) -> Sidecar:
+def _read(place: FilePaths) -> Sidecar:
     sidecar = stored_revision.read_sidecar(place)
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar
 
 
-def _without_sidecar(place: Place) -> Finding:
+def _without_sidecar(place: FilePaths) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
         return FindingKind.FOREIGN.at(place.content, "a file of an editor")
     return FindingKind.NO_SIDECAR.at(place.content, "put here by hand; it is not served", place)
@@ -352,13 +352,13 @@ def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator
     obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
     for name in sorted(found.others):
         is_in_the_way = name == folder.main or name in found.sidecars
-        (obstacles if is_in_the_way else others).append(Place(folder.path, name).content)
+        (obstacles if is_in_the_way else others).append(FilePaths(folder.path, name).content)
     for path in obstacles:
         yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
     yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
 
 
-def _unreadable(path: str, cause: str, place: Place | None = None) -> Finding:
+def _unreadable(path: str, cause: str, place: FilePaths | None = None) -> Finding:
     return FindingKind.UNREADABLE.at(path, cause, place)
 
 

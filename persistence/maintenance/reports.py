@@ -106,7 +106,7 @@ class TreeReader:
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
-        place = self.layout.place(main)
+        place = self.layout.paths(main)
         with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(list_folder(place.directory).sidecars - {place.name}):
                 address = replace(main, name=unescape(name))
@@ -264,7 +264,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         attachments=tuple(reader.attachments(address)),
         controls=_controls(reader, form, number),
         data_format=reader.properties.of(form).data_format,
-        path=reader.layout.place(address).content,
+        path=reader.layout.paths(address).content,
     )
 
 
@@ -332,7 +332,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         attachments=attachments,
         named=named,
         revisions=tuple(_revisions(reader, address, found)),
-        path=reader.layout.place(address).content,
+        path=reader.layout.paths(address).content,
     )
 
 
@@ -368,7 +368,7 @@ def _revisions(
     reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
 ) -> Iterator[Sidecar | Unreadable]:
     """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
-    place = reader.layout.place(address)
+    place = reader.layout.paths(address)
     with disk_errors(f"listing the older revisions of {address}"):
         revisions = list_history(place.directory).of(place.name)
     for revision in revisions:

@@ -23,8 +23,8 @@ from persistence.storage.layout import (
     SERVE,
     SPOOL,
     TRASH,
+    FilePaths,
     Layout,
-    Place,
     is_unfinished_layout,
 )
 from persistence.storage.store import outdated_links
@@ -47,7 +47,7 @@ def require_tree(tree: FolderTree) -> None:
 
 def _is_sidecar(folder: Folder, name: str) -> bool:
     try:
-        return stored_revision.read_sidecar(Place(folder.path, name)) is not None
+        return stored_revision.read_sidecar(FilePaths(folder.path, name)) is not None
     except (DamagedError, OSError):
         return False
 

@@ -27,7 +27,7 @@ from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.storage import nofollow, sidecars, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import Place, unescape
+from persistence.storage.layout import FilePaths, unescape
 from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
@@ -141,11 +141,11 @@ class TreeBackup:
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
         folder = opened.folder
         for name, said in opened.sidecars.items():
-            path = self._inside(Place(folder.path, name)).sidecar
+            path = self._inside(FilePaths(folder.path, name)).sidecar
             self._part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
-                self._add_content(Place(folder.path, name), file, opened.sidecar(name))
+                self._add_content(FilePaths(folder.path, name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _noting(problems):
                 self._add_revision(folder, revision)
@@ -160,7 +160,7 @@ class TreeBackup:
         Raises:
             DamagedError: a part of it is missing or cannot be read; the rest is copied.
         """
-        place, earlier = self._inside(revision.place), self._inside(Place(folder.path, revision.name))
+        place, earlier = self._inside(revision.place), self._inside(FilePaths(folder.path, revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
@@ -174,7 +174,7 @@ class TreeBackup:
             if body is not None:
                 body.add()
 
-    def _add_content(self, place: Place, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
+    def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Copy a content as it is.
 
         Raises:
@@ -218,14 +218,14 @@ class TreeBackup:
             record = opened.sidecar(name)
             if record is None or record.deleted or record.size or name == DATA_XML:
                 continue
-            body, problem = self._body(opened.folder, name, Place(opened.folder.path, name), record, stack)
+            body, problem = self._body(opened.folder, name, FilePaths(opened.folder.path, name), record, stack)
             if problem:
                 problems.append(problem)
             if body is not None:
                 yield body
 
     def _body(
-        self, folder: Folder, name: str, record_place: Place, record: Sidecar, stack: ExitStack
+        self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
     ) -> tuple[_Body | None, str]:
         """Open the body of a record until the stack ends; the text tells what is wrong with it.
 
@@ -242,7 +242,7 @@ class TreeBackup:
             return None, f"{what} in {bodies.root}: {error.strerror}"
         if found is None:
             return None, "" if record.body is None else f"{what} is missing in {bodies.root}"
-        file, place = stack.enter_context(found.opened), bodies.place(address, record.version)
+        file, place = stack.enter_context(found.opened), bodies.paths(address, record.version)
         part, path = self._attachments[bodies.root], os.path.relpath(place.content, bodies.root)
         if record_place.is_older:
             if found.is_edited:
@@ -261,8 +261,8 @@ class TreeBackup:
             return None
         return bodies if bodies is not None and bodies.root in self._attachments else None
 
-    def _inside(self, place: Place) -> Place:
-        return Place(self._tree.inside(place.directory), place.name)
+    def _inside(self, place: FilePaths) -> FilePaths:
+        return FilePaths(self._tree.inside(place.directory), place.name)
 
 
 def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snapshot:
@@ -277,7 +277,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     if found.has_history:
         snapshot.history = list_history(folder.path)
     for name in found.sidecars | found.contents | set(found.pending):
-        place = Place(folder.path, name)
+        place = FilePaths(folder.path, name)
         if name in found.sidecars:
             with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
                 snapshot.sidecars[name] = _read(file, place)
@@ -286,7 +286,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
             problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
         with _noting(problems, place.content):
             if sidecar is not None and sidecar.id in found.pending.get(name, ()):
-                path = place.pending(sidecar.id)
+                path = place.next_content(sidecar.id)
             elif name in found.contents:
                 path = place.content
             elif sidecar is not None and not sidecar.deleted:
@@ -297,7 +297,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     return snapshot
 
 
-def _open_older(place: Place, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO | None] | None:
+def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO | None] | None:
     """Open the sidecar and the content of an older revision until the stack ends; ``None`` if it is gone.
 
     No lock is held. If the revision is rewritten meanwhile, it is opened again.
@@ -311,7 +311,7 @@ def _open_older(place: Place, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO 
                 return None
             said, content = _read(file, place), None
             if said.sidecar is not None:
-                content = stack.enter_context(_opened(place.pending(said.sidecar.id)))
+                content = stack.enter_context(_opened(place.next_content(said.sidecar.id)))
             if content is None:
                 content = stack.enter_context(_opened(place.content))
             if stored_revision.is_still_at(file.fileno(), place.sidecar) or not os.path.lexists(place.sidecar):
@@ -332,7 +332,7 @@ def _opened(path: str) -> Iterator[BinaryIO | None]:
         yield file
 
 
-def _read(file: BinaryIO, place: Place) -> _SidecarFile:
+def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
     """Read an open sidecar. Raises ``DamagedError`` if it is larger than any sidecar."""
     status = os.fstat(file.fileno())
     data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()

@@ -17,7 +17,7 @@ from persistence.services.rules import Received
 from persistence.storage.storage import Storage
 from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 XML = "application/xml"
 XHTML = "application/xhtml+xml"
@@ -74,7 +74,7 @@ def check_for(address: Address) -> Checking:
     """Return the parser that checks a content while it streams by; none for an attachment."""
     if not address.is_main:
         return nullcontext()
-    return DefinitionCheck() if isinstance(address, DefinitionAddress) else Streaming()
+    return DefinitionCheck() if isinstance(address, DefinitionAddress) else XmlCheck()
 
 
 def metadata_of(check: Streaming | None) -> FormMetadata | None:

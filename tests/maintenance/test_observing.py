@@ -23,7 +23,7 @@ from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
 from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import PENDING
+from persistence.storage.layout import JOURNAL
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
@@ -60,7 +60,7 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
 
 def noted(root: Path) -> set[str]:
     """Return the documents that the next search has to look at."""
-    found = opened(Journal(str(root / PENDING))).outstanding()
+    found = opened(Journal(str(root / JOURNAL))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
 
