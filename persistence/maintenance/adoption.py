@@ -23,8 +23,8 @@ from persistence.errors import BusyError, DamagedError
 from persistence.limits import CHUNK
 from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after

@@ -277,12 +277,12 @@ class AccessCheck:
             return
         if status.st_uid != self._user:
             what = f"it belongs to {owner.name(status.st_uid)}, the data directory to {owner.name(self._user)}"
-            yield Finding(FindingKind.WRONG_OWNER, path, what)
+            yield FindingKind.WRONG_OWNER.at(path, what)
         elif mode & needed != needed:
-            yield Finding(FindingKind.NO_ACCESS, path, f"its permissions are {mode:o}: the service may not use it")
+            yield FindingKind.NO_ACCESS.at(path, f"its permissions are {mode:o}: the service may not use it")
         elif self._is_open and mode & _FOR_OTHERS:
             what = f"its permissions are {mode:o}: every user of the machine may use it"
-            yield Finding(FindingKind.OPEN_ACCESS, path, what)
+            yield FindingKind.OPEN_ACCESS.at(path, what)
 
 
 def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Finding]:

@@ -36,6 +36,18 @@ from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 _CORRECTED = "corrected the one bit that was flipped in its sidecar"
 
 
+def repair_path(finding: Finding, quarantine: Quarantine) -> None:
+    """Repair a finding by its path alone. Raises ``OSError``."""
+    if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
+        give_access(finding.path)
+    elif finding.kind is FindingKind.EMPTY_DIRECTORY:
+        directories.remove_if_empty(finding.path)
+    elif finding.kind is FindingKind.STRAY_OWN:
+        (directories.remove_tree if os.path.isdir(finding.path) else files.remove)(finding.path)
+    else:
+        quarantine.move(finding.path, finding)
+
+
 class Repair:
     """Repairs findings in the tree of one root. Methods raise ``OSError`` and ``DamagedError``."""
 
@@ -58,7 +70,6 @@ class Repair:
             FindingKind.UNFINISHED_WRITE: self._recover,
             FindingKind.UNFINISHED_REWRITE: self._recover,
             FindingKind.UNFINISHED_REMOVAL: self._unfinished_removal,
-            FindingKind.STRAY_FILE: lambda _folder, finding, _place: self._quarantine.move(finding.path, finding),
             FindingKind.KEPT_TWICE: self._kept_twice,
             FindingKind.ORPHANED_HISTORY: lambda folder, _, place: self._go_back(folder, place, to_living=True),
             FindingKind.ORPHANED_ATTACHMENT: self._orphaned_attachment,
@@ -67,19 +78,12 @@ class Repair:
 
     def of_root(self, finding: Finding) -> None:
         """Repair the service's own files, or what is on the way to a folder."""
-        if finding.kind is FindingKind.NO_ACCESS:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.STRAY_OWN:
-            if os.path.isdir(finding.path):
-                directories.remove_tree(finding.path)
-            else:
-                files.remove(finding.path)
-        elif finding.kind is FindingKind.OWN_MISSING:
+        if finding.kind is FindingKind.OWN_MISSING:
             root.make_own(self._layout.root)
         elif finding.kind is FindingKind.NOT_A_FILE and finding.path == self._layout.own(QUARANTINE):
             files.rename(finding.path, f"{finding.path}~{time.time_ns()}")
-        elif finding.kind is FindingKind.NOT_A_FILE:
-            self._quarantine.move(finding.path, finding)
+        elif finding.kind is not FindingKind.LAYOUT:
+            repair_path(finding, self._quarantine)
         else:
             if os.path.lexists(finding.path):
                 self._quarantine.move(finding.path, finding)
@@ -88,14 +92,9 @@ class Repair:
 
     def of_folder(self, folder: Folder, finding: Finding) -> str | None:
         """Repair a finding in a folder; return what was done if the kind does not tell."""
-        if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.EMPTY_DIRECTORY:
-            directories.remove_if_empty(finding.path)
-        elif finding.place is None:
-            self._quarantine.move(finding.path, finding)
-        else:
+        if finding.place is not None and finding.kind in self._repairs:
             return self._repairs[finding.kind](folder, finding, finding.place)
+        repair_path(finding, self._quarantine)
         return None
 
     def _recover(self, folder: Folder, finding: Finding, place: FilePaths) -> None:

@@ -84,9 +84,8 @@ def _sealed(directory: str, name: str) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
-    place = FilePaths(
-        directory, name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")
-    )  # a prepared one begins with a dot
+    content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
+    place = FilePaths(directory, content)
     return sidecars.encode(sidecar, place.address)
 
 

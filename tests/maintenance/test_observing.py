@@ -16,8 +16,8 @@ from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
