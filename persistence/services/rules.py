@@ -52,7 +52,12 @@ def check_data_format(asked: str | None, stored: str) -> None:
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 
 
-def _everybody_may_read() -> bool:
+MayRead = Callable[[], bool]
+"""Whether the caller may know who has saved what is stored, when, and under which tag."""
+
+
+def everybody_may_read() -> bool:
+    """Return true: a proxy has decided, or there are no permissions."""
     return True
 
 
@@ -60,7 +65,7 @@ def check_precondition(
     precondition: Precondition,
     address: Address,
     *stored: StoredRevision | None,
-    may_read: Callable[[], bool] = _everybody_may_read,
+    may_read: MayRead = everybody_may_read,
 ) -> None:
     """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
 

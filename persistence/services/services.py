@@ -27,7 +27,7 @@ class Services:
     """The services behind the requests of one face."""
 
     definitions: Definitions | DefinitionsBehindProxy
-    documents: Documents | DocumentsBehindProxy
+    documents: Documents
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
@@ -53,7 +53,7 @@ class Services:
         wired = cls._wired(documents, documents, definitions, admins)
         if not dialect.has_proxy:
             return wired
-        served = DocumentsBehindProxy(router, dialect)
+        served = DocumentsBehindProxy(router, dialect, documents.access)
         return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
 
     @classmethod
