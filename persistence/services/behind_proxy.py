@@ -19,9 +19,19 @@ from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, Stored, counts, selected
-from persistence.services.requests import Delete, Get, Origin, Put
-from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import everybody_may_read, living, tombstone_over
+from persistence.services.rules import (
+    Cleared,
+    Delete,
+    Get,
+    Origin,
+    Put,
+    Read,
+    Removed,
+    Written,
+    everybody_may_read,
+    living,
+    tombstone_over,
+)
 from persistence.storage.stored_revision import StoredRevision
 
 

@@ -24,14 +24,19 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.access import Access, subject_of
+from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
 from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Put
-from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import (
+    Cleared,
+    Delete,
+    Get,
     MayRead,
+    Put,
+    Read,
+    Removed,
+    Written,
     check_data_format,
     check_precondition,
     living,
@@ -39,7 +44,6 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.services.singleton import is_singleton, only_document
 from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 

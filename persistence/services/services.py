@@ -10,16 +10,15 @@ from persistence.model.users import Admin
 from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
-from persistence.services.attachments import Attachments
 from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsBehindProxy
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
-from persistence.services.notices import Notices
 from persistence.services.publishing import Publishing
-from persistence.services.searching import Searching
+from persistence.services.searching import Notices, Searching
+from persistence.services.transforms import Attachments
 
 
 @dataclass(frozen=True, slots=True)
