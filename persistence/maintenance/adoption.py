@@ -151,7 +151,7 @@ class Adoption:
         """Return the form version of a resource: its directory's or its document's, if known, else that of ``over``."""
         if folder.collection is None:
             return int(folder.name)
-        main = FilePaths(folder.path, folder.main)
+        main = folder.paths(folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
                 document = stored_revision.read_sidecar(main)

@@ -141,11 +141,11 @@ class TreeBackup:
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
         folder = opened.folder
         for name, said in opened.sidecars.items():
-            path = self._inside(FilePaths(folder.path, name)).sidecar
+            path = self._inside(folder.paths(name)).sidecar
             self._part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
-                self._add_content(FilePaths(folder.path, name), file, opened.sidecar(name))
+                self._add_content(folder.paths(name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _noting(problems):
                 self._add_revision(folder, revision)
@@ -160,7 +160,7 @@ class TreeBackup:
         Raises:
             DamagedError: a part of it is missing or cannot be read; the rest is copied.
         """
-        place, earlier = self._inside(revision.place), self._inside(FilePaths(folder.path, revision.name))
+        place, earlier = self._inside(revision.place), self._inside(folder.paths(revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
@@ -277,7 +277,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     if found.has_history:
         snapshot.history = list_history(folder.path)
     for name in found.sidecars | found.contents | set(found.pending):
-        place = FilePaths(folder.path, name)
+        place = folder.paths(name)
         if name in found.sidecars:
             with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
                 snapshot.sidecars[name] = _read(file, place)
