@@ -244,7 +244,7 @@ def _controls(report: VersionReport) -> Iterator[str]:
         rows = [("NAME", "KIND", "PATH", "MARKS")]
         for control in report.controls:
             marks = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
-            path = "/".join(control.paths[report.data_format])
+            path = "/".join(control.path(report.data_format))
             rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(marks)))
         count = counted(len(report.controls), "control")
         yield f"{count}, with paths in data of format {report.data_format}:"

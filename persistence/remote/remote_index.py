@@ -267,7 +267,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
             state = ReindexingState(said.get("state", ""))
             return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
         except (MalformedXmlError, ValueError) as error:

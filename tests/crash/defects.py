@@ -29,7 +29,7 @@ class _Paths:
     parent: str
     directory: str
     content: str
-    prepared: str
+    next_sidecar: str
     history: str
 
 
