@@ -259,8 +259,9 @@ class RemoteReindexing:
     def version(self, form: Form, number: int | None) -> None:
         """See ``Reindexer``; a request names one version, or concerns all forms."""
         if number is None:
-            return self.all()
-        return self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+            self.all()
+        else:
+            self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
         """See ``Reindexer``."""
