@@ -14,7 +14,6 @@ from typing import Protocol
 
 from persistence.definitions.catalog import Definition
 from persistence.errors import BadRequestError
-from persistence.forms.messages import attribute, element
 from persistence.limits import (
     HIT_COSTS,
     LARGEST_FOUND,
@@ -162,13 +161,6 @@ class ReindexingStatus:
     state: ReindexingState = ReindexingState.STOPPED
     current: int = 0
     total: int = 0
-
-    def as_xml(self) -> bytes:
-        """Return the answer to a request for the status (spec search 5)."""
-        said = attribute("state", self.state.value)
-        if self.state is ReindexingState.INDEXING:
-            said += attribute("document-current", str(self.current)) + attribute("document-total", str(self.total))
-        return element("status", said).encode()
 
 
 class Reindexer(Protocol):

@@ -31,7 +31,7 @@ from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import FORMS, PENDING, Layout
+from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 
@@ -169,7 +169,7 @@ def flat_views_of(
 
 def pending_in(path: str) -> Journal:
     """Return what the index of the tree of a root has still to take in."""
-    return Journal(Layout(os.path.realpath(path)).own(PENDING))
+    return Journal(Layout(os.path.realpath(path)).own(JOURNAL))
 
 
 def summary_file(path: str) -> SummaryFile:

@@ -19,7 +19,7 @@ from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
 
@@ -176,7 +176,7 @@ def _user(owner: Owner) -> User:
 
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
-    journal = Journal(Layout(str(root)).own(PENDING))
+    journal = Journal(Layout(str(root)).own(JOURNAL))
     flat = FlatViews(str(root), lambda _: FlatNaming("", 256, prefixes_in_main=False))
     index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
