@@ -164,24 +164,19 @@ class Control:
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls of a stored definition; return none where it has no form model.
+    """Read the controls that have a bind to an element: the form's own in document order, then those of templates.
+
+    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
+    appears twice under the same name and path is one, with the marks of both. There are none without a form model.
 
     Raises:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
         DamagedError: it is not well-formed XML.
     """
-    return on_definition(stored, controls) or ()
+    return on_definition(stored, _controls) or ()
 
 
-def controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    """Return the controls that have a bind to an element: the form's own in document order, then those of templates.
-
-    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
-    appears twice under the same name and path is one, with the marks of both.
-
-    Raises:
-        BadRequestError: they are too many, or too deep (``MOST_STEPS``).
-    """
+def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, tuple[str, ...]], Control] = {}
     left = MOST_STEPS
     for control in _all(definition):

@@ -11,17 +11,16 @@ from persistence.errors import BadRequestError
 from persistence.forms.controls import INDEXED, template_uses
 from persistence.forms.structure import (
     BIND,
-    METADATA_ID,
     XF,
     XH,
     DefinitionTree,
     FormPart,
     classes,
     control_name,
-    instance_of,
     is_element_name,
     on_definition,
     reference,
+    text_in,
     with_namespaces,
 )
 from persistence.forms.trees import Element
@@ -46,11 +45,10 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
         DamagedError: it is not well-formed XML.
     """
-    return on_definition(stored, lambda definition: index_keys(definition, data_format)) or ()
+    return on_definition(stored, lambda definition: _index_keys(definition, data_format)) or ()
 
 
-def index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
-    """Return the keys of a definition in index order, for data of a format; raises as ``read_index_keys`` does."""
+def _index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
     grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
     namespaces = _Namespaces(definition)
     found: dict[str, IndexKey] = {}
@@ -126,14 +124,12 @@ def _adapted(path: _Path, grids: _Grids) -> _Path:
 
 def _grids(definition: DefinitionTree, version: str) -> _Grids:
     """Return the paths of the grids that the metadata lists for a migration; none where the list is malformed."""
-    instance = instance_of(definition.model, METADATA_ID)
-    metadata = None if instance is None else next(instance.iterchildren("*"), None)
-    migrations = () if metadata is None else metadata.iterchildren("migration")
+    migrations = () if definition.metadata is None else definition.metadata.iterchildren("migration")
     found = next((each for each in migrations if each.get("version") == version), None)
     if found is None:
         return frozenset()
     try:
-        return frozenset(_LISTS[version](json.loads(str(found.xpath("string()")))))
+        return frozenset(_LISTS[version](json.loads(text_in(found))))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return frozenset()
 

@@ -210,6 +210,12 @@ class DefinitionTree:
         """Index the main document again, after its model or body has changed."""
         return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
 
+    @property
+    def metadata(self) -> Element | None:
+        """The element of the metadata; ``None`` where there is none."""
+        instance = instance_of(self.model, METADATA_ID)
+        return None if instance is None else next(instance.iterchildren("*"), None)
+
     def template(self, section: Element) -> FormPart | None:
         """Return the section template that a section uses, where it is inlined."""
         used = (child.tag for child in section.iterchildren("*") if is_template_use(child))
@@ -234,6 +240,11 @@ def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | Non
 def instance_of(model: Element, identifier: str) -> Element | None:
     """Return the instance of a model with an id."""
     return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
+
+
+def text_in(element: Element) -> str:
+    """Return all text in an element, without surrounding blanks."""
+    return str(element.xpath("string()")).strip()
 
 
 def reference(bind: Element) -> str:
