@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from persistence.errors import BadRequestError
 from persistence.forms.structure import (
     BIND,
     FR,
@@ -29,7 +28,7 @@ from persistence.forms.structure import (
     on_definition,
     step_of,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_STEPS
 from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
@@ -178,11 +177,9 @@ def read_controls(stored: bytes) -> tuple[Control, ...]:
 
 def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, tuple[str, ...]], Control] = {}
-    left = MOST_STEPS
+    steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
     for control in _all(definition):
-        left -= len(control.steps)
-        if left < 0:
-            raise BadRequestError("the form has too many controls, or too deeply nested ones")
+        steps.count(len(control.steps))
         key = control.name, control.path(V2019_1_0)
         same = found.get(key, control)
         found[key] = replace(

@@ -23,7 +23,7 @@ from persistence.forms.structure import (
     is_template_use,
     on_definition,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.forms.values import PathState, path_matcher
 from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
@@ -85,7 +85,7 @@ class _Walk:
         self._naming = naming
         self._names = UniqueNames(taken, naming.longest)
         self._growing: list[_Growing] = []
-        self._left = MOST_VIEW_CHARACTERS
+        self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
         """Return the views, in the order of their elements in the definition."""
@@ -158,9 +158,7 @@ class _Walk:
         return growing
 
     def _count(self, *names: str) -> None:
-        self._left -= sum(map(len, names)) + 1
-        if self._left < 0:
-            raise BadRequestError("the form has too many controls for flat views, or too long names")
+        self._size.count(sum(map(len, names)) + 1)
 
 
 Cell = str | int | None

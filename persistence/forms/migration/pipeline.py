@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from persistence.forms.controls import containers
 from persistence.forms.migration import grids
 from persistence.forms.migration.grids import Editor
-from persistence.forms.migration.plan import PlanNode, plan_grids, plan_repeats, visits
+from persistence.forms.migration.plan import PlanNode, visits
 from persistence.forms.structure import (
     BIND,
     FB,
@@ -26,7 +26,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
-from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _RELEASES = frozenset({"created-with-version", "updated-with-version"})
 _MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
@@ -34,6 +34,19 @@ _SINCE = {tuple(map(int, version.split(".")[:2])): version for version in DATA_F
 _SEPARATOR = re.compile(r"[. -]")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FORMAT = f"{FR}data-format-version"
+
+_Change = tuple[Callable[[Element, DefinitionTree, Editor], None], Callable[[FormPart, Editor], None]]
+"""A change of the data, and the change of the binds that goes with it."""
+_MADE: Mapping[str, _Change] = {
+    V4_8_0: (grids.wrap_repeated_grids, grids.bind_iterations),
+    V2019_1_0: (grids.wrap_plain_grids, grids.bind_plain_grids),
+}
+_UNDONE: Mapping[str, _Change] = {
+    V4_8_0: (grids.dissolve_repeated_grids, grids.unbind_iterations),
+    V2019_1_0: (grids.dissolve_plain_grids, grids.unbind_plain_grids),
+}
+"""The difference of each format from the one before."""
+
 _INITIALLY = f"{FB}initial-iterations"
 _CHECKBOX = f"{FR}checkbox-input"
 _FILE = ("filename", "mediatype", "size")
@@ -71,44 +84,27 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
 
 def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
     """Migrate all of the data first: binds and grids lead to it."""
-    source = source_format(definition)
+    changes = _changes(source_format(definition), target)
     editor = Editor()
     if definition.data is not None:
-        _migrate_data(definition, definition.data, source, target, editor)
+        for change, _ in changes:
+            change(definition.data, definition, editor)
         if is_unpublished:
             definition.data.attrib.pop(_FORMAT, "")
         else:
             definition.data.set(_FORMAT, target)
-    _rebuild_templates(_migrate_binds(definition, source, target, editor), target, editor)
-
-
-def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
-    """Return the formats whose differences are to be made or undone, in order, and whether they are made."""
-    at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
-    return (DATA_FORMATS[at + 1 : to + 1], True) if at <= to else (DATA_FORMATS[at:to:-1], False)
-
-
-def _migrate_data(definition: DefinitionTree, root: Element, source: str, target: str, editor: Editor) -> None:
-    steps, is_up = _steps(source, target)
-    for step in steps:
-        if step == V4_8_0:
-            change = grids.wrap_repeated_grids if is_up else grids.dissolve_repeated_grids
-            change(root, plan_repeats(definition), editor)
-        else:
-            change_plain = grids.wrap_plain_grids if is_up else grids.dissolve_plain_grids
-            change_plain(root, plan_grids(definition), editor)
-
-
-def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor: Editor) -> DefinitionTree:
-    steps, is_up = _steps(source, target)
-    for step in steps:
-        if step == V4_8_0:
-            change = grids.bind_iterations if is_up else grids.unbind_iterations
-        else:
-            change = grids.bind_plain_grids if is_up else grids.unbind_plain_grids
-        change(definition.main, editor)
+    for _, change_binds in changes:
+        change_binds(definition.main, editor)
         definition = definition.reread()
-    return definition
+    _rebuild_templates(definition, target, editor)
+
+
+def _changes(source: str, target: str) -> list[_Change]:
+    """Return the differences between formats that are to be made or undone, in order."""
+    at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
+    if at <= to:
+        return [_MADE[step] for step in DATA_FORMATS[at + 1 : to + 1]]
+    return [_UNDONE[step] for step in DATA_FORMATS[at:to:-1]]
 
 
 def source_format(definition: DefinitionTree) -> str:
