@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Protocol
 
 from persistence.definitions.catalog import Definition
-from persistence.forms.messages import attribute, element
 from persistence.index.budget import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
@@ -75,13 +74,6 @@ class ReindexingStatus:
     state: ReindexingState = ReindexingState.STOPPED
     current: int = 0
     total: int = 0
-
-    def as_xml(self) -> bytes:
-        """Return the answer to a request for the status (spec search 5)."""
-        said = attribute("state", self.state.value)
-        if self.state is ReindexingState.INDEXING:
-            said += attribute("document-current", str(self.current)) + attribute("document-total", str(self.total))
-        return element("status", said).encode()
 
 
 class Reindexer(Protocol):
