@@ -193,7 +193,7 @@ def check_data_format(asked: str | None, stored: str) -> None:
 
 
 MayRead = Callable[[], bool]
-"""Whether the caller may know who has saved what is stored, when, and under which tag."""
+"""Says whether the caller may know who has saved what is stored, when, and under which tag."""
 
 
 def everybody_may_read() -> bool:
