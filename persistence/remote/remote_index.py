@@ -19,8 +19,7 @@ from persistence.forms.search_xml import (
     write_distinct_request,
     write_search_request,
 )
-from persistence.index.budget import Budget
-from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -256,9 +255,12 @@ class RemoteReindexing:
         """See ``Reindexer``."""
         self._make("/reindex")
 
-    def version(self, form: Form, number: int) -> None:
-        """See ``Reindexer``."""
-        self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``; a request names one version, or concerns all forms."""
+        if number is None:
+            self.all()
+        else:
+            self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
         """See ``Reindexer``."""
