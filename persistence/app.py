@@ -1,31 +1,22 @@
-"""The application factory: settings become what the faces call, and routes that call it; and the start of a service.
-
-A start says what is served, to whom and where, and makes sure that the address is free.
-"""
+"""The application factory: settings become what the faces call, and blueprints that call it."""
 
 from __future__ import annotations
 
 import atexit
-import errno
-import os
-import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Self
 
 from flask import Flask
 
-from persistence import __version__
 from persistence import settings as configuration
 from persistence.closable import Closable
 from persistence.dialect import DIALECTS
-from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError, one_line
+from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
 from persistence.http.apis import PublishApi, QueryApi, ReencryptApi, ReindexApi, add_attachment_lists
 from persistence.http.application import add_health
-from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Opens, Policy
+from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
 from persistence.http.crud import CrudApi, add_unknown_paths
@@ -36,13 +27,13 @@ from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
 from persistence.providers.opened import Providers
-from persistence.providers.trees import bases_of, open_encryption_keys, open_keys, probe
+from persistence.providers.trees import open_encryption_keys, open_keys, probe
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
 from persistence.services.services import Services
-from persistence.settings import Effective, Settings, inherits_socket
+from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4
 
@@ -69,25 +60,25 @@ class Service(Flask, Closable):
 def create_app(
     settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
-    """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
+    """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
-    With settings and without properties, these are the shipped ones. ``policy`` is what ``policy_of`` said when the
-    service started, else what it says now.
+    Properties that are not given are those of the file, or with settings the shipped ones. ``policy`` is what
+    ``policy_of`` said when the service started, else what it says now.
 
     Raises:
         StartupError: the data directory cannot be used, or nobody could call.
-        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
+        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers again and again.
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
         return _wire(settings, properties or shipped, policy or policy_of(settings))
     try:
         loaded = configuration.load()
-        policy = policy_of(loaded.settings)
-        warn_of_properties(loaded.properties)
-        warn_of(probe(loaded.settings, loaded.properties))
-        return _wire(loaded.settings, loaded.properties, policy)
+        properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
+        warn_of_properties(properties)
+        warn_of(probe(loaded.settings, properties))
+        return _wire(loaded.settings, properties, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -204,120 +195,3 @@ def _log_given_up(form: Form | None, error: Exception) -> None:
         logs.write("index-fault", is_error=True, exc_info=error)
     else:
         logs.write("index-given-up", is_error=True, form=str(form), cause=str(error))
-
-
-_UNIX = "unix:"
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - told from others, not bound
-_LONGEST_WAIT = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise."""
-
-    settings: Settings
-    properties: Properties
-    policy: Policy
-
-    @classmethod
-    def of(cls, effective: Effective) -> Self:
-        """Look whether all of it can be served, and say what is not as it could be: once, not in every worker.
-
-        Raises:
-            PersistenceError: it cannot.
-        """
-        settings, properties = effective.settings, effective.properties
-        policy = policy_of(settings)
-        open_encryption_keys(settings, properties)
-        warn_of_properties(properties)
-        warn_of(probe(settings, properties))
-        return cls(settings, properties, policy)
-
-
-def first_lines(served: Served, bind: str | None = None) -> Iterator[str]:
-    """The lines for the log of a service that starts; ``bind`` is its address where that is not the setting's.
-
-    Raises:
-        DiskError, DamagedError: the API keys cannot be read.
-    """
-    settings, properties, policy = served.settings, served.properties, served.policy
-    yield f"version {__version__}, dialect {settings.dialect}"
-    yield f"data directory {settings.roots.default}"
-    for name, path in settings.roots.named.items():
-        yield f"data directory {path} (datasource {name})"
-    for path in bases_of(properties):
-        yield f"attachments in {path}"
-    for provider in properties.form_providers:
-        if provider.is_remote:
-            yield f"forms of the provider {provider.name} with {provider.address}"
-    yield f"may call: {_callers(settings, policy)}"
-    yield _address(bind or settings.bind)
-
-
-def log_line(line: str) -> str:
-    """A line for standard error."""
-    return f"persistence: {one_line(line)}\n"
-
-
-def _callers(settings: Settings, policy: Policy) -> str:
-    if policy.opens is Opens.ALWAYS:
-        return "everybody who reaches the address (insecure)"
-    keys = len(open_keys(settings).read())
-    if policy.opens is Opens.WHILE_KEYLESS and not keys:
-        return "every program of this machine, until there is an API key ('persistence key add NAME')"
-    who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
-    if settings.trusted:
-        who.append(f"without a key {', '.join(settings.trusted)}")
-    return ", ".join(who) or "nobody: the API keys are gone"
-
-
-def _address(bind: str) -> str:
-    if bind.startswith(_UNIX):
-        path = bind.removeprefix(_UNIX)
-        return f"at {bind}; try: curl --unix-socket {path} http://localhost/readyz"
-    host, _, port = bind.rpartition(":")
-    if not int(port):
-        return f"at {host}, on a port that is free: see the line 'Listening at'"
-    return f"at http://{bind}; try: curl http://{_EVERYWHERE.get(host, host)}:{port}/readyz"
-
-
-def require_free(bind: str) -> None:
-    """Make sure that an address can be served on; one that this process was given by another one is.
-
-    gunicorn tries for five seconds, with a line for each.
-
-    Raises:
-        StartupError: another program serves there, or the system refuses.
-    """
-    if inherits_socket():
-        return
-    try:
-        if bind.startswith(_UNIX):
-            _try_path(bind.removeprefix(_UNIX))
-        else:
-            _try_port(bind)
-    except OSError as error:
-        cause = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
-        raise StartupError(
-            f"cannot serve on {bind}: {cause}; another address: --bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
-        ) from error
-
-
-def _try_port(bind: str) -> None:
-    host, _, port = bind.rpartition(":")
-    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        tried.bind(address)
-
-
-def _try_path(path: str) -> None:
-    """Raise if somebody answers at the path of a socket: gunicorn would take it away from them."""
-    with socket.socket(socket.AF_UNIX) as tried:
-        tried.settimeout(_LONGEST_WAIT)
-        try:
-            tried.connect(path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -86,7 +86,9 @@ ALLOWED = {
         "errors",
     },
     "app": {"http", "services", "providers", "properties", "model", "dialect", "settings", "closable", "errors"},
+    "starting": {"app", "http", "providers", "properties", "settings", "errors"},
     "cli": {
+        "starting",
         "app",
         "providers",
         "services",

@@ -12,10 +12,12 @@ import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence.app import Served, create_app, first_lines, log_line, require_free
+from persistence import starting
+from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.errors import PersistenceError
 from persistence.providers.trees import bases_of, init_trees
+from persistence.starting import Served
 from persistence.storage import owner
 
 
@@ -56,12 +58,12 @@ class Server(Application):  # type: ignore[misc]  # gunicorn ships no annotation
         try:
             self._served = self._read()
             if self._served.settings.bind != before.settings.bind:
-                require_free(self._served.settings.bind)
+                starting.require_free(self._served.settings.bind)
             super().reload()
         except (PersistenceError, SystemExit) as error:  # gunicorn exits where its own file cannot be read
             self._served, self.cfg = before, config
             cause = error if isinstance(error, PersistenceError) else f"{before.settings.gunicorn} is not acceptable"
-            sys.stderr.write(log_line(f"the settings were read again and not taken, the old ones count: {cause}"))
+            sys.stderr.write(starting.said(f"the settings were read again and not taken, the old ones count: {cause}"))
         else:
             _announce(self._served, "the settings were read again")
 
@@ -80,8 +82,8 @@ def _say_nothing_more(_arbiter: object) -> None:
 
 
 def _announce(served: Served, *first: str) -> None:
-    for line in (*first, *first_lines(served)):
-        sys.stderr.write(log_line(line))
+    for line in (*first, *starting.lines(served)):
+        sys.stderr.write(starting.said(line))
     sys.stderr.flush()
 
 
@@ -102,7 +104,7 @@ def serve(*, is_init: bool, **options: object) -> None:
     if is_init:
         init_trees(effective.settings, effective.properties)
     served = Served.of(effective)
-    require_free(served.settings.bind)
+    starting.require_free(served.settings.bind)
     _announce(served)
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.

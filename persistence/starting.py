@@ -1,0 +1,134 @@
+"""The start of a service: the lines that say what it serves, to whom and where, and whether its address is free."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from persistence import __version__
+from persistence.app import policy_of, warn_of, warn_of_properties
+from persistence.errors import StartupError, one_line
+from persistence.http.callers import Opens, Policy
+from persistence.properties.properties import Properties
+from persistence.providers.trees import bases_of, open_encryption_keys, open_keys, probe
+from persistence.settings import Effective, Settings, inherits_socket
+
+_UNIX = "unix:"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - told from others, not bound
+_LONGEST_WAIT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The settings in force, with the policy of callers: a worker that is replaced must not decide otherwise."""
+
+    settings: Settings
+    properties: Properties
+    policy: Policy
+
+    @classmethod
+    def of(cls, effective: Effective) -> Self:
+        """Look whether all of it can be served, and say what is not as it could be: once, not in every worker.
+
+        Raises:
+            PersistenceError: it cannot.
+        """
+        settings, properties = effective.settings, effective.properties
+        policy = policy_of(settings)
+        open_encryption_keys(settings, properties)
+        warn_of_properties(properties)
+        warn_of(probe(settings, properties))
+        return cls(settings, properties, policy)
+
+
+def lines(served: Served, bind: str | None = None) -> Iterator[str]:
+    """The lines for the log of a service that starts; ``bind`` is its address where that is not the setting's.
+
+    Raises:
+        DiskError, DamagedError: the API keys cannot be read.
+    """
+    settings, properties, policy = served.settings, served.properties, served.policy
+    yield f"version {__version__}, dialect {settings.dialect}"
+    yield f"data directory {settings.roots.default}"
+    for name, path in settings.roots.named.items():
+        yield f"data directory {path} (datasource {name})"
+    for path in bases_of(properties):
+        yield f"attachments in {path}"
+    for provider in properties.form_providers:
+        if provider.is_remote:
+            yield f"forms of the provider {provider.name} with {provider.address}"
+    yield f"may call: {_callers(settings, policy)}"
+    yield _address(bind or settings.bind)
+
+
+def said(line: str) -> str:
+    """A line for standard error."""
+    return f"persistence: {one_line(line)}\n"
+
+
+def _callers(settings: Settings, policy: Policy) -> str:
+    if policy.opens is Opens.ALWAYS:
+        return "everybody who reaches the address (insecure)"
+    keys = len(open_keys(settings).read())
+    if policy.opens is Opens.WHILE_KEYLESS and not keys:
+        return "every program of this machine, until there is an API key ('persistence key add NAME')"
+    who = [f"whoever has one of {keys} API keys" if keys > 1 else "whoever has the API key"] if keys else []
+    if settings.trusted:
+        who.append(f"without a key {', '.join(settings.trusted)}")
+    return ", ".join(who) or "nobody: the API keys are gone"
+
+
+def _address(bind: str) -> str:
+    if bind.startswith(_UNIX):
+        path = bind.removeprefix(_UNIX)
+        return f"at {bind}; try: curl --unix-socket {path} http://localhost/readyz"
+    host, _, port = bind.rpartition(":")
+    if not int(port):
+        return f"at {host}, on a port that is free: see the line 'Listening at'"
+    return f"at http://{bind}; try: curl http://{_EVERYWHERE.get(host, host)}:{port}/readyz"
+
+
+def require_free(bind: str) -> None:
+    """Make sure that an address can be served on; one that this process was given by another one is.
+
+    gunicorn tries for five seconds, with a line for each.
+
+    Raises:
+        StartupError: another program serves there, or the system refuses.
+    """
+    if inherits_socket():
+        return
+    try:
+        if bind.startswith(_UNIX):
+            _try_path(bind.removeprefix(_UNIX))
+        else:
+            _try_port(bind)
+    except OSError as error:
+        cause = "another program serves there" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
+        raise StartupError(
+            f"cannot serve on {bind}: {cause}; another address: --bind HOST:PORT, PERSISTENCE_BIND or the setting bind"
+        ) from error
+
+
+def _try_port(bind: str) -> None:
+    host, _, port = bind.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tried.bind(address)
+
+
+def _try_path(path: str) -> None:
+    """Raise if somebody answers at the path of a socket: gunicorn would take it away from them."""
+    with socket.socket(socket.AF_UNIX) as tried:
+        tried.settimeout(_LONGEST_WAIT)
+        try:
+            tried.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
