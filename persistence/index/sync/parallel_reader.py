@@ -56,7 +56,9 @@ class DocumentReader:
             fingerprint = self.source.fingerprint(document, is_draft=is_draft)
             read = self.source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._definition)
             if read is not None:
-                found.append(prepared(read, self.keys.get(read.version) or VersionKeys(read.version, 1, {})))
+                found.append(
+                    prepared(read, self.keys.get(read.facts.version) or VersionKeys(read.facts.version, 1, {}))
+                )
         return found
 
     def _definition(self, version: int) -> IndexedDefinition:
