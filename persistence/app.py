@@ -180,13 +180,8 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
         if said.is_remote:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
         root = providers.root_of(said)
-
-        def reindex(form: Form) -> None:
-            for number in route.definition.storage.versions(form):
-                route.data.reindexer.version(form, number)
-
         reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, at_rest)
-        return ReencryptionJob(reencryption, root, form, version, reindex)
+        return ReencryptionJob(reencryption, root, form, version, lambda form: route.data.reindexer.version(form, None))
 
     return job_of
 

@@ -258,9 +258,12 @@ class RemoteReindexing:
         """See ``Reindexer``."""
         self._make("/reindex")
 
-    def version(self, form: Form, number: int) -> None:
-        """See ``Reindexer``."""
-        self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``; a request names one version, or concerns all forms."""
+        if number is None:
+            self.all()
+        else:
+            self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
         """See ``Reindexer``."""
