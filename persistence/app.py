@@ -68,7 +68,7 @@ def create_app(
 
     Raises:
         StartupError: the data directory cannot be used, or nobody could call.
-        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers again and again.
+        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting other workers.
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)

@@ -26,7 +26,6 @@ from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
 from persistence.model.versions import Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
-from persistence.services.rules import owner_of
 
 _READ = (permissions.READ,)
 _CREATE = (permissions.CREATE,)
@@ -116,7 +115,7 @@ class Access:
         if subject.document is None:
             allowed = permissions.on_creation(defined, user)
         else:
-            allowed = permissions.on_data(defined, user, owner_of(subject.document))
+            allowed = permissions.on_data(defined, user, subject.document.facts.owner)
         if not allowed.allows(*any_of):
             reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
@@ -222,12 +221,12 @@ def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -
     configured, on_data_of = searched.configured, permissions.on_data_of
     if not configured.restricts_searches:
         by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
-        return lambda hit: by_owner(hit.owner)
+        return lambda hit: by_owner(hit.facts.owner)
     by_version = {
         number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
-        for number in {hit.version for hit in hits}
+        for number in {hit.facts.version for hit in hits}
     }
-    return lambda hit: by_version[hit.version](hit.saved_owner or hit.owner)
+    return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
 
 
 def _version(searched: SearchedVersions, number: int) -> Definition:
@@ -299,6 +298,6 @@ def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
         sidecar is not None
         and not sidecar.deleted
         and sidecar.version == definition.version
-        and sight.includes(owner_of(sidecar))
+        and sight.includes(sidecar.facts.owner)
         for sidecar in saved
     )
