@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from persistence.app import Served
 from persistence.cli import commands
 from persistence.cli.serve import Server
 from persistence.errors import PersistenceError, StartupError
@@ -24,6 +23,7 @@ from persistence.maintenance.backup import Backup, Sources
 from persistence.model.peers import Trusted
 from persistence.properties.properties import Properties
 from persistence.settings import Settings
+from persistence.starting import Served
 from persistence.storage import owner
 from persistence.storage.integrity import Integrity
 from persistence.storage.owner import Identity
