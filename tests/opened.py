@@ -53,6 +53,4 @@ def services(store: Store, dialect: Dialect, properties: Properties) -> Services
 
 def services_of(store: Store, dialect: Dialect, properties: Properties, index: TreeIndex) -> Services:
     """The services over a tree that has everything; store and index stay the caller's."""
-    return Services.public(
-        only(provider_of_tree(store, index, dialect, properties, Catalog(store)), properties), dialect
-    )
+    return Services.public(only(provider_of_tree(store, index, Catalog(store)), properties), dialect)

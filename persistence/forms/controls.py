@@ -5,12 +5,11 @@ Sources: spec forms 1.4, 4.1 and 4.2; spec search 2.2 and 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from persistence.errors import BadRequestError
 from persistence.forms.structure import (
     BIND,
     FR,
@@ -29,7 +28,7 @@ from persistence.forms.structure import (
     on_definition,
     step_of,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_STEPS
 from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
@@ -124,64 +123,13 @@ def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
             yield TemplateUse(part, bind, iteration, path + ((iteration,) if iteration else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A control: ``kind`` is the local name of its element, ``paths`` are names from the data root, by data format."""
-
-    name: str
-    kind: str
-    paths: Mapping[str, tuple[str, ...]]
-    is_indexed: bool
-    is_encrypted: bool
-
-    @property
-    def takes_files(self) -> bool:
-        """Return whether its text is the path of an attachment."""
-        return self.kind in _OF_FILES
-
-
-def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls of a stored definition; return none where it has no form model.
-
-    Raises:
-        BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
-        DamagedError: it is not well-formed XML.
-    """
-    return on_definition(stored, controls) or ()
-
-
-def controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    """Return the controls that have a bind to an element: the form's own in document order, then those of templates.
-
-    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
-    appears twice under the same name and path is one, with the marks of both.
-
-    Raises:
-        BadRequestError: they are too many, or too deep (``MOST_STEPS``).
-    """
-    found: dict[tuple[str, tuple[str, ...]], Control] = {}
-    left = MOST_STEPS
-    for control in _all(definition):
-        left -= len(control.paths[V2019_1_0])
-        if left < 0:
-            raise BadRequestError("the form has too many controls, or too deeply nested ones")
-        key = control.name, control.paths[V2019_1_0]
-        same = found.get(key, control)
-        found[key] = replace(
-            same,
-            is_indexed=same.is_indexed or control.is_indexed,
-            is_encrypted=same.is_encrypted or control.is_encrypted,
-        )
-    return tuple(found.values())
-
-
 _Step = tuple[str, str]
 """An element name on a path, and the first data format that has this element."""
 
 
 @dataclass(frozen=True, slots=True)
-class _PartControl:
-    """A control of one part, with its steps from the beginning of the part's data; otherwise as ``Control``."""
+class Control:
+    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value."""
 
     name: str
     kind: str
@@ -190,8 +138,8 @@ class _PartControl:
     is_encrypted: bool
 
     @classmethod
-    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> _PartControl:
-        """Read an element: once, even if many sections show the part."""
+    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> Control:
+        """Read an element."""
         marks = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
         has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
@@ -203,23 +151,50 @@ class _PartControl:
             is_encrypted=has_encrypt or _ENCRYPTED in marks,
         )
 
-    def below(self, around: tuple[_Step, ...]) -> Control:
-        """Return the control where the part's data begins at ``around``."""
-        steps = around + self.steps
-        return Control(
-            self.name,
-            self.kind,
-            {wanted: tuple(step for step, since in steps if _ORDER[since] <= at) for wanted, at in _ORDER.items()},
-            is_indexed=self.is_indexed,
-            is_encrypted=self.is_encrypted,
+    def path(self, data_format: str) -> tuple[str, ...]:
+        """Return the element names from the data root in data of a format."""
+        wanted = _ORDER[data_format]
+        return tuple(step for step, since in self.steps if _ORDER[since] <= wanted)
+
+    @property
+    def takes_files(self) -> bool:
+        """Return whether its text is the path of an attachment."""
+        return self.kind in _OF_FILES
+
+
+def read_controls(stored: bytes) -> tuple[Control, ...]:
+    """Read the controls that have a bind to an element: the form's own in document order, then those of templates.
+
+    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
+    appears twice under the same name and path is one, with the marks of both. There are none without a form model.
+
+    Raises:
+        BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
+        DamagedError: it is not well-formed XML.
+    """
+    return on_definition(stored, _controls) or ()
+
+
+def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
+    found: dict[tuple[str, tuple[str, ...]], Control] = {}
+    steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
+    for control in _all(definition):
+        steps.count(len(control.steps))
+        key = control.name, control.path(V2019_1_0)
+        same = found.get(key, control)
+        found[key] = replace(
+            same,
+            is_indexed=same.is_indexed or control.is_indexed,
+            is_encrypted=same.is_encrypted or control.is_encrypted,
         )
+    return tuple(found.values())
 
 
 def _all(definition: DefinitionTree) -> Iterator[Control]:
+    """Yield all controls; those of a section template are read once, even if many sections show it."""
     own = _Steps(definition.main)
-    for found in own.controls():
-        yield found.below(())
-    listed: dict[int, list[_PartControl]] = {}
+    yield from own.controls()
+    listed: dict[int, list[Control]] = {}
     for use in template_uses(definition):
         around = own.of(use.bind)
         if around is None:
@@ -227,8 +202,8 @@ def _all(definition: DefinitionTree) -> Iterator[Control]:
         if id(use.part) not in listed:
             listed[id(use.part)] = list(_Steps(use.part).controls())
         start = (*around, (use.iteration, V4_0_0)) if use.iteration else around
-        for found in listed[id(use.part)]:
-            yield found.below(start)
+        for control in listed[id(use.part)]:
+            yield replace(control, steps=start + control.steps)
 
 
 class _Steps:
@@ -274,14 +249,14 @@ class _Steps:
         own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
         return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
 
-    def controls(self) -> Iterator[_PartControl]:
+    def controls(self) -> Iterator[Control]:
         """Yield the controls of the part that have a bind to an element, in document order."""
         for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
             name = None if element.tag in _CONTAINERS else control_name(element)
             bind = self.part.bind_named_by(element) if name else None
             steps = None if bind is None else self.of(bind)
             if name and bind is not None and steps:
-                yield _PartControl.of(element, name, self._in_grid(element, bind, steps))
+                yield Control.of(element, name, self._in_grid(element, bind, steps))
 
     def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
         """Add the step of the control's grid, where the grid is a plain one without a bind."""

@@ -26,7 +26,7 @@ from persistence.model.form_versions import IndexKey
 from persistence.storage.integrity import HandEdits
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
 _NOTHING = ExtractedText({}, "")
@@ -115,7 +115,7 @@ class Source:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
         keys = definition.known_index_keys(self.data_format)
         if keys is None or not keys.is_published:
-            return Streaming()
+            return XmlCheck()
         indexed = self._indexed(definition, keys)
         return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)
 

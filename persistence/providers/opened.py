@@ -172,4 +172,4 @@ class OfflineProviders(Closable):
         store = self._opened.enter_context(open_store(settings, root, self._listener))
         index = self._opened.enter_context(open_index(settings, properties, root, self._catalog_at))
         catalog = self._catalog_at(store.root)
-        return Tree(store, provider_of_tree(store, index, DIALECTS[settings.dialect], properties, catalog))
+        return Tree(store, provider_of_tree(store, index, catalog))

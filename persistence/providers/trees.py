@@ -20,7 +20,7 @@ from persistence.index.sync.jobs import TreeReindexer
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import Failed, Updater
+from persistence.index.sync.updater import Failed
 from persistence.keys import Keys
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
@@ -31,7 +31,7 @@ from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
 from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import FORMS, PENDING, Layout
+from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 
@@ -169,7 +169,7 @@ def flat_views_of(
 
 def pending_in(path: str) -> Journal:
     """Return what the index of the tree of a root has still to take in."""
-    return Journal(Layout(os.path.realpath(path)).own(PENDING))
+    return Journal(Layout(os.path.realpath(path)).own(JOURNAL))
 
 
 def summary_file(path: str) -> SummaryFile:
@@ -177,12 +177,9 @@ def summary_file(path: str) -> SummaryFile:
     return FormsFile(Layout(path).own(FORMS))
 
 
-def provider_of_tree(
-    store: Store, index: TreeIndex, dialect: Dialect, properties: Properties, catalog: Catalog
-) -> Provider:
+def provider_of_tree(store: Store, index: TreeIndex, catalog: Catalog) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
-    flat = index.flat or flat_views_of(store.root, dialect, properties)
-    return Provider(store.root, store, catalog, index, flat, TreeReindexer(store, index))
+    return Provider(store.root, store, catalog, index, index.flat, TreeReindexer(store, index))
 
 
 @contextmanager
@@ -193,10 +190,10 @@ def serving(
     dialect, pending = DIALECTS[settings.dialect], pending_in(path)
     there = elsewhere(path, properties, settings.roots, HandEdits(settings.hand_edits), catalog_at)
     index = index_of(path, dialect, properties, pending, there)
-    updater = Updater(index, pending, failed)
+    updater = index.updater(failed)
     with open_store(settings, path, updater) as store, index, updater:
         updater.start()
-        yield Tree(store, provider_of_tree(store, index, dialect, properties, catalog_at(store.root)))
+        yield Tree(store, provider_of_tree(store, index, catalog_at(store.root)))
 
 
 def open_store(settings: Settings, path: str, listener: ChangeListener = NOBODY) -> Store:

@@ -19,8 +19,7 @@ from persistence.forms.search_xml import (
     write_distinct_request,
     write_search_request,
 )
-from persistence.index.budget import Budget
-from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form
@@ -42,7 +41,7 @@ from persistence.model.search import (
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.client import DONE, Client, RemoteCall
 from persistence.remote.provider_names import HeaderField
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
 """Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
@@ -74,7 +73,7 @@ class RemoteIndex:
 
     def checking(self, definition: Definition) -> Streaming:  # noqa: ARG002 - other indexes look at it
         """See ``SearchIndex``; nothing is taken from what streams by."""
-        return Streaming()
+        return XmlCheck()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """See ``SearchIndex``; the time of the other service is its own."""
@@ -256,9 +255,12 @@ class RemoteReindexing:
         """See ``Reindexer``."""
         self._make("/reindex")
 
-    def version(self, form: Form, number: int) -> None:
-        """See ``Reindexer``."""
-        self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``; a request names one version, or concerns all forms."""
+        if number is None:
+            self.all()
+        else:
+            self._make(self._client.names.of_form("reindex", form), self._client.names.version(number))
 
     def status(self) -> ReindexingStatus:
         """See ``Reindexer``."""
@@ -267,7 +269,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
             state = ReindexingState(said.get("state", ""))
             return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
         except (MalformedXmlError, ValueError) as error:

@@ -11,13 +11,15 @@ from persistence.index.extraction import IndexedDocument, Owner
 from persistence.index.sources import DefinitionState, IndexedDefinition
 from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
+from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
+from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
 
@@ -174,8 +176,9 @@ def _user(owner: Owner) -> User:
 
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
-    journal = Journal(Layout(str(root)).own(PENDING))
-    index = TreeIndex(str(root), journal, lambda _: memory)  # type: ignore[arg-type, return-value]
+    journal = Journal(Layout(str(root)).own(JOURNAL))
+    flat = FlatViews(str(root), lambda _: FlatNaming("", 256, prefixes_in_main=False))
+    index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
 
 

@@ -80,7 +80,7 @@ def rows(root: Path, table: str = MAIN) -> list[tuple[object, ...]]:
 
 def wish(root: Path) -> None:
     """Let the sidecar of the definition say that there are flat views."""
-    place = Layout(str(root)).place(DefinitionAddress(ORDER, 1, FORM_XHTML))
+    place = Layout(str(root)).paths(DefinitionAddress(ORDER, 1, FORM_XHTML))
     resealed(Path(place.sidecar), flat_view=True)
 
 
@@ -90,9 +90,9 @@ def test_views_are_taken_down_as_they_are() -> None:
         b'<fr:section id="s-section" repeat="content"><xf:input id="x-control"/></fr:section>'
         b'<fr:grid id="g-grid" repeat="content"><xf:input id="y-control"/></fr:grid><xf:input id="product-control"',
     )
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.executescript(TABLES)
-        catalogue = FlatCatalogue(connection)
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(TABLES)
+    with FlatCatalogue(connection) as catalogue:
         for form, version, body in ((ORDER, 1, nested), (ORDER, 2, orders.definition()), (Form("a", "b"), 1, nested)):
             views = read_flat_views(body, form, version, NAMING)
             assert len(views) == (4 if body is nested else 2)
@@ -155,8 +155,8 @@ def test_rows_are_read_anew_unless_they_are_known_to_be_of_the_tree(root: Path) 
     maker = maker_of(root)
     maker.create(1)
     file = FlatFile(str(root))
-    with closing(file.opened()) as connection:
-        tree = FlatCatalogue(connection).versions(ORDER)[1].tree
+    with file.opened() as catalogue:
+        tree = catalogue.versions(ORDER)[1].tree
     save(root, "d-1", "Eve")
     assert list(maker.refill_all(but=tree)) == []
     assert rows(root) == ROWS

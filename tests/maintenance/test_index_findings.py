@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.index.sync.generations import Generations
 from persistence.index.sync.journal import Journal
+from persistence.index.sync.rebuild import Generations
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
 from persistence.providers.trees import index_of, pending_in
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
@@ -165,10 +165,10 @@ def lose_a_form(workshop: Workshop) -> None:
 
 
 def leave_notes(workshop: Workshop) -> None:
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-1")
     journal.leave()
-    (log,) = workshop.file(PENDING).iterdir()
+    (log,) = workshop.file(JOURNAL).iterdir()
     os.utime(log, (time.time() - 100,) * 2)
 
 
@@ -202,7 +202,7 @@ CASES = (
     Case(leave_an_unfinished_one, "stray-temporary", INDEX),
     Case(leave_an_unfinished_pointer, "stray-temporary", INDEX),
     Case(lose_a_form, "stray-temporary", ".index/acme/gone"),
-    Case(leave_notes, "index-notes", PENDING),
+    Case(leave_notes, "index-notes", JOURNAL),
 )
 DEEP = (
     Case(change_a_value, "index-wrong", D1),
@@ -266,7 +266,7 @@ def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
     """The next search updates the index first."""
     put_a_document_there(workshop)
     remove_a_document(workshop)
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-9")
     journal.write(ORDER, "d-1")
     assert workshop.check("--deep").findings == []
@@ -318,10 +318,10 @@ def test_a_deleted_document_has_no_row_and_is_not_missed(workshop: Workshop) -> 
 
 
 def test_notes_are_left_to_the_service_for_a_while(workshop: Workshop) -> None:
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-1")
     assert workshop.check().findings == []
-    os.utime(next(workshop.file(PENDING).iterdir()), (1, 1))
+    os.utime(next(workshop.file(JOURNAL).iterdir()), (1, 1))
     assert workshop.check().findings == []  # its process lives
     journal.leave()
     assert [kind for kind, _ in workshop.check().kinds] == ["index-notes"]

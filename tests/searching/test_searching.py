@@ -15,7 +15,7 @@ from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
 from persistence.forms import index_keys
 from persistence.forms.index_keys import DESIGNER_KEYS
-from persistence.index.budget import Budget
+from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User
@@ -84,7 +84,7 @@ class Bench:
     def _searching(self) -> Searching:
         store = self.store
         index = opened(index_of(store.root, SVC, self._loaded, pending_in(store.root)))
-        provider = provider_of_tree(store, index, SVC, self._loaded, Catalog(store))
+        provider = provider_of_tree(store, index, Catalog(store))
         found = replace(provider, index=Oracle(self.stored))
         return Services.public(only(found, self._loaded), SVC).searching
 

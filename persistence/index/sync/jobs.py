@@ -19,11 +19,9 @@ from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sources import Source
-from persistence.index.sqlite.faults import EngineError, UnusableError, as_told
-from persistence.index.sqlite.flat_file import FlatFile
-from persistence.index.sync.builder import Progress, Rebuild, processors
+from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.generations import Generations
+from persistence.index.sync.rebuild import Generations, Progress, Rebuild, processors
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.storage import files, locks, nofollow
@@ -46,48 +44,40 @@ class IndexTask(msgspec.Struct, frozen=True):
     """The index of one form, and the aim of its rebuild.
 
     ``only`` is as in ``Rebuild.run``; ``data_format`` and ``is_designer`` are as in ``Source``. ``definitions`` is the
-    root of the tree that has its definition, empty where it is the same. ``hand_edits`` is a value of ``HandEdits``.
+    root of the tree that has its definition, empty where it is the same.
     """
 
-    app: str
-    form: str
+    form: Form
     data_format: str
     is_designer: bool
     aim: RebuildAim = RebuildAim.READY
     only: int | None = None
     definitions: str = ""
-    hand_edits: str = HandEdits.XML.value
-
-    def rebuild(self, root: str) -> Rebuild:
-        """Return the rebuild of the index in the tree of a root."""
-        form = Form(self.app, self.form)
-        integrity = Integrity(HandEdits(self.hand_edits))
-        view, catalog = StoreReader(root, integrity), Catalog(StoreReader(self.definitions or root, integrity))
-        source = Source(view, catalog, form, self.data_format, is_designer=self.is_designer)
-        return Rebuild(root, Generations(Layout(root), form), source)
 
 
 class FlatTask(msgspec.Struct, frozen=True):
     """The flat views of one form, called as ``naming`` says, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` and
-    ``hand_edits`` are as in ``IndexTask``.
+    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` is as in
+    ``IndexTask``.
     """
 
-    app: str
-    form: str
+    form: Form
     naming: FlatNaming
     version: int | None = None
     but: str = ""
     is_new: bool = False
     definitions: str = ""
-    hand_edits: str = HandEdits.XML.value
 
 
 class IndexJob(msgspec.Struct, frozen=True):
-    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
+    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``.
+
+    ``hand_edits`` tells edits from damage, in whichever tree they are.
+    """
 
     root: str
+    hand_edits: HandEdits
     tasks: tuple[IndexTask, ...] = ()
     flat: tuple[FlatTask, ...] = ()
 
@@ -98,7 +88,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def count(self) -> int:
         """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
-        return sum(1 for task in self.tasks for _ in task.rebuild(self.root).source.documents())
+        return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
         """Rebuild now, in this process, with all processors. Raises as ``RebuildJob.run`` does."""
@@ -123,12 +113,10 @@ class IndexJob(msgspec.Struct, frozen=True):
     def make_indexes(self, progress: Progress) -> None:
         """Make the indexes. Raises as ``run`` does."""
         for task in self.tasks:
-            form = Form(task.app, task.form)
-            try:
-                with disk_errors("making the index of", form):
-                    self._make(task, processors(), progress)
-            except EngineError as error:
-                raise as_told(error, f"the index of {form}") from error
+            with disk_errors("making the index of", task.form):
+                self._rebuild(task).run(
+                    task.aim, timeout=_LONGEST_WAIT, processes=processors(), progress=progress, only=task.only
+                )
 
     def make_flat_views(self) -> Iterator[str]:
         """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
@@ -136,34 +124,28 @@ class IndexJob(msgspec.Struct, frozen=True):
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = StoreReader(self.root), FlatFile(self.root)
+        view, file = self._reader(self.root), FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
-            integrity = Integrity(HandEdits(task.hand_edits))
-            definitions = StoreReader(task.definitions or self.root, integrity)
-            maker = FlatMaker(
-                StoreReader(self.root, integrity), definitions, self.root, Form(task.app, task.form), task.naming
-            )
+            maker = FlatMaker(view, self._reader(task.definitions), self.root, task.form, task.naming)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:
                 maker.create(task.version)
             else:
                 maker.refill(task.version)
-        if {Form(task.app, task.form) for task in self.flat if task.version is None}.issuperset(view.forms()):
-            with suppress(EngineError, UnusableError):  # otherwise it is done once more
+        if {task.form for task in self.flat if task.version is None}.issuperset(view.forms()):
+            with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)
 
-    def _make(self, task: IndexTask, processes: int, progress: Progress) -> None:
-        rebuild = task.rebuild(self.root)
-        match task.aim:
-            case RebuildAim.READY:
-                rebuild.make_ready(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
-            case RebuildAim.VERIFIED:
-                rebuild.verify(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
-            case RebuildAim.REBUILT:
-                rebuild.run(processes=processes, timeout=_LONGEST_WAIT, progress=progress, only=task.only)
+    def _rebuild(self, task: IndexTask) -> Rebuild:
+        view, catalog = self._reader(self.root), Catalog(self._reader(task.definitions))
+        source = Source(view, catalog, task.form, task.data_format, is_designer=task.is_designer)
+        return Rebuild(self.root, Generations(Layout(self.root), task.form), source)
+
+    def _reader(self, root: str) -> StoreReader:
+        return StoreReader(root or self.root, Integrity(self.hand_edits))
 
 
 class RebuildProgress(msgspec.Struct, frozen=True):
@@ -289,8 +271,8 @@ class TreeReindexer:
         """Rebuild all indexes."""
         self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
 
-    def version(self, form: Form, number: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``."""
         if form in set(self._view.forms(form.app)):
             self._run(self._index.job((form,), RebuildAim.REBUILT, number))
 
