@@ -34,11 +34,10 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.change_events import ChangeListener
 from persistence.storage.locks import Locks
 from persistence.storage.rewriting import BodiesOf
 from persistence.storage.root import make_own
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
 from persistence.storage.uploads import Spool
 
