@@ -7,7 +7,7 @@ import click
 from persistence import settings
 from persistence.cli.options import key_options, settings_of, tree_options
 from persistence.errors import BadRequestError
-from persistence.providers.trees import open_encryption_keys, open_keys
+from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.owner import Identity

@@ -16,8 +16,9 @@ from persistence.index.protocol import RebuildAim
 from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.model.addresses import Form
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
-from persistence.providers.trees import open_encryption_keys, open_index
+from persistence.providers.trees import open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.reencryption import Reencryption
 from persistence.services.reencryption_jobs import ReencryptionJob

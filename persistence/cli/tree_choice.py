@@ -15,10 +15,10 @@ from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, FORM
-from persistence.providers.trees import base_of, elsewhere, root_of
+from persistence.providers.locations import base_of, definitions_root, root_of
 from persistence.settings import Settings
 from persistence.storage import owner
-from persistence.storage.integrity import HandEdits
+from persistence.storage.integrity import HandEdits, Integrity
 
 FAILED = 1
 """Exit status: the work could not be done. Status 2 is for wrong usage."""
@@ -47,9 +47,11 @@ class ChosenTree:
 
     def reader(self) -> TreeReader:
         """Open the tree for reports. Raises as ``TreeReader.of``."""
-        hand_edits = HandEdits(self.settings.hand_edits)
-        there = elsewhere(self.root, self.properties, self.settings.roots, hand_edits)
-        return TreeReader.of(self.root, self.properties, there)
+        properties, roots = self.properties, self.settings.roots
+        integrity = Integrity(HandEdits(self.settings.hand_edits))
+        return TreeReader.of(
+            self.root, properties, lambda form: definitions_root(form, self.root, properties, roots), integrity
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ class TreeChoice:
     @property
     def bases_by_name(self) -> list[tuple[str, str]]:
         """The names and paths of the directories of attachments; several names may have the same path."""
-        providers = (each for each in self.properties.attachment_providers if not each.is_remote)
-        return [(attachments_name(each.name), base_of(each)) for each in providers]
+        found = ((attachments_name(each.name), base_of(each)) for each in self.properties.attachment_providers)
+        return [(name, base) for name, base in found if base is not None]
 
     def with_data(self, form: Form) -> ChosenTree:
         """Return the tree of the data of a form: the one that an option names, else as the properties say.
@@ -100,19 +102,19 @@ class TreeChoice:
             ConfigurationError, StartupError: the form has no provider, or the provider no tree.
         """
         route = self.properties.of(form).route
-        if route.attachments is None or route.attachments.is_remote or base_of(route.attachments) != base:
+        if route.attachments is None or base_of(route.attachments) != base:
             return None
-        return "" if route.data.is_remote else root_of(route.data, self.settings.roots)
+        return root_of(route.data, self.settings.roots) or ""
 
     def _of(self, form: Form, kind: str) -> ChosenTree:
         if self.is_named:
             return self.trees[0]
         route = self.properties.of(form).route
         provider = route.data if kind == DATA else route.definition
-        if provider.is_remote:
+        root = root_of(provider, self.settings.roots)
+        if root is None:
             what = "data" if kind == DATA else "definition"
             raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
-        root = root_of(provider, self.settings.roots)
         return next(each for each in self.trees if each.root == root)
 
 

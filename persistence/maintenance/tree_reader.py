@@ -13,7 +13,6 @@ from typing import Self
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import DamagedError, DiskError, NotFoundError, disk_errors
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance.folder_files import list_folder
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.form_versions import PublishedVersion
@@ -63,25 +62,29 @@ class TreeReader:
     catalog_of: Callable[[Form], Catalog]
 
     @classmethod
-    def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
-        """Open the tree of a root; some of its forms have their definitions ``elsewhere``.
+    def of(
+        cls,
+        root: str,
+        properties: Properties,
+        definitions_root: Callable[[Form], str] | None = None,
+        integrity: Integrity | None = None,
+    ) -> Self:
+        """Open the tree of a root; ``definitions_root`` gives that of the tree with the definitions of a form.
 
         Raises:
             StartupError: there is none, it has another format, or it is incomplete.
             DiskError: it cannot be looked at.
         """
-        integrity = Integrity(elsewhere.hand_edits)
+        integrity = integrity or Integrity()
         store = StoreReader(root, integrity)
-
         own = Catalog(store)
 
         @cache
-        def other(there: str) -> Catalog:
-            return Catalog(StoreReader(there, integrity))
+        def catalog_at(there: str) -> Catalog:
+            return own if there in (root, store.root) else Catalog(StoreReader(there, integrity))
 
         def catalog_of(form: Form) -> Catalog:
-            there = elsewhere.root(form)
-            return other(there) if there else own
+            return own if definitions_root is None else catalog_at(definitions_root(form))
 
         return cls(store, Layout(store.root), properties, catalog_of)
 

@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from persistence.closable import Closable, closed
-from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.sources import Source
+from persistence.index.sources import SourceDescription
 from persistence.index.sqlite.faults import EngineError, UnusableError, as_told
 from persistence.index.sqlite.flat_file import FlatFile
 from persistence.index.sync.builder import Progress, Rebuild, processors
 from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.generations import Generations
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.storage import files, locks, nofollow
-from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
@@ -43,45 +40,27 @@ _PAUSE = 0.2
 
 
 class IndexTask(msgspec.Struct, frozen=True):
-    """The index of one form, and the aim of its rebuild.
+    """The index of one form, and the aim of its rebuild. ``only`` is as in ``Rebuild.run``."""
 
-    ``only`` is as in ``Rebuild.run``; ``data_format`` and ``is_designer`` are as in ``Source``. ``definitions`` is the
-    root of the tree that has its definition, empty where it is the same. ``hand_edits`` is a value of ``HandEdits``.
-    """
-
-    app: str
-    form: str
-    data_format: str
-    is_designer: bool
+    source: SourceDescription
     aim: RebuildAim = RebuildAim.READY
     only: int | None = None
-    definitions: str = ""
-    hand_edits: str = HandEdits.XML.value
 
     def rebuild(self, root: str) -> Rebuild:
         """Return the rebuild of the index in the tree of a root."""
-        form = Form(self.app, self.form)
-        integrity = Integrity(HandEdits(self.hand_edits))
-        view, catalog = StoreReader(root, integrity), Catalog(StoreReader(self.definitions or root, integrity))
-        source = Source(view, catalog, form, self.data_format, is_designer=self.is_designer)
-        return Rebuild(root, Generations(Layout(root), form), source)
+        return Rebuild(root, Generations(Layout(root), self.source.form), self.source.opened(root))
 
 
 class FlatTask(msgspec.Struct, frozen=True):
-    """The flat views of one form, called as ``naming`` says, or of one version; except those of the tree ``but``.
+    """The flat views of one form, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` and
-    ``hand_edits`` are as in ``IndexTask``.
+    If those of a version are new (``is_new``), their columns are made by its definition too.
     """
 
-    app: str
-    form: str
-    naming: FlatNaming
+    source: SourceDescription
     version: int | None = None
     but: str = ""
     is_new: bool = False
-    definitions: str = ""
-    hand_edits: str = HandEdits.XML.value
 
 
 class IndexJob(msgspec.Struct, frozen=True):
@@ -123,7 +102,7 @@ class IndexJob(msgspec.Struct, frozen=True):
     def make_indexes(self, progress: Progress) -> None:
         """Make the indexes. Raises as ``run`` does."""
         for task in self.tasks:
-            form = Form(task.app, task.form)
+            form = task.source.form
             try:
                 with disk_errors("making the index of", form):
                     self._make(task, processors(), progress)
@@ -140,18 +119,14 @@ class IndexJob(msgspec.Struct, frozen=True):
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
-            integrity = Integrity(HandEdits(task.hand_edits))
-            definitions = StoreReader(task.definitions or self.root, integrity)
-            maker = FlatMaker(
-                StoreReader(self.root, integrity), definitions, self.root, Form(task.app, task.form), task.naming
-            )
+            maker = FlatMaker.of(task.source.opened(self.root), self.root)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:
                 maker.create(task.version)
             else:
                 maker.refill(task.version)
-        if {Form(task.app, task.form) for task in self.flat if task.version is None}.issuperset(view.forms()):
+        if {task.source.form for task in self.flat if task.version is None}.issuperset(view.forms()):
             with suppress(EngineError, UnusableError):  # otherwise it is done once more
                 file.settle(found)
 

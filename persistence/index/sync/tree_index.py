@@ -12,7 +12,7 @@ from persistence.definitions.catalog import Definition
 from persistence.errors import disk_errors
 from persistence.index.budget import Budget
 from persistence.index.protocol import RebuildAim
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
+from persistence.index.sources import Source
 from persistence.index.sqlite import planner
 from persistence.index.sqlite.connections import Reader
 from persistence.index.sqlite.planner import IndexedHit
@@ -43,7 +43,7 @@ class TreeIndex(Closable):
     Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
     an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it has any: the journal is
-    for both. ``elsewhere`` are the definitions that other trees have.
+    for both.
     """
 
     def __init__(
@@ -52,10 +52,8 @@ class TreeIndex(Closable):
         journal: Journal,
         source_of: Callable[[Form], Source],
         flat: FlatViews | None = None,
-        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self.flat = flat
-        self._elsewhere = elsewhere
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
@@ -169,7 +167,7 @@ class TreeIndex(Closable):
         flat = None if aim is RebuildAim.READY else self.flat
         return IndexJob(
             self.files.root,
-            tuple(self._task(form, aim, version) for form in forms),
+            tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
             () if flat is None else tuple(flat.task(form, version) for form in forms),
         )
 
@@ -201,10 +199,3 @@ class TreeIndex(Closable):
             process = self._rebuilding.get(form)
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
-
-    def _task(self, form: Form, aim: RebuildAim, only: int | None = None) -> IndexTask:
-        source, there = self.files.source(form), self._elsewhere
-        return IndexTask(
-            *(form.app, form.name, source.data_format, source.is_designer),
-            *(aim, only, there.root(form), there.hand_edits.value),
-        )
