@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from persistence.storage.layout import PENDING
+from persistence.storage.layout import JOURNAL
 from tests.orders import found
 from tests.service import Answer, Service
 
@@ -38,7 +38,7 @@ def await_index(service: Service, form: str) -> None:
 def await_notes(service: Service) -> None:
     """Wait until nothing is noted any more: the index has taken in all changes."""
     deadline = time.monotonic() + _PATIENCE
-    while any(_size(log) for log in (service.data / PENDING).glob("*")):
+    while any(_size(log) for log in (service.data / JOURNAL).glob("*")):
         assert time.monotonic() < deadline, "the service does not take in what is noted"
         time.sleep(_PAUSE)
 

@@ -12,19 +12,19 @@ from persistence import __version__
 from persistence.errors import PersistenceError
 
 _MODULES: Mapping[str, str] = {
-    "init": "data_directories",
+    "init": "trees",
     "serve": "serve",
     "config": "config",
     "key": "key",
-    "forms": "forms",
+    "forms": "show",
     "show": "show",
     "search": "search",
     "check": "check",
-    "reindex": "rebuild",
-    "reencrypt": "rebuild",
+    "reindex": "trees",
+    "reencrypt": "trees",
     "backup": "backup",
     "restore": "backup",
-    "upgrade": "data_directories",
+    "upgrade": "trees",
 }
 """The module of each subcommand: loading those of all takes longer than most of them run."""
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from persistence.cli.options import allow_open_files, tree_options
+from persistence.cli.options import FAILED, REMAINS, TreeChoice, allow_open_files, choose_trees, tree_options, worst
 from persistence.cli.terminal import follow
-from persistence.cli.tree_choice import FAILED, REMAINS, TreeChoice, choose_trees, worst
 from persistence.errors import StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance import restore as restores

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -15,20 +15,22 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.cli.options import Duration, tree_options
-from persistence.cli.terminal import progress
-from persistence.cli.tree_choice import (
+from persistence.cli.options import (
     EDITED,
     FAILED,
     REMAINS,
     REPAIRED,
     ChosenTree,
+    Duration,
     TreeChoice,
     choose_trees,
     on_each,
     say_failed,
+    tree_options,
+    usage_errors,
     worst,
 )
+from persistence.cli.terminal import progress
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, PersistenceError, disk_errors, one_line
 from persistence.index.sync.journal import OfflineJournal
@@ -63,7 +65,7 @@ Parts = list[tuple[str, ...]]
 @click.option("--status", "is_status", is_flag=True, help="Only say how old the oldest deep look is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @tree_options
-def check(*, is_status: bool, as_json: bool, **options: Any) -> None:
+def check(*, is_status: bool, **options: Any) -> None:
     """Look for damage, and repair it.
 
     All trees and directories of attachments of the settings are checked, or the parts named, also while the service
@@ -80,19 +82,18 @@ def check(*, is_status: bool, as_json: bool, **options: Any) -> None:
                  4  damage or leftovers remain, or a remedy failed
                  5  nothing worse than edits by hand that nobody has adopted
     """  # noqa: D301 - click's mark for lines that stay apart
-    names = ("paths", "repair", "adopt", "is_all", "adopter", "dry_run", "deep", "budget")
-    wanted = _Wanted(**{name: options.pop(name) for name in names}, as_json=as_json)
+    wanted = _Wanted(**{each.name: options.pop(each.name) for each in fields(_Wanted)})
     wanted.check()
     choice = choose_trees(options)
     if is_status:
-        sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=as_json)))
+        sys.exit(on_each(choice.trees, partial(_say_coverage, as_json=wanted.as_json)))
     run = _Run(choice, wanted)
     status = on_each(choice.trees, run.check_tree)
     if not choice.is_named:
         status = worst((status, *run.check_attachments()))
     if run.not_found and status != FAILED:
         raise click.UsageError(f"{', '.join(sorted(run.not_found))}: in no data directory")
-    if as_json:
+    if wanted.as_json:
         click.echo(_json_summary(run.tally, run.seconds))
     sys.exit(status)
 
@@ -124,8 +125,7 @@ class _Wanted:
     @property
     def remedies(self) -> frozenset[Remedy]:
         """The remedies that are asked for."""
-        asked = ((Remedy.REPAIR, self.repair), (Remedy.ADOPT, self.adopt))
-        return frozenset(remedy for remedy, is_asked in asked if is_asked)
+        return frozenset([Remedy.REPAIR] * self.repair + [Remedy.ADOPT] * self.adopt)
 
 
 class _Run:
@@ -150,11 +150,10 @@ class _Run:
             parts = self._parts(tree, is_only=not prefix)
             index = stack.enter_context(open_index(settings, chosen.properties, root))
             integrity = integrity_of(settings)
-            bodies_of = bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity))
             options = CheckOptions(
                 DIALECTS[settings.dialect],
                 integrity,
-                bodies_of,
+                bodies_by_form(chosen.properties, lambda base: BodiesReader(base, integrity)),
                 chosen.reader,
                 remedies=wanted.remedies,
                 adopter=wanted.adopter,
@@ -162,7 +161,7 @@ class _Run:
                 deep=wanted.deep,
             )
             run = Check(tree, index, options)
-            status = self._say_reports(tree, self._reports(tree, run, parts), run, prefix, parts)
+            status = self._say_reports(tree, self._reports(tree, run, parts), run.tally, prefix, parts)
             if os.path.lexists(tree.layout.own(LAYOUT)):  # without it the records may be in another directory
                 self._usable[tree.root] = tree
             if wanted.remedies:
@@ -190,51 +189,38 @@ class _Run:
             try:
                 with owner.acting(base):
                     status = self._check_base(name, base)
-                if status is not None:
-                    yield status
+                yield status
             except PersistenceError as error:
                 say_failed(name, error)
                 yield FAILED
 
-    def _check_base(self, name: str, base: str) -> int | None:
-        """Check a directory of attachments; return ``None`` if no part of it is to be checked."""
+    def _check_base(self, name: str, base: str) -> int:
+        """Check a directory of attachments, if a part of it is to be checked; return the exit status."""
         root_of = partial(self._choice.root_of_records, base=base)
         remedies = frozenset[Remedy]() if self._wanted.dry_run else self._wanted.remedies
         run = AttachmentsCheck(base, root_of, self._usable, remedies, self._choice.settings.lock_timeout)
         parts = self._parts(run.tree)
         if not parts:
-            return None
-        reports = chain.from_iterable(run.run(part) for part in parts)
-        return self._say_reports(run.tree, reports, run, f"{name}: ", parts)
+            return 0
+        return self._say_reports(run.tree, chain.from_iterable(map(run.run, parts)), run.tally, f"{name}: ", parts)
 
     def _parts(self, tree: FolderTree, *, is_only: bool = False) -> Parts:
-        """Return the parts of a tree to be checked; a path may be in another tree.
+        """Return the parts of a tree to be checked; a path may be in another tree, unless this is the only one.
 
         Raises:
             click.UsageError: it is not in the only tree.
         """
-        if not self._wanted.paths:
-            return [()]
-        parts = []
+        parts: Parts = [] if self._wanted.paths else [()]
         for path in self._wanted.paths:
-            try:
+            with usage_errors() if is_only else suppress(BadRequestError):
                 parts.append(tree.parts(path))
-            except BadRequestError as error:
-                if is_only:
-                    raise click.UsageError(str(error)) from error
-            else:
                 self.not_found.discard(path)
         return parts
 
     def _say_reports(
-        self,
-        tree: FolderTree,
-        reports: Iterable[Report | None],
-        run: Check | AttachmentsCheck,
-        prefix: str,
-        parts: Parts,
+        self, tree: FolderTree, reports: Iterable[Report | None], tally: Tally, prefix: str, parts: Parts
     ) -> int:
-        """Print the reports and the summary; return the exit status."""
+        """Print the reports and the summary, which ``tally`` counts; return the exit status."""
         started = time.monotonic()
         name, as_json = prefix.removesuffix(": "), self._wanted.as_json
         with progress(f"{prefix}checking", lambda: sum(tree.count(part) for part in parts)) as bar:
@@ -245,14 +231,14 @@ class _Run:
                     bar.say(_json(tree, report, name) if as_json else f"{prefix}{_line(tree, report)}")
         seconds = time.monotonic() - started
         if not as_json:
-            click.echo(f"{prefix}{_summary(run.tally, seconds)}", err=True)
-        self.tally.include(run.tally)
+            click.echo(f"{prefix}{_summary(tally, seconds)}", err=True)
+        self.tally.include(tally)
         self.seconds += seconds
-        if run.tally.remaining:
+        if tally.remaining:
             return REMAINS
-        if run.tally.edits:
+        if tally.edits:
             return EDITED
-        return REPAIRED if run.tally.mended else 0
+        return REPAIRED if tally.mended else 0
 
 
 def _say_coverage(tree: ChosenTree, prefix: str, *, as_json: bool) -> int:

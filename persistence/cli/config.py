@@ -8,10 +8,9 @@ import click
 import msgspec
 
 from persistence import settings
-from persistence.cli.options import file_options, form_and_version, settings_options
+from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
-from persistence.errors import BadRequestError
 from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
@@ -23,12 +22,12 @@ from persistence.settings import Effective
 @click.group(invoke_without_command=True)
 @settings_options
 @click.pass_context
-def config(context: click.Context, /, file: str | None, **flags: object) -> None:
+def config(context: click.Context, /, **options: object) -> None:
     """Print the effective settings and properties, and where each came from."""
-    context.obj = {"file": file, **flags}
+    context.obj = options
     if context.invoked_subcommand is not None:
         return
-    effective = settings.load(file, flags)
+    effective = load(options)
     for name, origin in effective.origins.items():
         value = getattr(effective.settings, name)
         said = "(not shown)" if value and name in settings.SECRET else repr(value)
@@ -50,8 +49,7 @@ def property_(outer: Mapping[str, object], /, name: str, **options: str | None) 
     An application or form whose own name has a dot cannot be told apart in NAME; for it only entries with * count.
     """
     properties = _effective(outer, options).properties
-    for line in _explained(properties.explain(name), properties):
-        click.echo(line)
+    click.echo("\n".join(_explained(properties.explain(name), properties)))
 
 
 @config.command()
@@ -66,10 +64,8 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
     who keeps the attachments.
     """
     effective = _effective(outer, options)
-    try:
+    with usage_errors():
         form, version = form_and_version(path)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
     if version is not None:
         raise click.UsageError(f"{safe(path)} is not APP/FORM: all versions of a form have one provider")
     properties = effective.properties
@@ -89,9 +85,7 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
 
 def _effective(outer: Mapping[str, object], options: Mapping[str, str | None]) -> Effective:
     """Load the settings; options of the subcommand override those of the group."""
-    given = {**outer, **{option: value for option, value in options.items() if value is not None}}
-    file = given.pop("file")
-    return settings.load(None if file is None else str(file), given)
+    return load({**outer, **{option: value for option, value in options.items() if value is not None}})
 
 
 def _toml(value: Value) -> str:

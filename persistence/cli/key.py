@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from persistence import settings
-from persistence.cli.options import key_options, settings_of, tree_options
-from persistence.errors import BadRequestError
+from persistence.cli.options import key_options, load, tree_options, usage_errors
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
@@ -30,12 +28,9 @@ def add(*, name: str, **options: str | None) -> None:
 
     NAME is what the log calls the caller. Only a digest of the key is kept.
     """
-    effective = settings_of(options)
-    try:
-        with owner.being(owner.identity_for(effective.keys, effective.data)):
-            secret = open_keys(effective).add(name)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
+    effective = load(options).settings
+    with owner.being(owner.identity_for(effective.keys, effective.data)), usage_errors():
+        secret = open_keys(effective).add(name)
     click.echo(secret)
     click.echo(
         f"a digest of the key is in {effective.keys}, the key itself nowhere else; a caller sends it as "
@@ -49,7 +44,7 @@ def add(*, name: str, **options: str | None) -> None:
 @key_options
 def list_keys(**options: str | None) -> None:
     """Print the name of each API key and when it was made."""
-    effective = settings_of(options)
+    effective = load(options).settings
     with owner.being(owner.identity_for(effective.keys, effective.data)):
         keys = open_keys(effective).read()
     for known in keys:
@@ -63,20 +58,20 @@ def list_keys(**options: str | None) -> None:
 @key_options
 def remove(*, name: str, **options: str | None) -> None:
     """Remove the API key NAME: it opens nothing from now on."""
-    effective = settings_of(options)
+    effective = load(options).settings
     with owner.being(owner.identity_for(effective.keys, effective.data)):
         open_keys(effective).remove(name)
 
 
 @key.command()
 @tree_options
-def new(*, file: str | None, **flags: str | None) -> None:
+def new(**options: str | None) -> None:
     """Make an encryption key, which encrypts from now on.
 
     The keys before it stay, for reading; persistence reencrypt encrypts with the new one what is stored. The file of
     the keys must be backed up, and apart from the data: without it, what is encrypted is lost.
     """
-    effective = settings.load(file, flags)
+    effective = load(options)
     keys = open_encryption_keys(effective.settings, effective.properties)
     with owner.being(_identity(effective.settings)):
         made = keys.new()
@@ -88,9 +83,9 @@ def new(*, file: str | None, **flags: str | None) -> None:
 
 @key.command()
 @tree_options
-def ring(*, file: str | None, **flags: str | None) -> None:
+def ring(**options: str | None) -> None:
     """Print the id of each encryption key and what it does."""
-    effective = settings.load(file, flags)
+    effective = load(options)
     keys = open_encryption_keys(effective.settings, effective.properties)
     with owner.being(_identity(effective.settings)):
         in_use, made = keys.ring(), {known.id: known.created for known in keys.list()}

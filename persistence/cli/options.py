@@ -1,20 +1,39 @@
-"""Options and arguments that several subcommands have."""
+"""Options that several subcommands have, the trees that they choose, and the exit status of the work on these."""
 
 from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from persistence import settings
 from persistence.cli.terminal import safe
-from persistence.errors import BadRequestError
+from persistence.errors import BadRequestError, NotSupportedError, PersistenceError, one_line
+from persistence.maintenance.manifest import attachments_name, tree_name
+from persistence.maintenance.reports import TreeReader
 from persistence.model.addresses import Form
 from persistence.model.sidecar import LARGEST_VERSION
-from persistence.settings import DEFAULT_FILE, Settings
+from persistence.properties.properties import Properties
+from persistence.properties.property_table import DATA, FORM
+from persistence.providers.locations import base_of, definitions_root, root_of
+from persistence.settings import DEFAULT_FILE, Effective, Settings
+from persistence.storage import owner
+from persistence.storage.integrity import HandEdits, Integrity
+
+FAILED = 1
+"""Exit status: the work could not be done. Status 2 is for wrong usage."""
+REPAIRED = 3
+"""Exit status: everything that was found has been taken care of."""
+REMAINS = 4
+"""Exit status: damage remains."""
+EDITED = 5
+"""Exit status: nothing is worse than edits by hand that nobody has adopted."""
+_FROM_BEST = (0, REPAIRED, EDITED, REMAINS, FAILED)
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
@@ -58,14 +77,15 @@ key_options = _options(_DATA, _CONFIG)
 """The options of commands on keys; each overrides the setting of its name."""
 
 
-def settings_of(options: Mapping[str, str | None]) -> Settings:
-    """Return the settings in force with the options of ``key_options``.
+def load(options: Mapping[str, object]) -> Effective:
+    """Return the settings in force: those of the option ``file``, overridden by the other options.
 
     Raises:
         StartupError: as ``settings.load``.
     """
     flags = {name: value for name, value in options.items() if name != "file"}
-    return settings.load(options["file"], flags).settings
+    file = options["file"]
+    return settings.load(None if file is None else str(file), flags)
 
 
 class Duration(click.ParamType[float]):
@@ -86,11 +106,7 @@ class Duration(click.ParamType[float]):
 
 
 def form_and_version(text: str) -> tuple[Form, int | None]:
-    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``.
-
-    Raises:
-        BadRequestError: it is neither.
-    """
+    """Parse ``APP/FORM`` or ``APP/FORM/VERSION``. Raises ``BadRequestError`` if it is neither."""
     match text.split("/"):
         case [app, name] if app and name:
             return Form(app, name), None
@@ -101,17 +117,170 @@ def form_and_version(text: str) -> tuple[Form, int | None]:
 
 
 def version_number(text: str) -> int:
-    """Parse the version of a form.
-
-    Raises:
-        BadRequestError: it is none.
-    """
+    """Parse the version of a form. Raises ``BadRequestError`` if it is none."""
     if not _VERSION.fullmatch(text) or int(text) > LARGEST_VERSION:
         raise BadRequestError(f"{text!r} is no version of a form: a number from 1 is")
     return int(text)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise ``click.UsageError`` for a ``BadRequestError`` in a block."""
+    try:
+        yield
+    except BadRequestError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def allow_open_files() -> None:
     """Raise the limit of open files as far as the system allows: all attachments of a document are open at once."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTree:
+    """The settings and properties in force, and the root of a tree with the name that people know."""
+
+    settings: Settings
+    properties: Properties
+    name: str
+    root: str
+
+    def reader(self) -> TreeReader:
+        """Open the tree for reports. Raises as ``TreeReader.of``."""
+        properties, roots = self.properties, self.settings.roots
+        integrity = Integrity(HandEdits(self.settings.hand_edits))
+        return TreeReader.of(
+            self.root, properties, lambda form: definitions_root(form, self.root, properties, roots), integrity
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChoice:
+    """The settings and properties in force, and the trees that a command works on, the default one first.
+
+    ``is_named`` tells whether an option names the one tree. ``file`` is the settings file, empty without one.
+    """
+
+    settings: Settings
+    properties: Properties
+    trees: tuple[ChosenTree, ...]
+    is_named: bool
+    file: str
+
+    @property
+    def bases(self) -> dict[str, str]:
+        """The directories of attachments, each once, by name. Raises ``StartupError`` if a provider has none."""
+        first = dict[str, str]()
+        for name, base in self.bases_by_name:
+            first.setdefault(base, name)
+        return {name: base for base, name in first.items()}
+
+    @property
+    def bases_by_name(self) -> list[tuple[str, str]]:
+        """The names and paths of the directories of attachments; several names may have the same path."""
+        found = ((attachments_name(each.name), base_of(each)) for each in self.properties.attachment_providers)
+        return [(name, base) for name, base in found if base is not None]
+
+    def tree_of(self, form: Form, kind: str = DATA) -> ChosenTree:
+        """Return the tree of the data of a form, or of its definition: as an option says, else the properties.
+
+        Raises:
+            NotSupportedError: another service has it.
+            ConfigurationError, StartupError: it has no provider, or the provider has no tree.
+        """
+        if self.is_named:
+            return self.trees[0]
+        route = self.properties.of(form).route
+        provider, what = (route.definition, "definition") if kind == FORM else (route.data, "data")
+        root = root_of(provider, self.settings.roots)
+        if root is None:
+            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
+        return next(each for each in self.trees if each.root == root)
+
+    def root_of_records(self, form: Form, base: str) -> str | None:
+        """Return the root of the tree with the records of a form's bodies below ``base``.
+
+        It is empty if another service has the tree, and ``None`` if the properties lead to another directory.
+
+        Raises:
+            ConfigurationError, StartupError: the form has no provider, or the provider no tree.
+        """
+        route = self.properties.of(form).route
+        if route.attachments is None or base_of(route.attachments) != base:
+            return None
+        return root_of(route.data, self.settings.roots) or ""
+
+
+def choose_trees(options: Mapping[str, object]) -> TreeChoice:
+    """Return the tree that one of ``tree_options`` names, else all trees of the settings.
+
+    Raises:
+        StartupError: as ``settings.load``.
+        click.UsageError: there is no such datasource.
+    """
+    effective = load({name: value for name, value in options.items() if name != "datasource"})
+    roots, datasource = effective.settings.roots, options["datasource"]
+    is_named = datasource is not None or options.get("data") is not None
+    if datasource is not None:
+        if str(datasource) not in roots.named:
+            raise click.UsageError(f"the settings have no datasource {datasource!r}")
+        names = {roots.named[str(datasource)]: str(datasource)}
+    else:
+        names = {roots.default: ""}
+        for name, root in () if is_named else roots.named.items():
+            names.setdefault(root, name)
+    trees = tuple(
+        ChosenTree(effective.settings, effective.properties, tree_name(name), root) for root, name in names.items()
+    )
+    return TreeChoice(effective.settings, effective.properties, trees, is_named, effective.file)
+
+
+def choose_data(
+    options: Mapping[str, object], path: str | None
+) -> tuple[tuple[ChosenTree, ...], Form | None, int | None]:
+    """Return the trees that ``tree_options`` choose, or that of the data of ``path``: a form, maybe with a version.
+
+    Raises:
+        click.UsageError: ``path`` is neither.
+    """
+    choice = choose_trees(options)
+    if path is None:
+        return choice.trees, None, None
+    with usage_errors():
+        form, version = form_and_version(path)
+    return (choice.tree_of(form),), form, version
+
+
+def worst(statuses: Iterable[int]) -> int:
+    """Return the worst exit status; not having looked at a tree is worse than damage in it."""
+    return max(statuses, key=_FROM_BEST.index, default=0)
+
+
+def on_each(trees: Sequence[ChosenTree], work: Callable[[ChosenTree, str], int]) -> int:
+    """Do ``work`` on each tree as its owner; return the worst exit status.
+
+    If there are several trees, ``work`` gets a prefix for its lines, the name of the tree. A tree that cannot be used
+    is then reported on standard error, and the others are worked on all the same.
+
+    Raises:
+        PersistenceError: the work on a single tree raises it.
+    """
+    if len(trees) == 1:
+        with owner.acting(trees[0].root):
+            return work(trees[0], "")
+    statuses = []
+    for tree in trees:
+        try:
+            with owner.acting(tree.root):
+                statuses.append(work(tree, f"{tree.name}: "))
+        except PersistenceError as error:
+            say_failed(tree.name, error)
+            statuses.append(FAILED)
+    return worst(statuses)
+
+
+def say_failed(name: str, error: PersistenceError) -> None:
+    """Report a tree, or a directory of attachments, that cannot be used."""
+    click.echo(f"persistence: {name}: {one_line(str(error))}", err=True)

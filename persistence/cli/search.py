@@ -10,9 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from persistence.cli.options import form_and_version, tree_options, version_number
+from persistence.cli.options import (
+    ChosenTree,
+    choose_trees,
+    form_and_version,
+    tree_options,
+    usage_errors,
+    version_number,
+)
 from persistence.cli.terminal import progress, safe, say, table, terminal_width
-from persistence.cli.tree_choice import ChosenTree, choose_trees
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError
 from persistence.maintenance import indexes
@@ -68,11 +74,9 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     choice = choose_trees({name: given.pop(name) for name in ("file", "datasource", "data", "dialect")})
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
-    try:
+    with usage_errors():
         form, asked = _form(path), _asked(version)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
-    with _opened(choice.with_data(form), form, asked) as run:
+    with _opened(choice.tree_of(form), form, asked) as run:
         by = query.sort.by
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
         missing = run.missing_index()
@@ -98,10 +102,8 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[F
         indexes.writable_tree(tree.root),
         open_index(tree.settings, tree.properties, tree.root) as index,
     ):
-        try:
+        with usage_errors():
             run = FormSearch(tree.reader(), index, DIALECTS[tree.settings.dialect], form, version)
-        except BadRequestError as error:
-            raise click.UsageError(str(error)) from error
         yield run
 
 

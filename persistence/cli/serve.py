@@ -7,16 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import click
 from flask import Flask
 from gunicorn.app.base import Application
 
-from persistence import settings as configuration
 from persistence import starting
 from persistence.app import create_app
-from persistence.cli.options import allow_open_files, settings_options
+from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.errors import PersistenceError
 from persistence.providers.locations import bases_of
 from persistence.providers.trees import init_trees
@@ -90,14 +88,10 @@ def _announce(served: Served, *first: str) -> None:
     sys.stderr.flush()
 
 
-def _read(file: str | None, flags: dict[str, object]) -> Served:
-    return Served.of(configuration.load(file, flags))
-
-
 @click.command()
 @click.option("--init", "is_init", is_flag=True, help="Make data directories that are missing or empty.")
 @settings_options
-def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
+def serve(*, is_init: bool, **options: object) -> None:
     """Serve forms over HTTP until stopped, where root starts it as the user to whom the data directory belongs.
 
     \b
@@ -106,7 +100,7 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
              USR2   start a new service on the same address, for new software; then TERM to this one
     """  # noqa: D301 - click's mark for lines that stay apart
     allow_open_files()
-    effective = configuration.load(file, flags)
+    effective = load(options)
     owner.become((*effective.settings.roots, *bases_of(effective.properties)))
     if is_init:
         init_trees(effective.settings, effective.properties)
@@ -116,4 +110,4 @@ def serve(*, file: str | None, is_init: bool, **flags: object) -> None:
     sys.argv = sys.orig_argv[1:]  # what gunicorn starts again on SIGUSR2: without this, -m would be lost
     # Workers share what is loaded by now for as long as nobody visits it, and end without visiting it one by one.
     gc.freeze()
-    Server(served, partial(_read, file, flags)).run()
+    Server(served, lambda: Served.of(load(options))).run()

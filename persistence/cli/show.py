@@ -1,23 +1,48 @@
-"""``persistence show``: all that is known of a published version, a document or a draft."""
+"""``persistence forms`` and ``show``: the published forms, and all that is known of one, or of a document."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
-from persistence.cli.options import tree_options, version_number
-from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table
-from persistence.cli.tree_choice import REMAINS, TreeChoice, choose_trees
-from persistence.errors import BadRequestError
-from persistence.maintenance.reports import DocumentReport, VersionReport, report_document, report_version
-from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, Unreadable
+from persistence.cli.options import (
+    REMAINS,
+    ChosenTree,
+    TreeChoice,
+    choose_trees,
+    on_each,
+    tree_options,
+    usage_errors,
+    version_number,
+    worst,
+)
+from persistence.cli.terminal import counted, facts, indented, safe, say, shown_path, table, terminal_width
+from persistence.errors import BadRequestError, NotFoundError, PersistenceError
+from persistence.maintenance.reports import (
+    AttachmentFacts,
+    DocumentReport,
+    FormSummary,
+    PermissionsSource,
+    Unreadable,
+    VersionReport,
+    VersionSummary,
+    overview,
+    report_document,
+    report_version,
+)
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.permissions import OPERATIONS, GrantCondition, Permission, Permissions, UserRole
 from persistence.model.sidecar import Sidecar
+from persistence.properties.property_table import FORM
 from persistence.storage import owner
 
+_HEADINGS = ("FORM", "VERSION", "TITLE", "MODIFIED", "BY", "DOCUMENTS", "DELETED", "DRAFTS", "TREE", "NOTES")
+_NUMBERS = (1, 5, 6, 7)
+_TITLE = 2
+_ENGLISH = "en"
+_SECOND = 19
 _SHAPES = "APP/FORM, APP/FORM/VERSION, APP/FORM/data/DOCUMENT or APP/FORM/draft/DOCUMENT"
 _COLLECTIONS = {collection.value: collection for collection in Collection}
 _SOURCES = {
@@ -33,6 +58,97 @@ _CONDITIONS = {
     GrantCondition.TOKEN: "anyone with a token, which is not known here",
     GrantCondition.UNKNOWN: "nobody, for the condition is not known here",
 }
+
+
+@click.command()
+@click.argument("app", metavar="[APP]", required=False)
+@tree_options
+def forms(*, app: str | None, **options: str | None) -> None:
+    """List the published versions of all forms in all trees, or of those of the application APP.
+
+    Documents, deleted documents and drafts are counted once for each form. Nothing is changed, and the service may
+    run.
+
+    \b
+    Exit status: 0  all could be read
+                 1  could not look: no such application, no data directory (or not in all of them)
+                 2  wrong usage
+                 4  a version is damaged, as its line says
+    """  # noqa: D301 - click's mark for lines that stay apart
+    trees = choose_trees(options).trees
+    found = list[tuple[ChosenTree, FormSummary]]()
+    unknown = list[NotFoundError]()
+
+    def read(tree: ChosenTree, _prefix: str) -> int:
+        try:
+            with usage_errors():
+                found.extend((tree, summary) for summary in overview(tree.reader(), app))
+        except NotFoundError as error:  # it may be in another tree
+            unknown.append(error)
+        return 0
+
+    status = on_each(trees, read)
+    if unknown and len(unknown) == len(trees):
+        raise unknown[0]
+    found.sort(key=lambda each: (each[1].form.app, each[1].form.name))  # equal names stay in the order of the trees
+    rows = [row for tree, summary in found for row in _form_rows(summary, tree, several=len(trees) > 1)]
+    if rows:
+        for line in table((_HEADINGS, *rows), right=_NUMBERS, flexible=_TITLE, room=terminal_width()):
+            say(line)
+    summaries = [summary for _, summary in found]
+    damaged = sum(isinstance(version, Unreadable) for summary in summaries for version in summary.versions)
+    say(_counts(summaries, damaged))
+    sys.exit(worst((status, REMAINS if damaged else 0)))
+
+
+def _form_rows(summary: FormSummary, tree: ChosenTree, *, several: bool) -> Iterator[tuple[str, ...]]:
+    form, where = safe(str(summary.form)), safe(tree.name) if several else ""
+    counts = tuple(str(number) if number else "" for number in (summary.documents, summary.deleted, summary.drafts))
+    if not summary.versions:
+        yield form, "", "", "", "", *counts, where, _unpublished(summary.form, tree)
+    for version in summary.versions:
+        if isinstance(version, Unreadable):
+            yield form, version.name, "", "", "", *counts, where, safe(f"damaged: {version.cause}")
+        else:
+            yield form, *_version_cells(version), *counts, where, "; ".join(_notes(version))
+        counts = "", "", ""
+
+
+def _unpublished(form: Form, tree: ChosenTree) -> str:
+    """Return the note on a form without a version in a tree."""
+    try:
+        with owner.acting(tree.root):
+            is_elsewhere = next(iter(tree.reader().catalog_of(form).storage.versions(form)), None) is not None
+    except PersistenceError:  # the form has no provider, or that tree cannot be used
+        is_elsewhere = False
+    return "published in another tree" if is_elsewhere else "nothing published"
+
+
+def _version_cells(summary: VersionSummary) -> tuple[str, str, str, str]:
+    published = summary.published
+    titles = published.metadata.titles
+    title = titles.get(_ENGLISH, next(iter(titles.values()), ""))
+    return str(published.version), safe(title), f"{published.modified[:_SECOND]}Z", safe(published.modifier or "")
+
+
+def _notes(summary: VersionSummary) -> Iterator[str]:
+    if not summary.published.metadata.available:
+        yield "not available"
+    if summary.is_singleton:
+        yield "singleton"
+    yield f"permissions: {summary.permissions.value}"
+
+
+def _counts(found: Iterable[FormSummary], damaged: int) -> str:
+    published = [summary for summary in found if summary.versions]
+    counts = (
+        counted(len({summary.form for summary in published}), "form"),
+        counted(sum(len(summary.versions) for summary in published), "version"),
+        counted(sum(summary.documents for summary in found), "document"),
+        f"{sum(summary.deleted for summary in found)} deleted",
+        counted(sum(summary.drafts for summary in found), "draft"),
+    )
+    return ", ".join(counts) + (f"; {counted(damaged, 'version')} damaged" if damaged else "")
 
 
 @click.command()
@@ -57,10 +173,8 @@ def show(*, path: str, **options: str | None) -> None:
                  4  a part of it is damaged, as the lines say
     """  # noqa: D301 - click's mark for lines that stay apart
     choice = choose_trees(options)
-    try:
+    with usage_errors():
         report = _report(path.split("/"), choice)
-    except BadRequestError as error:
-        raise click.UsageError(str(error)) from error
     for line in _version_lines(report) if isinstance(report, VersionReport) else _document_lines(report):
         say(line)
     if report.is_damaged:
@@ -77,13 +191,13 @@ def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentRep
             version = version_number(number)
         case [app, name, collection, document] if collection in _COLLECTIONS:
             main = DocumentAddress(Form(app, name), _COLLECTIONS[collection], document, DATA_XML)
-            tree = choice.with_data(main.form)
+            tree = choice.tree_of(main.form)
             with owner.acting(tree.root):
                 return report_document(tree.reader(), main)
         case _:
             raise BadRequestError(f"{safe('/'.join(parts))} is not {_SHAPES}")
     form = Form(app, name)
-    tree = choice.with_definition(form)
+    tree = choice.tree_of(form, FORM)
     with owner.acting(tree.root):
         return report_version(tree.reader(), form, version)
 
@@ -130,7 +244,7 @@ def _controls(report: VersionReport) -> Iterator[str]:
         rows = [("NAME", "KIND", "PATH", "MARKS")]
         for control in report.controls:
             marks = [*(["indexed"] if control.is_indexed else []), *(["encrypted"] if control.is_encrypted else [])]
-            path = "/".join(control.paths[report.data_format])
+            path = "/".join(control.path(report.data_format))
             rows.append((safe(control.name), safe(control.kind), safe(path), " ".join(marks)))
         count = counted(len(report.controls), "control")
         yield f"{count}, with paths in data of format {report.data_format}:"

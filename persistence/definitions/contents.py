@@ -44,8 +44,8 @@ class EncryptedControls:
     def of(cls, controls: Iterable[Control]) -> EncryptedControls:
         """Select the encrypted ones of some controls."""
         encrypted = [control for control in controls if control.is_encrypted]
-        paths = {each: frozenset(control.paths[each] for control in encrypted) for each in DATA_FORMATS}
-        values = frozenset(path for each in encrypted if not each.takes_files for path in each.paths.values())
+        paths = {each: frozenset(control.path(each) for control in encrypted) for each in DATA_FORMATS}
+        values = frozenset(control.path(each) for control in encrypted if not control.takes_files for each in paths)
         return cls(paths, frozenset("/".join(path) for each in paths.values() for path in each), values)
 
     def __or__(self, other: EncryptedControls) -> EncryptedControls:

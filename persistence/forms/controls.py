@@ -5,7 +5,7 @@ Sources: spec forms 1.4, 4.1 and 4.2; spec search 2.2 and 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from lxml import etree
@@ -124,15 +124,38 @@ def template_uses(definition: DefinitionTree) -> Iterator[TemplateUse]:
             yield TemplateUse(part, bind, iteration, path + ((iteration,) if iteration else ()))
 
 
+_Step = tuple[str, str]
+"""An element name on a path, and the first data format that has this element."""
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control: ``kind`` is the local name of its element, ``paths`` are names from the data root, by data format."""
+    """A control: ``kind`` is the local name of its element, ``steps`` lead from the data root to its value."""
 
     name: str
     kind: str
-    paths: Mapping[str, tuple[str, ...]]
+    steps: tuple[_Step, ...]
     is_indexed: bool
     is_encrypted: bool
+
+    @classmethod
+    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> Control:
+        """Read an element."""
+        marks = classes(element)
+        has_index = next(element.iterchildren("{*}index"), None) is not None
+        has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
+        return cls(
+            name,
+            etree.QName(element).localname,
+            steps,
+            is_indexed=has_index or not marks.isdisjoint(INDEXED),
+            is_encrypted=has_encrypt or _ENCRYPTED in marks,
+        )
+
+    def path(self, data_format: str) -> tuple[str, ...]:
+        """Return the element names from the data root in data of a format."""
+        wanted = _ORDER[data_format]
+        return tuple(step for step, since in self.steps if _ORDER[since] <= wanted)
 
     @property
     def takes_files(self) -> bool:
@@ -162,10 +185,10 @@ def controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, tuple[str, ...]], Control] = {}
     left = MOST_STEPS
     for control in _all(definition):
-        left -= len(control.paths[V2019_1_0])
+        left -= len(control.steps)
         if left < 0:
             raise BadRequestError("the form has too many controls, or too deeply nested ones")
-        key = control.name, control.paths[V2019_1_0]
+        key = control.name, control.path(V2019_1_0)
         same = found.get(key, control)
         found[key] = replace(
             same,
@@ -175,51 +198,11 @@ def controls(definition: DefinitionTree) -> tuple[Control, ...]:
     return tuple(found.values())
 
 
-_Step = tuple[str, str]
-"""An element name on a path, and the first data format that has this element."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PartControl:
-    """A control of one part, with its steps from the beginning of the part's data; otherwise as ``Control``."""
-
-    name: str
-    kind: str
-    steps: tuple[_Step, ...]
-    is_indexed: bool
-    is_encrypted: bool
-
-    @classmethod
-    def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> _PartControl:
-        """Read an element: once, even if many sections show the part."""
-        marks = classes(element)
-        has_index = next(element.iterchildren("{*}index"), None) is not None
-        has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
-        return cls(
-            name,
-            etree.QName(element).localname,
-            steps,
-            is_indexed=has_index or not marks.isdisjoint(INDEXED),
-            is_encrypted=has_encrypt or _ENCRYPTED in marks,
-        )
-
-    def below(self, around: tuple[_Step, ...]) -> Control:
-        """Return the control where the part's data begins at ``around``."""
-        steps = around + self.steps
-        return Control(
-            self.name,
-            self.kind,
-            {wanted: tuple(step for step, since in steps if _ORDER[since] <= at) for wanted, at in _ORDER.items()},
-            is_indexed=self.is_indexed,
-            is_encrypted=self.is_encrypted,
-        )
-
-
 def _all(definition: DefinitionTree) -> Iterator[Control]:
+    """Yield all controls; those of a section template are read once, even if many sections show it."""
     own = _Steps(definition.main)
-    for found in own.controls():
-        yield found.below(())
-    listed: dict[int, list[_PartControl]] = {}
+    yield from own.controls()
+    listed: dict[int, list[Control]] = {}
     for use in template_uses(definition):
         around = own.of(use.bind)
         if around is None:
@@ -227,8 +210,8 @@ def _all(definition: DefinitionTree) -> Iterator[Control]:
         if id(use.part) not in listed:
             listed[id(use.part)] = list(_Steps(use.part).controls())
         start = (*around, (use.iteration, V4_0_0)) if use.iteration else around
-        for found in listed[id(use.part)]:
-            yield found.below(start)
+        for control in listed[id(use.part)]:
+            yield replace(control, steps=start + control.steps)
 
 
 class _Steps:
@@ -274,14 +257,14 @@ class _Steps:
         own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
         return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
 
-    def controls(self) -> Iterator[_PartControl]:
+    def controls(self) -> Iterator[Control]:
         """Yield the controls of the part that have a bind to an element, in document order."""
         for element in () if self.part.body is None else self.part.body.iterdescendants("*"):
             name = None if element.tag in _CONTAINERS else control_name(element)
             bind = self.part.bind_named_by(element) if name else None
             steps = None if bind is None else self.of(bind)
             if name and bind is not None and steps:
-                yield _PartControl.of(element, name, self._in_grid(element, bind, steps))
+                yield Control.of(element, name, self._in_grid(element, bind, steps))
 
     def _in_grid(self, control: Element, bind: Element, steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
         """Add the step of the control's grid, where the grid is a plain one without a bind."""

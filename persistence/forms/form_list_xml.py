@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 from persistence.errors import BadRequestError
 from persistence.forms.messages import (
     LANGUAGE,
-    RequestElement,
-    TextReader,
+    ChildReader,
     Vocabulary,
     attribute,
     element,
     read_request,
     text,
+    text_in,
 )
 from persistence.limits import MOST_FILTERS, MOST_WRITTEN_LIST
 from persistence.model.form_query import (
@@ -69,8 +69,6 @@ _COMBINATORS: Mapping[FormField, tuple[str, ...]] = {
 _LOOKED_UP = (FormField.APPLICATION_NAME, FormField.FORM_NAME, FormField.FORM_VERSION)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
-_FORM, _PART = 2, 3
-"""Depths in a list."""
 _KEPT_PARTS = ("application-name", "form-name", "form-version", "last-modified-time")
 
 
@@ -84,35 +82,33 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
         BadRequestError: an attribute or a text is not what the interface has.
         PersistenceError: whatever ``pieces`` raises about the client.
     """
-    document = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
-    root, sort, page = document.root, document.first(_SORT), document.first(_PAGINATION)
-    language = root.attributes.get(LANGUAGE, DEFAULT_LANGUAGE)
-    looked_up, filters = _conditions(document.all(_FILTER), language)
+    root = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
+    sort, page = root.find(_SORT), root.find(_PAGINATION)
+    language = root.get(LANGUAGE, DEFAULT_LANGUAGE)
+    looked_up, filters = _conditions(root.iterfind(_FILTER), language)
     return FormQuery(
         app=looked_up.get(FormField.APPLICATION_NAME),
         form=looked_up.get(FormField.FORM_NAME),
         latest_only=looked_up.get(FormField.FORM_VERSION) == _LATEST,
-        all_forms=root.attributes.get("all-forms") == "true",
-        ignore_admin=root.attributes.get("ignore-admin-permissions") == "true",
+        all_forms=root.get("all-forms") == "true",
+        ignore_admin=root.get("ignore-admin-permissions") == "true",
         filters=filters,
         sort=FormSort(language=language) if sort is None else _sort(sort, language),
         page=None if page is None else _page(page),
     )
 
 
-def _conditions(
-    conditions: Iterable[RequestElement], language: str
-) -> tuple[dict[FormField, str], tuple[FormFilter, ...]]:
+def _conditions(conditions: Iterable[ET.Element], language: str) -> tuple[dict[FormField, str], tuple[FormFilter, ...]]:
     """Read the conditions as look-ups, by their field, and filters."""
     looked_up: dict[FormField, str] = {}
     filters: list[FormFilter] = []
     for condition in conditions:
-        about, match, value = _about(condition), _match(condition), condition.text.strip()
+        about, match, value = _about(condition), _match(condition), text_in(condition).strip()
         if match is FormMatch.EXACT and about in _LOOKED_UP and about not in looked_up:
             looked_up[about] = value
             if about is not FormField.FORM_VERSION or value == _LATEST:
                 continue
-        filters.append(_filter(about, match, value, condition.attributes.get(LANGUAGE, language)))
+        filters.append(_filter(about, match, value, condition.get(LANGUAGE, language)))
         if len(filters) > MOST_FILTERS:
             raise BadRequestError(f"more than {MOST_FILTERS} filters in one request are not accepted")
     return looked_up, tuple(filters)
@@ -139,27 +135,32 @@ def _wanted(about: FormField, value: str) -> Wanted:
     return tuple(value.split()) if about is FormField.OPERATIONS else value.casefold()
 
 
-def _sort(sort: RequestElement, language: str) -> FormSort:
-    return FormSort(_about(sort), is_descending(sort.value("direction")), sort.attributes.get(LANGUAGE, language))
+def _sort(sort: ET.Element, language: str) -> FormSort:
+    return FormSort(_about(sort), is_descending(_value(sort, "direction")), sort.get(LANGUAGE, language))
 
 
-def _page(page: RequestElement) -> FormPage:
-    return FormPage(count(page.value("page-number"), "page-number", 1), count(page.value("page-size"), "page-size", 10))
+def _page(page: ET.Element) -> FormPage:
+    number, size = _value(page, "page-number"), _value(page, "page-size")
+    return FormPage(count(number, "page-number", 1), count(size, "page-size", 10))
 
 
-def _about(condition: RequestElement) -> FormField:
+def _about(condition: ET.Element) -> FormField:
     """Return the field of a filter or sort, which is one of this server: there are no remote ones (spec search 4.2)."""
-    about = word(FormField, condition.value("metadata").lower(), "metadata")
-    combinator = condition.value("combinator")
-    if condition.value("url"):
+    about = word(FormField, _value(condition, "metadata").lower(), "metadata")
+    combinator = _value(condition, "combinator")
+    if _value(condition, "url"):
         raise BadRequestError("there are no remote servers here, so that a filter or sort cannot have a url")
     if combinator and combinator not in _COMBINATORS.get(about, ()):
         raise BadRequestError(f"{about.value} has no combinator {combinator!r}")
     return about
 
 
-def _match(condition: RequestElement) -> FormMatch:
-    return word(FormMatch, condition.value("match").lower(), "match")
+def _match(condition: ET.Element) -> FormMatch:
+    return word(FormMatch, _value(condition, "match").lower(), "match")
+
+
+def _value(element: ET.Element, name: str) -> str:
+    return element.get(name, "").strip()
 
 
 class FormListWriter:
@@ -203,7 +204,7 @@ def _children(published: PublishedVersion) -> Iterator[str]:
         yield element("last-modified-by", content=text(published.modifier))
     yield f"<created>{shortest(published.created)}</created>"
     for language, title in metadata.titles.items():
-        yield element("title", attribute(LANGUAGE, language) if language else "", text(title))
+        yield element("title", attribute("xml:lang", language) if language else "", text(title))
     yield f"<available>{'true' if metadata.available else 'false'}</available>"
     if metadata.permissions is not None:
         yield _verbatim(metadata.permissions)
@@ -221,41 +222,17 @@ def read_form_list(pieces: Iterable[bytes]) -> list[ListedVersion]:
 
     Raises:
         MalformedXmlError: it is no well-formed XML.
-        PersistenceError: whatever ``pieces`` raises.
+        PersistenceError: ``pieces`` raises it.
     """
-    with _ListReader() as reader:
-        return reader.read(pieces).versions
+    versions: list[ListedVersion] = []
 
+    def take(form: ET.Element) -> None:
+        app, name, version, modified = (text_in(form.find(part)).strip() for part in _KEPT_PARTS)
+        form.attrib.clear()  # the operations depend on the caller
+        inside = [(each.tag, sorted(each.items()), each.text, each.tail) for each in form.iter()]
+        checksum = zlib.crc32(repr(inside).encode(errors="replace"))
+        versions.append(ListedVersion(app, name, version, modified, checksum))
 
-class _ListReader(TextReader):
-    def __init__(self) -> None:
-        super().__init__()
-        self.versions: list[ListedVersion] = []
-        self._parts: dict[str, str] = {}
-        self._sum = 0
-        self._part = ""
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        super().start(name, attributes)
-        if self.depth == _FORM:
-            self._parts, self._sum = {}, 0
-            return
-        if self.depth == _PART:
-            self._part = name
-            self.taken()
-        self._add(f"<{name} {sorted(attributes.items())}")
-
-    def end(self, name: str) -> None:
-        if self.depth == _PART and self._part in _KEPT_PARTS:
-            self._parts.setdefault(self._part, self.taken().strip())
-        elif self.depth == _FORM:
-            app, form, version, modified = (self._parts.get(each, "") for each in _KEPT_PARTS)
-            self.versions.append(ListedVersion(app, form, version, modified, self._sum))
-        super().end(name)
-
-    def take(self, text: str) -> None:
-        super().take(text)
-        self._add(text)
-
-    def _add(self, text: str) -> None:
-        self._sum = zlib.crc32(text.encode(errors="replace"), self._sum)
+    with ChildReader(take) as reader:
+        reader.read(pieces)
+    return versions

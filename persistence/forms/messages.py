@@ -1,48 +1,22 @@
-"""The small XML documents of the APIs: read a request as its root and children, write texts and elements."""
+"""The small XML documents of the APIs: read the children of their root as elements, write texts and elements."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
 from persistence.limits import LONGEST_SHOWN, MOST_CHILDREN, MOST_QUERY_ELEMENTS, MOST_QUERY_NAMES
 from persistence.model.texts import nearest
 from persistence.xml.streaming import SEPARATOR, Streaming
 
-LANGUAGE = "xml:lang"
+_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
+LANGUAGE = f"{_XML}lang"
+"""The name of ``xml:lang`` in elements that were read."""
 
 _CHILD = 2
-_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
-
-
-@dataclass(frozen=True, slots=True)
-class RequestElement:
-    """An element of a request: its attributes, and its text. Those of XML itself are named as in ``xml:lang``."""
-
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    text: str = ""
-
-    def value(self, name: str) -> str:
-        """Return an attribute without surrounding blanks; empty where it is absent."""
-        return self.attributes.get(name, "").strip()
-
-
-@dataclass(frozen=True, slots=True)
-class RequestDocument:
-    """A request: its root, and by name, in document order, the children with the requested names."""
-
-    root: RequestElement
-    children: Mapping[str, tuple[RequestElement, ...]]
-
-    def all(self, name: str) -> tuple[RequestElement, ...]:
-        """Return the children of a name."""
-        return self.children.get(name, ())
-
-    def first(self, name: str) -> RequestElement | None:
-        """Return the first child of a name; ``None`` where there is none."""
-        return next(iter(self.all(name)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +30,32 @@ class Vocabulary:
     root: frozenset[str]
     children: Mapping[str, frozenset[str]]
 
-    def check(self, names: Collection[str], attributes: Iterable[str]) -> None:
-        """Refuse an unknown element or attribute; ``names`` lead from the root, whose own name does not matter.
+    def check_root(self, root: ET.Element) -> None:
+        """Refuse an unknown attribute of the root, whose own name does not matter.
 
         Raises:
-            BadRequestError: there is one, or an element inside a child.
+            BadRequestError: there is one.
         """
-        _, *below = names
-        if not below:
-            self._check_attributes(f"a {self.what}", attributes, self.root)
-        elif len(below) > 1:
-            raise BadRequestError(f"<{below[0]}> of a {self.what} has text, and no element <{_shown(below[-1])}>")
-        elif below[0] not in self.children:
-            meant = _meant(below[0], self.children)
-            raise BadRequestError(f"a {self.what} has no element <{_shown(below[0])}>{meant}")
-        else:
-            self._check_attributes(f"<{below[0]}> of a {self.what}", attributes, self.children[below[0]])
+        _check_attributes(f"a {self.what}", root, self.root)
 
-    @staticmethod
-    def _check_attributes(what: str, attributes: Iterable[str], known: frozenset[str]) -> None:
-        for name in attributes:
-            if name not in known and not name.startswith(_XML):
-                raise BadRequestError(f"{what} has no attribute {_shown(name)!r}{_meant(name, known)}")
+    def check_child(self, child: ET.Element) -> None:
+        """Refuse an unknown child, an unknown attribute of a known one, or an element inside.
+
+        Raises:
+            BadRequestError: there is one.
+        """
+        if child.tag not in self.children:
+            meant = _meant(child.tag, self.children)
+            raise BadRequestError(f"a {self.what} has no element <{_shown(child.tag)}>{meant}")
+        _check_attributes(f"<{child.tag}> of a {self.what}", child, self.children[child.tag])
+        for inner in child:
+            raise BadRequestError(f"<{child.tag}> of a {self.what} has text, and no element <{_shown(inner.tag)}>")
+
+
+def _check_attributes(what: str, element: ET.Element, known: frozenset[str]) -> None:
+    for name in element.keys():  # noqa: SIM118 - to iterate over an element yields its children
+        if name not in known and not name.startswith(_XML):
+            raise BadRequestError(f"{what} has no attribute {_shown(name)!r}{_meant(name, known)}")
 
 
 def _shown(name: str) -> str:
@@ -89,87 +67,78 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return "" if near is None else f"; the nearest is {near}"
 
 
-def read_request(
-    pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary | None = None
-) -> RequestDocument:
-    """Read the root and the children of these names, which are in no namespace; the root's name does not matter.
+def read_request(pieces: Iterable[bytes], names: Collection[str], vocabulary: Vocabulary | None = None) -> ET.Element:
+    """Read the root with the children of these names, which are in no namespace; the root's name does not matter.
 
     Other elements and attributes are refused where they are not in the ``vocabulary``; without one, they are ignored.
 
     Raises:
         MalformedXmlError: the document is not well-formed, or has a document type.
-        BadRequestError: it has more children of these names than anyone needs, or what is not known.
-        PersistenceError: whatever ``pieces`` raises about the client.
+        BadRequestError: it has too many children of these names, or an unknown element or attribute.
+        PersistenceError: ``pieces`` raises one about the client.
     """
-    with _RequestReader(names, vocabulary) as reader:
+    found: list[ET.Element] = []
+
+    def take(child: ET.Element) -> None:
+        if vocabulary is not None:
+            vocabulary.check_root(reader.root)
+            vocabulary.check_child(child)
+        if child.tag in names:
+            found.append(child)
+        if len(found) > MOST_CHILDREN:
+            raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(names)} are not accepted at once")
+
+    with _RequestReader(take) as reader:
         reader.read(pieces)
-    return RequestDocument(reader.root, {name: tuple(found) for name, found in reader.children.items()})
+    if vocabulary is not None:
+        vocabulary.check_root(reader.root)
+    reader.root.extend(found)
+    return reader.root
 
 
-class TextReader(Streaming):
-    """A parser that collects the text of one element after the other."""
+def text_in(element: ET.Element | None) -> str:
+    """Return all text in an element; empty where there is none."""
+    return "" if element is None else "".join(element.itertext())
 
-    def __init__(self) -> None:
+
+class ChildReader(Streaming):
+    """A parser that calls ``take`` with each child of the root, as a whole; only one is held at a time.
+
+    ``root`` has the attributes of the root, and no children. Names have their namespace before ``SEPARATOR``.
+    """
+
+    def __init__(self, take: Callable[[ET.Element], None]) -> None:
         super().__init__()
-        self.parser.CharacterDataHandler = self.take
-        self._pieces: list[str] = []
+        self.root = ET.Element("")
+        self._take = take
+        self._child = ET.TreeBuilder()
 
-    def take(self, text: str) -> None:
-        """Add a piece of text."""
-        self._pieces.append(text)
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """Begin the root, a child, or an element inside one."""
+        super().start(name, attributes)
+        if self.depth < _CHILD:
+            self.root.attrib.update(attributes)
+            return
+        if self.depth == _CHILD:
+            self._child = ET.TreeBuilder()
+            self.parser.CharacterDataHandler = self._child.data
+        self._child.start(name, attributes)
 
-    def taken(self) -> str:
-        """Return the text since the last call, and begin with none."""
-        text, self._pieces = "".join(self._pieces), []
-        return text
+    def end(self, name: str) -> None:
+        """End an element; take it, if it is a child."""
+        super().end(name)
+        if self.depth:
+            self._child.end(name)
+        if self.depth == _CHILD - 1:
+            self.parser.CharacterDataHandler = None
+            self._take(self._child.close())
 
 
-class _RequestReader(TextReader):
-    """A parser that collects the root and the wanted children."""
+class _RequestReader(ChildReader):
+    """A reader of requests, which are smaller than documents."""
 
     most_elements = MOST_QUERY_ELEMENTS
     most_names = MOST_QUERY_NAMES
-
-    def __init__(self, names: Collection[str], vocabulary: Vocabulary | None) -> None:
-        super().__init__()
-        self._vocabulary = vocabulary
-        self._path: list[str] = []
-        self.root = RequestElement()
-        self.children: dict[str, list[RequestElement]] = {name: [] for name in names}
-        self._count = 0
-        self._attributes: dict[str, str] | None = None
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin the root, a child, or an element inside one, of which only the text counts."""
-        super().start(name, attributes)
-        self._path.append(name)
-        if self._vocabulary is not None:
-            self._vocabulary.check(self._path, attributes)
-        if self.depth == 1:
-            self.root = RequestElement(_renamed(attributes))
-        elif self.depth == _CHILD and name in self.children:
-            self._count += 1
-            if self._count > MOST_CHILDREN:
-                raise BadRequestError(f"more than {MOST_CHILDREN} {', '.join(self.children)} are not accepted at once")
-            self._attributes = _renamed(attributes)
-            self.taken()
-
-    def end(self, name: str) -> None:
-        """Complete a child."""
-        super().end(name)
-        self._path.pop()
-        if self.depth == 1 and self._attributes is not None:
-            self.children[name].append(RequestElement(self._attributes, self.taken()))
-            self._attributes = None
-
-    def take(self, text: str) -> None:
-        """Add a piece of text, if it is in a wanted child."""
-        if self._attributes is not None:
-            super().take(text)
-
-
-def _renamed(attributes: dict[str, str]) -> dict[str, str]:
-    return {name.replace(_XML, "xml:"): value for name, value in attributes.items()}
 
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -1,13 +1,12 @@
 """The metadata of a definition and the permissions in it, read while it streams by (spec forms 6.2, crud 6.2).
 
-When a definition is published, marks that this service does not understand are refused. A misspelt permission or mark
-of encryption would be ignored, and let people in, or leave secrets in plain text.
+When a definition is published, unknown elements and attributes of permissions and of encryption are refused. A misspelt
+one would be ignored, and let people in, or leave secrets in plain text.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
@@ -15,25 +14,33 @@ from xml.sax.saxutils import escape, quoteattr
 
 from persistence.errors import BadRequestError, MalformedXmlError
 from persistence.forms.form_data import ATTACHMENT_MARKER, FR_NAMESPACE, VALUE_MARKER
-from persistence.limits import LONGEST_TITLE, MOST_METADATA
+from persistence.limits import (
+    DEEPEST,
+    LONGEST_TITLE,
+    LONGEST_XML_NAME,
+    MOST_ATTRIBUTES,
+    MOST_ELEMENTS,
+    MOST_METADATA,
+)
 from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
-from persistence.xml.streaming import SEPARATOR, Streaming
+from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
 
 _XHTML = "http://www.w3.org/1999/xhtml"
 _XFORMS = "http://www.w3.org/2002/xforms"
-_LANGUAGE = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}lang"
+_FR = f"{FR_NAMESPACE}{SEPARATOR}"
+_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
+_INSTANCE = f"{_XFORMS}{SEPARATOR}instance"
 
 _PATH: tuple[tuple[str, str | None], ...] = (
     (f"{_XHTML}{SEPARATOR}html", None),
     (f"{_XHTML}{SEPARATOR}head", None),
     (f"{_XFORMS}{SEPARATOR}model", "fr-form-model"),
-    (f"{_XFORMS}{SEPARATOR}instance", "fr-form-metadata"),
+    (_INSTANCE, "fr-form-metadata"),
     ("metadata", None),
 )
 """The one place of the metadata: an element's name, and its id where it must have one."""
 
-_ENCRYPT, _ENCRYPT_CLASS = f"{FR_NAMESPACE}{SEPARATOR}encrypt", "fr-encrypt"
 _PERMISSIONS = "permissions"
 _WANTED = ("title", "available", "singleton", _PERMISSIONS)
 
@@ -47,28 +54,30 @@ _ATTRIBUTES = {_PERMISSION: ("operations",), _USER_ROLE: ("any-of",)}
 """The attributes of elements; others have none."""
 _CONDITIONS = {condition.value: condition for condition in GrantCondition if condition is not GrantCondition.UNKNOWN}
 
-_INSTANCE = f"{_XFORMS}{SEPARATOR}instance"
-_XML = f"http://www.w3.org/XML/1998/namespace{SEPARATOR}"
+_ENCRYPT, _ENCRYPT_CLASS = f"{_FR}encrypt", "fr-encrypt"
 _PART = "ncrypt"
 """A part of all names about encryption, with a small or capital first letter."""
-_MEANT = "encrypt"
 _LONGEST_MISSPELT = 12
 _OF_CONTROLS = frozenset({FR_NAMESPACE, _XFORMS, _XHTML, ""})
-"""The namespaces of controls and of what is in them; components in others have words of their own."""
+"""The namespaces of controls and of the elements in them; components in others have words of their own."""
 _OF_DATA = frozenset({VALUE_MARKER, ATTACHMENT_MARKER})
-"""Marks of stored data, which data in a definition may have too."""
+"""Attributes of stored data, which data in a definition may have too."""
 
 
 class MetadataReader(Streaming):
-    """A parser that checks a definition, and collects its ``metadata``.
+    """A parser that collects the ``metadata`` of a definition; a definition that is received ``is_checked``.
+
+    The check refuses unknown elements, attributes and classes of encryption outside of instances, which hold data, and
+    unknown permissions. Publishing calls the handlers for each element, so ``start`` and ``end`` call no others.
 
     Raises, besides what ``Streaming`` does:
-        BadRequestError: titles and permissions are longer than anyone's.
+        BadRequestError: titles and permissions are longer than anyone's; or the check refuses the definition.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_checked: bool = False) -> None:
         super().__init__()
-        self.parser.CharacterDataHandler = self._text
+        self._is_checked = is_checked
+        self._instance = 0
         self._matched = 0
         self._item: str | None = None
         self._language = ""
@@ -90,41 +99,68 @@ class MetadataReader(Streaming):
             encrypts=self._encrypts,
         )
 
-    @property
-    def is_in_permissions(self) -> bool:
-        """Return whether the last element that began is that of the permissions, or inside."""
-        return self._item == _PERMISSIONS
-
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Follow the path to the metadata, and collect the wanted elements in it."""
-        super().start(name, attributes)
-        if name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split():
+        self.depth = depth = self.depth + 1
+        self._elements += 1
+        if (
+            depth > DEEPEST
+            or self._elements > MOST_ELEMENTS
+            or len(name) > LONGEST_XML_NAME
+            or len(attributes) > MOST_ATTRIBUTES
+        ):
+            raise past_limits(name, attributes, depth, MOST_ELEMENTS)
+        words = "\n".join((name, attributes.get("class", ""), *attributes))
+        if _PART in words and (name == _ENCRYPT or _ENCRYPT_CLASS in attributes.get("class", "").split()):
             self._encrypts = True
+        if self._item is not None or self._matched >= depth - 1:
+            self._follow(name, attributes)
+        if self._is_checked and not self._instance:
+            if _PART in words or _FR in words:
+                _check_names(name, attributes)
+            if name == _INSTANCE:
+                self._instance = depth
+
+    def end(self, name: str) -> None:
+        """Step back on that path, or finish an element that is collected."""
+        self.depth = depth = self.depth - 1
+        if self._item is not None:
+            if self._item == _PERMISSIONS:
+                self._keep(f"</{_local(name)}>")
+            if depth == len(_PATH):
+                self._close(self._item, "".join(self._pieces))
+        self._matched = min(self._matched, depth)
+        if depth < self._instance:
+            self._instance = 0
+
+    def finish(self) -> None:
+        """Check the permissions at the end of the document."""
+        super().finish()
+        if self._is_checked and _PERMISSIONS in self._values:
+            check_permissions(self._values[_PERMISSIONS])
+
+    def _follow(self, name: str, attributes: dict[str, str]) -> None:
+        """Handle an element in the metadata, or one that may lead to it."""
         if self._item == _PERMISSIONS:
-            self._keep(_start_tag(name, attributes))
-        elif self._matched == len(_PATH):
-            if self.depth == len(_PATH) + 1 and name in _WANTED:
-                self._item = name
-                self._language = attributes.get(_LANGUAGE, "")
-                self._pieces = []
-                self._keep(_start_tag(name, attributes) if name == _PERMISSIONS else "")
-                self._count(len(self._language) + _A_TITLE)
-        elif self._matched == self.depth - 1:
+            self._keep_tag(name, attributes)
+        elif self._matched == self.depth - 1 == len(_PATH):
+            if name in _WANTED:
+                self._take(name, attributes)
+        elif self._item is None:
             wanted, identity = _PATH[self._matched]
             if name == wanted and identity in (None, attributes.get("id")):
                 self._matched = self.depth
 
-    def end(self, name: str) -> None:
-        """Step back on that path, or finish an element that is collected."""
-        if self._item == _PERMISSIONS:
-            self._keep(f"</{_local(name)}>")
-        if self._item is not None and self.depth == len(_PATH) + 1:
-            self._close(self._item, "".join(self._pieces))
-            self._item = None
-        self._matched = min(self._matched, self.depth - 1)
-        super().end(name)
+    def _take(self, item: str, attributes: dict[str, str]) -> None:
+        self._item, self._pieces = item, []
+        self._language = attributes.get(f"{_XML}lang", "")
+        self._count(len(self._language) + _A_TITLE)
+        self.parser.CharacterDataHandler = self._text
+        if item == _PERMISSIONS:
+            self._keep_tag(item, attributes)
 
     def _close(self, item: str, text: str) -> None:
+        self._item = self.parser.CharacterDataHandler = None
         if item == "title":
             if len(text) > LONGEST_TITLE:
                 raise BadRequestError(f"the form has a title of more than {LONGEST_TITLE} characters")
@@ -133,8 +169,21 @@ class MetadataReader(Streaming):
             self._values.setdefault(item, text.strip())
 
     def _text(self, text: str) -> None:
-        if self._item is not None:
-            self._keep(escape(text) if self._item == _PERMISSIONS else text)
+        self._keep(escape(text) if self._item == _PERMISSIONS else text)
+
+    def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
+        """Keep a start tag of the permissions, without namespaces: attributes in one are left out.
+
+        The check refuses them, except those of XML itself, which do not matter for permissions.
+        """
+        own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
+        self._keep(f"<{_local(name)}{''.join(own)}>")
+        for key in attributes if self._is_checked else ():
+            if SEPARATOR in key and not key.startswith(_XML):
+                shown = repr(_local(key))
+                raise BadRequestError(
+                    f"the {_PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
+                )
 
     def _keep(self, piece: str) -> None:
         self._count(len(piece))
@@ -150,10 +199,41 @@ def _local(name: str) -> str:
     return name.rpartition(SEPARATOR)[2]
 
 
-def _start_tag(name: str, attributes: dict[str, str]) -> str:
-    """Write a start tag without namespaces: attributes in one are left out."""
-    own = (f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key)
-    return f"<{_local(name)}{''.join(own)}>"
+def _check_names(name: str, attributes: dict[str, str]) -> None:
+    """Refuse an element, an attribute or a class that is about encryption, and not known."""
+    namespace, _, local = name.rpartition(SEPARATOR)
+    if name == _ENCRYPT:
+        for key in attributes:
+            if not key.startswith(_XML):
+                raise _unknown_encryption(f"the attribute {_local(key)!r} of <fr:encrypt>, which has none")
+    elif namespace in _OF_CONTROLS and _is_about_encryption(namespace, local):
+        raise _unknown_encryption(f"the element <{local}>")
+    for key in attributes:
+        own, separator, local = key.rpartition(SEPARATOR)
+        is_known = (own != FR_NAMESPACE if separator else namespace not in _OF_CONTROLS) or key in _OF_DATA
+        if not is_known and _is_about_encryption(own, local):
+            raise _unknown_encryption(f"the attribute {local!r}")
+    for word in attributes.get("class", "").split():
+        if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
+            raise _unknown_encryption(f"the class {word!r}")
+
+
+def _is_about_encryption(namespace: str, local: str) -> bool:
+    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
+    # The length first: a cache keeps its keys.
+    is_short = namespace == FR_NAMESPACE and len(local) <= _LONGEST_MISSPELT
+    return _PART in local or (is_short and _is_misspelt(local))
+
+
+@lru_cache(1024)
+def _is_misspelt(local: str) -> bool:
+    return bool(difflib.get_close_matches(local, ("encrypt",), cutoff=0.8))
+
+
+def _unknown_encryption(what: str) -> BadRequestError:
+    return BadRequestError(
+        f"the form has {what}, which does not encrypt anything: the mark is <fr:encrypt/> in the control"
+    )
 
 
 def read_permissions(text: str) -> Permissions:
@@ -229,101 +309,3 @@ def _condition(element: ET.Element) -> GrantCondition | UserRole:
     if element.tag == _USER_ROLE:
         return UserRole(frozenset(unquote(name) for name in element.get("any-of", "").split()))
     return _CONDITIONS.get(element.tag, GrantCondition.UNKNOWN)
-
-
-class DefinitionCheck(MetadataReader):
-    """A reader of the metadata of a definition that is received, which refuses unknown marks.
-
-    Instances hold data, in which all names are allowed; permissions are the exception.
-
-    Raises, besides what ``MetadataReader`` does:
-        BadRequestError: the permissions, or a mark of encryption, have something that is not known.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._instance = 0
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Check an element that begins."""
-        super().start(name, attributes)
-        if self.is_in_permissions:
-            _check_namespaces(attributes)
-        elif not self._instance:
-            _check_element(name, attributes)
-            for key in attributes:
-                if _PART in key or SEPARATOR in key:
-                    _check_attribute(name, key)
-            _check_classes(attributes)
-            if name == _INSTANCE:
-                self._instance = self.depth
-
-    def end(self, name: str) -> None:
-        """Leave an instance, if it ends."""
-        if self.depth == self._instance:
-            self._instance = 0
-        super().end(name)
-
-    def finish(self) -> None:
-        """Check the permissions at the end of the document."""
-        super().finish()
-        found = self.metadata.permissions
-        if found is not None:
-            check_permissions(found)
-
-
-def _check_namespaces(attributes: Mapping[str, str]) -> None:
-    """Refuse attributes in a namespace, which are not kept; those of XML itself do not matter for permissions."""
-    for key in attributes:
-        if SEPARATOR in key and not key.startswith(_XML):
-            shown = repr(_local(key))
-            raise BadRequestError(
-                f"the {_PERMISSIONS} of the form have the attribute {shown} in a namespace; known ones have none"
-            )
-
-
-def _check_element(name: str, attributes: Mapping[str, str]) -> None:
-    if name == _ENCRYPT:
-        for key in attributes:
-            if not key.startswith(_XML):
-                raise _unknown_mark(f"the attribute {_local(key)!r} of <fr:{_MEANT}>, which has none")
-    elif _is_like(name) and _namespace(name) in _OF_CONTROLS:
-        raise _unknown_mark(f"the element <{_local(name)}>")
-
-
-def _check_attribute(name: str, key: str) -> None:
-    namespace = _namespace(key) if SEPARATOR in key else _namespace(name)
-    is_own = namespace == FR_NAMESPACE if SEPARATOR in key else namespace in _OF_CONTROLS
-    if is_own and key not in _OF_DATA and _is_like(key):
-        raise _unknown_mark(f"the attribute {_local(key)!r}")
-
-
-def _check_classes(attributes: Mapping[str, str]) -> None:
-    classes = attributes.get("class", "")
-    for word in classes.split() if _PART in classes else ():
-        if word.startswith("fr-") and _PART in word and word != _ENCRYPT_CLASS:
-            raise _unknown_mark(f"the class {word!r}")
-
-
-def _is_like(name: str) -> bool:
-    """Return whether a name is about encryption, or such a word misspelt in the form runner's namespace."""
-    local = _local(name)
-    if _PART in local:
-        return True
-    # The length first: a cache keeps its keys.
-    return name.startswith(f"{FR_NAMESPACE}{SEPARATOR}") and len(local) <= _LONGEST_MISSPELT and _is_misspelt(local)
-
-
-@lru_cache(1024)
-def _is_misspelt(local: str) -> bool:
-    return bool(difflib.get_close_matches(local, (_MEANT,), cutoff=0.8))
-
-
-def _unknown_mark(what: str) -> BadRequestError:
-    return BadRequestError(
-        f"the form has {what}, which does not encrypt anything: the mark is <fr:{_MEANT}/> in the control"
-    )
-
-
-def _namespace(name: str) -> str:
-    return name.rpartition(SEPARATOR)[0]

@@ -6,18 +6,10 @@ What clients send and get is read and written here, and so is what another servi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from xml.etree import ElementTree as ET
 
 from persistence.errors import BadRequestError
-from persistence.forms.messages import (
-    RequestDocument,
-    RequestElement,
-    TextReader,
-    Vocabulary,
-    attribute,
-    element,
-    read_request,
-    text,
-)
+from persistence.forms.messages import ChildReader, Vocabulary, attribute, element, read_request, text, text_in
 from persistence.limits import LONGEST_SOUGHT, MOST_SOUGHT, MOST_TOKENS
 from persistence.model.instants import Instant, first_from, parse_time
 from persistence.model.permissions import FINDING, OPERATIONS, Operations
@@ -77,9 +69,6 @@ _MATCH_OF_CONTROL = {
     "select": TextMatch.TOKEN,
 }
 
-_ROOT, _ITEM, _VALUE, _DETAIL = 1, 2, 3, 4
-"""Depths in answers."""
-
 
 # Requests, read.
 
@@ -95,23 +84,23 @@ def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool 
         PersistenceError: whatever ``pieces`` raises about the client.
     """
     document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
-    queries = document.all(_QUERY)
-    of_controls = [each for each in queries if "path" in each.attributes]
-    of_fields = [(_field(each), each) for each in queries if "metadata" in each.attributes]
+    queries = document.findall(_QUERY)
+    of_controls = [each for each in queries if "path" in each.attrib]
+    of_fields = [(_field(each), each) for each in queries if "metadata" in each.attrib]
     size, page = _count(document, _PAGE_SIZE, 10), _count(document, _PAGE_NUMBER, 1)
     return SearchRequest(
         query=Query(
             text=_bounded(_free_text(queries)),
             controls=tuple(_control_filters(of_controls)),
-            fields=tuple(_field_filter(field, each) for field, each in of_fields if each.text.strip()),
+            fields=tuple(_field_filter(field, each) for field, each in of_fields if text_in(each).strip()),
             sort=_sort([*((_path(each), each) for each in of_controls), *of_fields]),
             offset=min((page - 1) * size, _MOST_ROWS),
             size=min(size, _MOST_ROWS),
         ),
         paths=tuple(_path(each) for each in of_controls),
-        drafts=_drafts(document.first(_DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
-        any_of=_any_of(document.first(_OPERATIONS)),
-        all_indexed=document.root.attributes.get("return-all-indexed-fields") == "true",
+        drafts=_drafts(document.find(_DRAFTS)) if user.name is not None else DraftFilter(Drafts.EXCLUDE),
+        any_of=_any_of(document.find(_OPERATIONS)),
+        all_indexed=document.get("return-all-indexed-fields") == "true",
     )
 
 
@@ -123,36 +112,35 @@ def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -
         BadRequestError: there are no distinct values of a field, or markup is unknown and ``is_strict``.
         PersistenceError: whatever ``pieces`` raises about the client.
     """
-    queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).all(_QUERY)
-    fields = tuple(_field(each) for each in queries if "metadata" in each.attributes)
+    queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).findall(_QUERY)
+    fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
     for each in fields:
         if each not in _TEXTS:
             raise BadRequestError(f"there are no distinct values of {each.value}, only of {_names(_TEXTS)}")
-    return (*(_path(each) for each in queries if "path" in each.attributes), *fields)
+    return (*(_path(each) for each in queries if "path" in each.attrib), *fields)
 
 
-def _count(document: RequestDocument, name: str, default: int) -> int:
-    found = document.first(name)
-    return count("" if found is None else found.text, name, default)
+def _count(document: ET.Element, name: str, default: int) -> int:
+    return count(text_in(document.find(name)), name, default)
 
 
-def _free_text(queries: Iterable[RequestElement]) -> str:
+def _free_text(queries: Iterable[ET.Element]) -> str:
     """Return the text of the first query about no control or field: later ones do not count, even if it is blank."""
-    free = (each.text.strip() for each in queries if not {"path", "metadata"} & each.attributes.keys())
+    free = (text_in(each).strip() for each in queries if not {"path", "metadata"} & each.attrib.keys())
     return next(free, "")
 
 
-def _path(query: RequestElement) -> str:
-    return query.attributes["path"].replace("[1]", "")
+def _path(query: ET.Element) -> str:
+    return query.attrib["path"].replace("[1]", "")
 
 
-def _control_filters(queries: Iterable[RequestElement]) -> Iterator[ControlFilter]:
+def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
     tokens = characters = 0
     for query in queries:
-        sought = query.text.strip()
+        sought = text_in(query).strip()
         if not sought:
             continue
-        match = _match(query.attributes)
+        match = _match(query.attrib)
         if match is not TextMatch.EXACT:
             characters += len(_bounded(sought) if match is TextMatch.SUBSTRING else sought)
             if characters > MOST_SOUGHT:
@@ -179,18 +167,18 @@ def _match(attributes: Mapping[str, str]) -> TextMatch:
     return TextMatch.TOKEN if control.endswith("-select") else _MATCH_OF_CONTROL.get(control, TextMatch.EXACT)
 
 
-def _field(query: RequestElement) -> Field:
-    return word(Field, query.attributes["metadata"], "metadata")
+def _field(query: ET.Element) -> Field:
+    return word(Field, query.attrib["metadata"], "metadata")
 
 
-def _field_filter(field: Field, query: RequestElement) -> FieldFilter:
-    given = query.attributes.get("match")
+def _field_filter(field: Field, query: ET.Element) -> FieldFilter:
+    given = query.get("match")
     if given is None:
         raise BadRequestError(f"{field.value} needs a match where it has text: {_names(_COMPARISONS[field])}")
     comparison = word(Comparison, given, f"match of {field.value}")
     if comparison not in _COMPARISONS[field]:
         raise BadRequestError(f"{field.value} has no match {comparison.value!r}; it has {_names(_COMPARISONS[field])}")
-    value = query.text.strip()
+    value = text_in(query).strip()
     return FieldFilter(field, comparison, _instant(field, value) if field in _TIMES else value)
 
 
@@ -202,27 +190,27 @@ def _instant(field: Field, value: str) -> Instant:
         raise BadRequestError(f"{field.value} is after the last day of the calendar: {value!r}") from error
 
 
-def _sort(queries: Iterable[tuple[Field | str, RequestElement]]) -> Sort:
-    sorts = [Sort(by, is_descending(query.attributes["sort"])) for by, query in queries if "sort" in query.attributes]
+def _sort(queries: Iterable[tuple[Field | str, ET.Element]]) -> Sort:
+    sorts = [Sort(by, is_descending(query.attrib["sort"])) for by, query in queries if "sort" in query.attrib]
     if len(sorts) > 1:
         raise BadRequestError(f"one query may have a sort, not {len(sorts)}")
     return sorts[0] if sorts else Sort()
 
 
-def _drafts(found: RequestElement | None) -> DraftFilter:
+def _drafts(found: ET.Element | None) -> DraftFilter:
     if found is None:
         return DraftFilter()
-    kind = word(Drafts, found.text, "drafts")
+    kind = word(Drafts, text_in(found), "drafts")
     if kind is not Drafts.ONLY:
         return DraftFilter(kind)
-    document = found.attributes.get("for-document-id")
-    return DraftFilter(kind, document, document is None and "for-never-saved-document" in found.attributes)
+    document = found.get("for-document-id")
+    return DraftFilter(kind, document, document is None and "for-never-saved-document" in found.attrib)
 
 
-def _any_of(found: RequestElement | None) -> tuple[str, ...]:
+def _any_of(found: ET.Element | None) -> tuple[str, ...]:
     if found is None:
         return FINDING
-    words = found.value("any-of").split()
+    words = found.get("any-of", "").split()
     for each in words:
         if each not in OPERATIONS:
             raise BadRequestError(f"there is no operation {each!r}; there are {', '.join(OPERATIONS)}")
@@ -342,57 +330,27 @@ def write_distinct_answer(found: Iterable[tuple[Field | str, Iterable[str]]]) ->
 
 
 def read_search_answer(pieces: Iterable[bytes]) -> FoundDocuments:
-    """Read the answer of a search.
+    """Read the answer of a search; of several details of one path the first counts.
 
     Raises:
         MalformedXmlError: it is no well-formed XML.
-        PersistenceError: whatever ``pieces`` raises.
+        PersistenceError: ``pieces`` raises it.
     """
-    with _FoundReader() as reader:
-        reader.read(pieces)
-        return FoundDocuments(reader.root.get("search-total", ""), reader.documents)
+    documents: list[FoundDocument] = []
+
+    def take(document: ET.Element) -> None:
+        details: dict[str, str] = {}
+        for detail in document.iterfind("*/*"):
+            details.setdefault(detail.get("path", ""), text_in(detail))
+        documents.append(FoundDocument(document.attrib, details))
+
+    with ChildReader(take) as reader:
+        return FoundDocuments(reader.read(pieces).root.get("search-total", ""), documents)
 
 
 def read_distinct_answer(pieces: Iterable[bytes]) -> list[str]:
     """Read all values in an answer; raises as ``read_search_answer`` does."""
-    with _ValueReader() as reader:
-        return reader.read(pieces).values
-
-
-class _FoundReader(TextReader):
-    def __init__(self) -> None:
-        super().__init__()
-        self.root: dict[str, str] = {}
-        self.documents: list[FoundDocument] = []
-        self._path = ""
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        super().start(name, attributes)
-        if self.depth == _ROOT:
-            self.root = attributes
-        elif self.depth == _ITEM:
-            self.documents.append(FoundDocument(attributes))
-        elif self.depth == _DETAIL:
-            self._path = attributes.get("path", "")
-            self.taken()
-
-    def end(self, name: str) -> None:
-        if self.depth == _DETAIL:
-            self.documents[-1].details.setdefault(self._path, self.taken())
-        super().end(name)
-
-
-class _ValueReader(TextReader):
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: list[str] = []
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        super().start(name, attributes)
-        if self.depth == _VALUE:
-            self.taken()
-
-    def end(self, name: str) -> None:
-        if self.depth == _VALUE:
-            self.values.append(self.taken())
-        super().end(name)
+    values: list[str] = []
+    with ChildReader(lambda query: values.extend(map(text_in, query))) as reader:
+        reader.read(pieces)
+    return values

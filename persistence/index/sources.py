@@ -30,7 +30,7 @@ from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
 _NOTHING = ExtractedText({}, "")
@@ -129,7 +129,7 @@ class Source:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
         keys = definition.known_index_keys(self.described.data_format)
         if keys is None or not keys.is_published:
-            return Streaming()
+            return XmlCheck()
         indexed = self._indexed(definition, keys)
         return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)
 

@@ -23,8 +23,8 @@ from persistence.errors import BusyError, DamagedError
 from persistence.limits import CHUNK
 from persistence.maintenance.findings import Finding, Quarantine
 from persistence.maintenance.folder_files import is_encrypted_for, is_whole, list_history, newest_whole, readable
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
@@ -32,7 +32,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import check_for, metadata_of, type_by_name
 from persistence.storage import commit, digests, files, history, nofollow, stored_revision
-from persistence.storage.layout import Layout, Place
+from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
 
 _OWNERS, _OTHERS = 0o600, 0o007
@@ -88,7 +88,7 @@ class Adoption:
         self._quarantine = quarantine
         self._modifier = modifier
 
-    def take_in(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def take_in(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
         """Adopt the content of a finding, whose kind must allow it (``Adopts``).
 
         Raises:
@@ -115,7 +115,7 @@ class Adoption:
         else:
             self.adopt(folder, place, over=current)
 
-    def _take_in_changed(self, folder: Folder, finding: Finding, place: Place, error: ChangedSidecarError) -> None:
+    def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
         """Adopt a changed sidecar; one that was moved together with its content becomes that of its new place."""
         self._quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
@@ -125,7 +125,9 @@ class Adoption:
         else:
             self.adopt(folder, place, over=error.said)
 
-    def adopt(self, folder: Folder, place: Place, *, over: Sidecar, first: Callable[[], None] = lambda: None) -> None:
+    def adopt(
+        self, folder: Folder, place: FilePaths, *, over: Sidecar, first: Callable[[], None] = lambda: None
+    ) -> None:
         """Make the content in place the revision after ``over``. Raises as ``take_in``.
 
         ``first`` is called once the content has passed all checks.
@@ -145,11 +147,11 @@ class Adoption:
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
     @staticmethod
-    def _version(folder: Folder, place: Place, over: Sidecar) -> int:
+    def _version(folder: Folder, place: FilePaths, over: Sidecar) -> int:
         """Return the form version of a resource: its directory's or its document's, if known, else that of ``over``."""
         if folder.collection is None:
             return int(folder.name)
-        main = Place(folder.path, folder.main)
+        main = FilePaths(folder.path, folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
                 document = stored_revision.read_sidecar(main)
@@ -165,7 +167,7 @@ class Adoption:
     def _reader(self) -> TreeReader:
         return self._open_reader()
 
-    def new(self, folder: Folder, place: Place) -> Sidecar:
+    def new(self, folder: Folder, place: FilePaths) -> Sidecar:
         """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
         address = folder.address(place.name)
         if isinstance(address, DefinitionAddress):
@@ -198,7 +200,7 @@ class Adoption:
         )
 
 
-def _keep_tombstone(place: Place, tombstone: Sidecar | None) -> None:
+def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
         kept = history.keep(place, tombstone)
@@ -216,7 +218,7 @@ class AdoptionPreview:
     difference: tuple[str, ...]
 
 
-def preview(folder: Folder, place: Place) -> AdoptionPreview:
+def preview(folder: Folder, place: FilePaths) -> AdoptionPreview:
     """Compare the content of a place with what was stored: size, digest, and a diff of XML.
 
     Raises:
@@ -245,7 +247,7 @@ def _facts(said: Sidecar) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
-def _difference(folder: Folder, place: Place, stored: Sidecar) -> Iterator[str]:
+def _difference(folder: Folder, place: FilePaths, stored: Sidecar) -> Iterator[str]:
     """Compare with the stored content if it has a second name, else with the newest whole revision."""
     kept = newest_whole(list_history(folder.path), place.name, living=True)
     if kept is None:

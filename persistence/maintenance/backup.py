@@ -20,11 +20,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
-from persistence.maintenance import checksums, manifest
+from persistence.maintenance import manifest
 from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
 from persistence.maintenance.body_check import BodiesOf
-from persistence.maintenance.checksums import SUMS
-from persistence.maintenance.manifest import FORMAT, MANIFEST, WRONG, BackupPart, Manifest
+from persistence.maintenance.manifest import FORMAT, MANIFEST, SUMS, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
@@ -118,7 +117,7 @@ class Backup:
     def total(self) -> int:
         """Count the files to be verified. Raises ``OSError``."""
         with owner.being(self._keeper):
-            return checksums.count(self.path)
+            return manifest.count(self.path)
 
     def verify(self) -> Iterator[str | None]:
         """Read the finished backup from the disk: yield ``None`` for a file that is done, a line for a wrong one.
@@ -130,7 +129,7 @@ class Backup:
             DiskError: the disk refuses.
         """
         with disk_errors(f"verifying {self.path}"):
-            for problem in owner.each_as(self._keeper, checksums.verify(self.path)):
+            for problem in owner.each_as(self._keeper, manifest.verify(self.path)):
                 if problem is not None:
                     with owner.being(self._keeper):
                         files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
@@ -164,7 +163,7 @@ class Backup:
         with ExitStack() as stack:
             previous = None
             if newest is not None and (known := linkable(newest)) is not None:
-                previous = PreviousBackup(newest, known, stack.enter_context(checksums.mapped(newest)))
+                previous = PreviousBackup(newest, known, stack.enter_context(manifest.mapped(newest)))
             backup = NewBackup(directory, previous, self._keeper)
             self.count = backup.count
             parts = self._parts()

@@ -12,8 +12,7 @@ from typing import BinaryIO
 from persistence.errors import DamagedError, StartupError
 from persistence.limits import CHUNK
 from persistence.maintenance import manifest
-from persistence.maintenance.checksums import Checksums, ChecksumWriter
-from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Manifest
+from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, shows_stamp
 from persistence.storage import digests, directories, files, nofollow
 from persistence.storage.owner import Identity, being

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,29 +12,27 @@ from persistence.errors import (
     BusyError,
     ConfigurationError,
     DamagedError,
-    PersistenceError,
     StartupError,
     disk_errors,
 )
 from persistence.maintenance import service_files
-from persistence.maintenance.findings import Finding, FindingKind, Outcome, Quarantine, Remedy, Report, Tally
+from persistence.maintenance.findings import Finding, FindingKind, Quarantine, Remedy, Report, Treatment
 from persistence.maintenance.folder_files import (
     AccessCheck,
     History,
-    give_access,
     list_folder,
     list_history,
     readable,
     without_repetitions,
 )
+from persistence.maintenance.repair import repair_path
 from persistence.maintenance.tree import Folder, FolderTree, is_version
-from persistence.model.addresses import DATA_XML, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Address, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Body, Sidecar
-from persistence.storage import digests, directories, files, owner, stored_revision
+from persistence.model.sidecar import Sidecar
+from persistence.storage import digests, files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
-from persistence.storage.layout import HISTORY, Place, file_name, is_file_name, pending_of, revision_of
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 
 BodiesOf = Callable[[Form], BodiesReader | None]
 """Returns the bodies of a form's attachments, if they have a directory that is known."""
@@ -45,55 +44,41 @@ _LINK = "a symbolic link; the service does not follow it"
 _EMPTY = "nothing is stored in it"
 
 
-class BodyCheck:
-    """Finds the bodies of records; ``deep`` reads each and compares its digest."""
+def body_faults(
+    bodies_of: BodiesOf, folder: Folder, current: Mapping[str, Sidecar], history: History, *, deep: bool
+) -> Iterator[Finding]:
+    """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
+    for name, sidecar in current.items():
+        older = ((revision.place, record) for revision, record in readable(history, name))
+        for place, record in ((FilePaths(folder.path, name), sidecar), *older):
+            if record.body is not None and not record.deleted:
+                with suppress(ConfigurationError):  # the form has no provider any more
+                    bodies = bodies_of(folder.form)
+                    fault = None if bodies is None else _body_fault(bodies, folder.address(name), record, deep=deep)
+                    if fault is not None:
+                        yield fault[0].at(place.content, fault[1], place)
 
-    def __init__(self, bodies_of: BodiesOf, *, deep: bool) -> None:
-        self._bodies_of = bodies_of
-        self._deep = deep
 
-    def folder(self, folder: Folder, sidecars: Mapping[str, Sidecar], history: History) -> Iterator[Finding]:
-        """Find fault with a document's bodies; ``sidecars`` are those of its current revisions."""
-        for name, sidecar in sidecars.items():
-            yield from self._record(folder, name, Place(folder.path, name), sidecar)
-            for revision, older in readable(history, name):
-                yield from self._record(folder, name, revision.place, older)
-
-    def _record(self, folder: Folder, name: str, place: Place, record: Sidecar) -> Iterator[Finding]:
-        address, body = folder.address(name), record.body
-        bodies = None if body is None or record.deleted else self._bodies(folder.form)
-        if bodies is None or body is None or isinstance(address, DefinitionAddress):
-            return
-        damaged = FindingKind.BODY_DAMAGED
-        try:
-            found = bodies.find(address, record, content=True)
-            if found is None:
-                what = f"the body of {record.modified} is not in {bodies.root}"
-                yield Finding(FindingKind.BODY_MISSING, place.content, what, place)
-                return
-            with found.opened:
-                fault = self._fault(found, body)
-        except DamagedError as error:
-            yield Finding(damaged, place.content, f"{error} in {bodies.root}", place)
-        except OSError as error:
-            what = f"its body in {bodies.root}: {error.strerror}"
-            yield Finding(FindingKind.UNREADABLE, place.content, what, place)
-        else:
-            if fault is not None:
-                yield Finding(damaged, place.content, f"{fault} in {bodies.root}", place)
-
-    def _bodies(self, form: Form) -> BodiesReader | None:
-        try:
-            return self._bodies_of(form)
-        except ConfigurationError:  # the form has no provider any more
-            return None
-
-    def _fault(self, found: StoredRevision, body: Body) -> str | None:
-        if found.size != body.size:
-            return f"its body has {found.size} bytes, and not {body.size},"
-        if (self._deep or found.is_edited) and digests.of_open(found.opened) != body.digest:
-            return f"the digest of its body is not {body.digest}"
+def _body_fault(
+    bodies: BodiesReader, address: Address, record: Sidecar, *, deep: bool
+) -> tuple[FindingKind, str] | None:
+    body, where = record.body, bodies.root
+    if body is None or isinstance(address, DefinitionAddress):
         return None
+    try:
+        found = bodies.find(address, record, content=True)
+        if found is None:
+            return FindingKind.BODY_MISSING, f"the body of {record.modified} is not in {where}"
+        with found.opened as file:
+            if found.size != body.size:
+                return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
+            if (deep or found.is_edited) and digests.of_open(file) != body.digest:
+                return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
+    except DamagedError as error:
+        return FindingKind.BODY_DAMAGED, f"{error} in {where}"
+    except OSError as error:
+        return FindingKind.UNREADABLE, f"its body in {where}: {error.strerror}"
+    return None
 
 
 @dataclass(slots=True)
@@ -111,14 +96,14 @@ class _Records:
     @classmethod
     def of(cls, folder: Folder, tree: FolderTree) -> _Records:
         """Read the records of a document in its tree. Raises ``OSError``."""
-        path = tree.layout.place(folder.address(DATA_XML)).directory
+        path = tree.layout.paths(folder.address(DATA_XML)).directory
         records = cls()
         try:
             found = list_folder(path)
         except (FileNotFoundError, NotADirectoryError):
             return records
         for name in found.sidecars:
-            if (record := records._read(Place(path, name))) is not None:
+            if (record := records._read(FilePaths(path, name))) is not None:
                 records.current[name] = record
                 # A write that was refused may have kept its body in the history already.
                 records.named |= {(record.version, name), (record.version, f"{file_name(record.modified)}.{name}")}
@@ -128,12 +113,11 @@ class _Records:
                 records.named.add((record.version, revision.place.name))
         return records
 
-    def _read(self, place: Place) -> Sidecar | None:
+    def _read(self, place: FilePaths) -> Sidecar | None:
         """Read a record that may have its body elsewhere; that of a revision that was taken over does not say so."""
-        try:
+        record = None
+        with suppress(DamagedError, OSError):
             record = stored_revision.read_sidecar(place)
-        except (DamagedError, OSError):
-            record = None
         if record is None:
             self.doubtful.add(place.name)
             return None
@@ -156,13 +140,13 @@ class AttachmentsCheck:
         lock_timeout: float,
     ) -> None:
         """Raise ``StartupError`` if there is no directory ``base``."""
-        self.tally = Tally()
+        self._treatment = Treatment(remedies)
+        self.tally = self._treatment.tally
         self.tree = FolderTree(base, lock_timeout=lock_timeout)
         if not os.path.isdir(self.tree.root):
             raise StartupError(f"there is no directory {self.tree.root} for attachments")
         self._root_of = root_of
         self._trees = trees
-        self._remedies = remedies
         self._quarantine = Quarantine(self.tree.root)
         self._unrouted: Form | None = None
         user = next((owner.of(root) for root in trees), None)
@@ -187,21 +171,18 @@ class AttachmentsCheck:
 
     def _document(self, folder: Folder) -> Iterator[Report]:
         if folder.collection is None:
-            what = "bodies of definitions are not kept here"
-            yield self._settle(Finding(FindingKind.FOREIGN, folder.path, what))
+            yield self._settle(FindingKind.FOREIGN.at(folder.path, "bodies of definitions are not kept here"))
             return
         try:
             root = self._root_of(folder.form)
         except (ConfigurationError, StartupError):  # the form has no provider any more
             root = None
-        if root is None:
-            if folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
-                self._unrouted = folder.form
-                path = os.path.dirname(os.path.dirname(folder.path))
-                what = "no property leads here from this form: nobody looks for these bodies"
-                yield self._settle(Finding(FindingKind.FOREIGN, path, what))
-            return
-        tree = self._trees.get(root)
+        if root is None and folder.form != self._unrouted:  # reported once for each form: its folders are adjacent
+            self._unrouted = folder.form
+            path = os.path.dirname(os.path.dirname(folder.path))
+            what = "no property leads here from this form: nobody looks for these bodies"
+            yield self._settle(FindingKind.FOREIGN.at(path, what))
+        tree = self._trees.get(root or "")
         if tree is None or not self._inspect(folder, tree):
             return
         try:
@@ -209,40 +190,25 @@ class AttachmentsCheck:
                 for finding in self._inspect(folder, tree):
                     yield self._settle(finding, partial(self._finish, tree, folder))
         except BusyError as error:
-            yield self._settle(Finding(FindingKind.BUSY, folder.path, str(error)))
+            yield self._settle(FindingKind.BUSY.at(folder.path, str(error)))
 
     def _settle(self, finding: Finding, finish: Callable[[], None] | None = None) -> Report:
-        report = Report(finding, Outcome.FOUND)
-        if finding.kind.remedy in self._remedies:
-            try:
-                self._repair(finding, finish)
-            except (OSError, PersistenceError) as error:
-                cause = str(error.strerror) if isinstance(error, OSError) else str(error)
-                report = Report(finding, Outcome.FAILED, cause)
-            else:
-                report = Report(finding, Outcome.MENDED, finding.kind.deed)
-        return self.tally.add(report)
+        return self._treatment.apply(finding, partial(self._repair, finding, finish))
 
     def _repair(self, finding: Finding, finish: Callable[[], None] | None) -> None:
         """Repair a finding; ``finish`` ends what crashes have left, while the document is locked."""
         if not files.exists(finding.path):
             return  # the repair of another finding took care of it
-        if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.EMPTY_DIRECTORY:
-            directories.remove_if_empty(finding.path)
-        elif finding.kind is FindingKind.STRAY_OWN:
-            directories.remove_tree(finding.path)
-        elif finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
+        if finding.kind in {FindingKind.UNFINISHED_COMMIT, FindingKind.UNFINISHED_WRITE} and finish is not None:
             finish()
         else:
-            self._quarantine.move(finding.path, finding)
+            repair_path(finding, self._quarantine)
 
     def _finish(self, tree: FolderTree, folder: Folder) -> None:
         """Finish or remove what crashes have left of a document's bodies; its lock is held."""
 
         def read(address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
-            place = tree.layout.place(address)
+            place = tree.layout.paths(address)
             return stored_revision.read_sidecar(place if instant is None else place.revision(instant))
 
         main = folder.address(DATA_XML)
@@ -258,19 +224,19 @@ class AttachmentsCheck:
             path = str(error.filename or folder.path)
             is_here = isinstance(error, PermissionError) and path.startswith(f"{self.tree.root}/")
             kind = FindingKind.NO_ACCESS if is_here else FindingKind.UNREADABLE
-            return [Finding(kind, path, str(error.strerror))]
+            return [kind.at(path, str(error.strerror))]
 
     def _versions(self, folder: Folder, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(folder.path)
         for entry in (entries := _entries(folder.path)):
             if entry.is_symlink():
-                yield Finding(FindingKind.LINK, entry.path, _LINK)
+                yield FindingKind.LINK.at(entry.path, _LINK)
             elif not entry.is_dir() or not is_version(entry.name):
-                yield Finding(FindingKind.FOREIGN, entry.path, "not the directory of a version")
+                yield FindingKind.FOREIGN.at(entry.path, "not the directory of a version")
             else:
                 yield from self._version(entry.path, int(entry.name), records)
         if not entries:
-            yield Finding(FindingKind.EMPTY_DIRECTORY, folder.path, _EMPTY)
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, _EMPTY)
 
     def _version(self, path: str, version: int, records: _Records) -> Iterator[Finding]:
         yield from self._access.directory(path)
@@ -282,28 +248,27 @@ class AttachmentsCheck:
             else:
                 yield from self._body(entry, version, records, is_older=False)
         if not entries:
-            yield Finding(FindingKind.EMPTY_DIRECTORY, path, _EMPTY)
+            yield FindingKind.EMPTY_DIRECTORY.at(path, _EMPTY)
 
     def _body(self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool) -> Iterator[Finding]:
         """Find fault with an entry in the directory of a version, or in the history there."""
-        pending = pending_of(entry.name)
+        pending = next_content_of(entry.name)
         name = entry.name if pending is None else pending[0]
         is_name = revision_of(name) is not None if is_older else is_file_name(name)
         if entry.is_symlink():
-            yield Finding(FindingKind.FOREIGN, entry.path, _LINK)
+            yield FindingKind.FOREIGN.at(entry.path, _LINK)
         elif not entry.is_file(follow_symlinks=False) or not is_name:
-            yield Finding(FindingKind.FOREIGN, entry.path, "a name that the service does not give")
+            yield FindingKind.FOREIGN.at(entry.path, "a name that the service does not give")
         elif pending is None:
             yield from self._access.file(entry.path)
             if (version, name) not in records.named and name not in records.doubtful:
-                yield Finding(FindingKind.STRAY_FILE, entry.path, "a body that no record names")
+                yield FindingKind.STRAY_FILE.at(entry.path, "a body that no record names")
         elif name not in records.doubtful:
             record = (records.older if is_older else records.current).get(name)
             if record is not None and record.version == version and record.id.startswith(pending[1]):
-                what = "committed, but not yet under its name"
-                yield Finding(FindingKind.UNFINISHED_COMMIT, entry.path, what)
+                yield FindingKind.UNFINISHED_COMMIT.at(entry.path, "committed, but not yet under its name")
             else:
-                yield Finding(FindingKind.UNFINISHED_WRITE, entry.path, "interrupted before its commit")
+                yield FindingKind.UNFINISHED_WRITE.at(entry.path, "interrupted before its commit")
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:

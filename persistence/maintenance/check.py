@@ -20,7 +20,7 @@ from persistence.errors import BusyError, PersistenceError, disk_errors
 from persistence.index.protocol import MaintainedIndex
 from persistence.maintenance import service_files
 from persistence.maintenance.adoption import Adoption, preview
-from persistence.maintenance.body_check import BodiesOf, BodyCheck
+from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import (
     Adopts,
     Finding,
@@ -29,13 +29,14 @@ from persistence.maintenance.findings import (
     Quarantine,
     Remedy,
     Report,
-    Tally,
+    Treatment,
+    cause_of,
 )
 from persistence.maintenance.indexes import IndexInspector
 from persistence.maintenance.inspection import Inspector
 from persistence.maintenance.repair import Repair
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, lease, nofollow, owner, root
 from persistence.storage.change_events import ChangeEvents
@@ -77,14 +78,12 @@ class Check:
     """One check of a tree, and what is done about findings."""
 
     def __init__(self, tree: FolderTree, index: MaintainedIndex, options: CheckOptions) -> None:
-        self.tally = Tally()
+        self._treatment = Treatment(options.remedies, options.dry_run)
+        self.tally = self._treatment.tally
         self._tree = tree
-        self._inspector = Inspector(
-            tree, BodyCheck(options.bodies_of, deep=options.deep), options.integrity, deep=options.deep
-        )
+        self._inspector = Inspector(tree, options.bodies_of, options.integrity, deep=options.deep)
         self._indexes = IndexInspector(tree, index, deep=options.deep)
         self._remedies = options.remedies
-        self._is_dry = options.dry_run
         self._changes = bool(options.remedies) and not options.dry_run
         self._file: str | None = None
         self._is_part = False
@@ -122,7 +121,7 @@ class Check:
                 yield self._treat_in_root(finding)
             yield from self._walk(only, slices)
             for found, mend in () if slices is not None else self._indexes.of_forms(only):
-                yield self._treat(found, mend)
+                yield self._treatment.apply(found, mend)
 
     def _walk(self, only: tuple[str, ...], slices: frozenset[int] | None) -> Iterator[Report | None]:
         for item in self._tree.walk(only):
@@ -157,34 +156,22 @@ class Check:
         return Remedy.REPAIR if kind.remedy is Remedy.REPAIR and Remedy.REPAIR in self._remedies else Remedy.NONE
 
     def _treat_in_root(self, finding: Finding) -> Report:
-        return self._treat(finding, partial(self._repair.of_root, finding))
-
-    def _treat(self, finding: Finding, mend: Callable[[], object]) -> Report:
-        """Repair a finding outside of folders, if repairs are asked for."""
-        if finding.kind.remedy not in self._remedies:
-            return self.tally.add(Report(finding, Outcome.FOUND))
-        if self._is_dry:
-            return self.tally.add(Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}"))
-        try:
-            mend()
-        except (OSError, PersistenceError) as error:
-            return self.tally.add(Report(finding, Outcome.FAILED, _cause(error)))
-        return self.tally.add(Report(finding, Outcome.MENDED, finding.kind.deed))
+        return self._treatment.apply(finding, partial(self._repair.of_root, finding))
 
     def _check(self, folder: Folder) -> Iterator[Report]:
         if not self._inspector.inspect(folder):
             for found, mend in self._indexes.of_folder(folder):
-                yield self._treat(found, mend)
+                yield self._treatment.apply(found, mend)
             return
         try:
             with self._tree.locked(folder) as change:
-                if self._is_dry:
+                if self._treatment.is_dry:
                     for finding in self._inspector.inspect(folder):
                         yield self.tally.add(self._foretell(folder, finding))
                 else:
                     yield from map(self.tally.add, self._settle(folder, change))
         except BusyError as error:
-            yield self.tally.add(Report(Finding(FindingKind.BUSY, folder.path, str(error)), Outcome.FOUND))
+            yield self.tally.add(Report(FindingKind.BUSY.at(folder.path, str(error)), Outcome.FOUND))
 
     def _settle(self, folder: Folder, change: ChangeEvents) -> Iterator[Report]:
         """Take care of a folder under its lock, until nothing more can be done."""
@@ -203,7 +190,7 @@ class Check:
                 try:
                     said = self._take_care(folder, finding)
                 except (OSError, PersistenceError) as error:
-                    failed[finding.kind, finding.path] = _cause(error)
+                    failed[finding.kind, finding.path] = cause_of(error)
                 else:
                     mended.add(finding)
                     yield Report(finding, Outcome.MENDED, said)
@@ -232,7 +219,7 @@ class Check:
         try:
             foreseen = preview(folder, finding.place)
         except (OSError, PersistenceError) as error:
-            return Report(finding, Outcome.FOUND, f"would not be adopted: {_cause(error)}")
+            return Report(finding, Outcome.FOUND, f"would not be adopted: {cause_of(error)}")
         return Report(finding, Outcome.FOUND, foreseen.said, foreseen.difference)
 
 
@@ -243,10 +230,6 @@ def _is_file(path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _cause(error: Exception) -> str:
-    return str(error.strerror) if isinstance(error, OSError) else str(error)
 
 
 class _CheckedFile(msgspec.Struct, frozen=True):

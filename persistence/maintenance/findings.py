@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
 
+from persistence.errors import PersistenceError
 from persistence.model.instants import next_after
 from persistence.storage import directories, files
-from persistence.storage.layout import QUARANTINE, Layout, Place, file_name
+from persistence.storage.layout import QUARANTINE, FilePaths, Layout, file_name
 
 _REASONS = "reasons.jsonl"
 
@@ -111,6 +113,10 @@ class FindingKind(Enum):
         self.deed = deed
         self.adopts = adopts
 
+    def at(self, path: str, what: str, place: FilePaths | None = None) -> Finding:
+        """Return a finding of this kind."""
+        return Finding(self, path, what, place)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -122,7 +128,7 @@ class Finding:
     kind: FindingKind
     path: str
     what: str
-    place: Place | None = None
+    place: FilePaths | None = None
 
 
 class Outcome(Enum):
@@ -170,11 +176,38 @@ class Tally:
         return report
 
     def include(self, other: Tally) -> None:
-        """Add the counts of another check, without its edits."""
+        """Add the counts of another check."""
         self.folders += other.folders
         self.mended += other.mended
         self.remaining += other.remaining
+        self.edits += other.edits
         self.found += other.found
+
+
+@dataclass(slots=True)
+class Treatment:
+    """The remedies that a check applies, or only foretells if it ``is_dry``; ``tally`` counts the outcomes."""
+
+    remedies: frozenset[Remedy]
+    is_dry: bool = False
+    tally: Tally = field(default_factory=Tally)
+
+    def apply(self, finding: Finding, mend: Callable[[], object]) -> Report:
+        """Repair a finding, if repairs are asked for."""
+        if finding.kind.remedy not in self.remedies:
+            return self.tally.add(Report(finding, Outcome.FOUND))
+        if self.is_dry:
+            return self.tally.add(Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}"))
+        try:
+            mend()
+        except (OSError, PersistenceError) as error:
+            return self.tally.add(Report(finding, Outcome.FAILED, cause_of(error)))
+        return self.tally.add(Report(finding, Outcome.MENDED, finding.kind.deed))
+
+
+def cause_of(error: Exception) -> str:
+    """Return the cause of a failure, without the path for an error of the system."""
+    return str(error.strerror) if isinstance(error, OSError) else str(error)
 
 
 class Quarantine:

@@ -21,9 +21,9 @@ from persistence.storage import digests, directories, files, owner, stored_revis
 from persistence.storage.layout import (
     HISTORY,
     SIDECAR_SUFFIX,
-    Place,
+    FilePaths,
     is_file_name,
-    pending_of,
+    next_content_of,
     revision_of,
     unfinished_of,
 )
@@ -68,7 +68,7 @@ class FolderListing:
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
         if name == HISTORY:
             self._add_history(entry)
-        elif pending := pending_of(name):
+        elif pending := next_content_of(name):
             if is_file:
                 self.pending[pending[0]].append(pending[1])
             else:
@@ -109,7 +109,7 @@ class OlderRevision:
 
     name: str
     instant: Instant
-    place: Place
+    place: FilePaths
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class History:
     of which a rewrite was interrupted: the file that was to replace theirs is still there.
     """
 
-    rewritten: dict[str, Place] = field(default_factory=dict)
+    rewritten: dict[str, FilePaths] = field(default_factory=dict)
     revisions: list[OlderRevision] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
     strangers: list[tuple[str, str]] = field(default_factory=list)
@@ -138,7 +138,7 @@ class History:
 
 def list_history(path: str) -> History:
     """List the history of a folder; a missing one is empty. Raises ``OSError``."""
-    directory = Place(path, "").history
+    directory = FilePaths(path, "").history
     try:
         with os.scandir(directory) as entries:
             are_files = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
@@ -146,10 +146,10 @@ def list_history(path: str) -> History:
         return History()
     found = History()
     for name in sorted(are_files):
-        place = Place(directory, name.removesuffix(SIDECAR_SUFFIX))
+        place = FilePaths(directory, name.removesuffix(SIDECAR_SUFFIX))
         revision, rewritten = revision_of(place.name), unfinished_of(name)
         if rewritten is not None and revision_of(rewritten) is not None and are_files[name]:
-            found.rewritten[rewritten] = Place(directory, rewritten)
+            found.rewritten[rewritten] = FilePaths(directory, rewritten)
         elif revision is None:
             found.strangers.append((f"{directory}/{name}", _STRANGE_NAME))
         elif not are_files[name]:
@@ -171,7 +171,7 @@ class ContentMatch(Enum):
     ABSENT = "no content"
 
 
-def compare(place: Place, sidecar: Sidecar, *, deep: bool) -> ContentMatch:
+def compare(place: FilePaths, sidecar: Sidecar, *, deep: bool) -> ContentMatch:
     """Compare by size and time as readers do; by digest if ``deep``, or if size and time leave a doubt.
 
     Raises:
@@ -190,12 +190,12 @@ def compare(place: Place, sidecar: Sidecar, *, deep: bool) -> ContentMatch:
         return ContentMatch.ABSENT
 
 
-def is_whole(place: Place, sidecar: Sidecar) -> bool:
+def is_whole(place: FilePaths, sidecar: Sidecar) -> bool:
     """Read the content and return whether it has the digest of the sidecar; a tombstone needs no content."""
     return sidecar.deleted or compare(place, sidecar, deep=True) in {ContentMatch.SAME, ContentMatch.TIMES_LOST}
 
 
-def bears(place: Place, sidecar: Sidecar) -> bool:
+def bears(place: FilePaths, sidecar: Sidecar) -> bool:
     """Return whether the content has the stamp and the size of a revision."""
     try:
         status = os.lstat(place.content)
@@ -205,7 +205,7 @@ def bears(place: Place, sidecar: Sidecar) -> bool:
     return is_it and shows_stamp(status.st_mtime_ns, sidecar)
 
 
-def _has_digest(place: Place, sidecar: Sidecar) -> bool:
+def _has_digest(place: FilePaths, sidecar: Sidecar) -> bool:
     return sidecar.digest is not None and digests.of_file(place.content) == sidecar.digest
 
 
@@ -262,7 +262,7 @@ class AccessCheck:
     def history(self, folder: Folder, history: History) -> Iterator[Finding]:
         """Find fault with the history of a folder, and with the files of its revisions."""
         if history.revisions:
-            yield from self.directory(Place(folder.path, "").history)
+            yield from self.directory(FilePaths(folder.path, "").history)
         for revision in history.revisions:
             for path in (revision.place.sidecar, revision.place.content):
                 yield from self.file(path)
@@ -277,12 +277,12 @@ class AccessCheck:
             return
         if status.st_uid != self._user:
             what = f"it belongs to {owner.name(status.st_uid)}, the data directory to {owner.name(self._user)}"
-            yield Finding(FindingKind.WRONG_OWNER, path, what)
+            yield FindingKind.WRONG_OWNER.at(path, what)
         elif mode & needed != needed:
-            yield Finding(FindingKind.NO_ACCESS, path, f"its permissions are {mode:o}: the service may not use it")
+            yield FindingKind.NO_ACCESS.at(path, f"its permissions are {mode:o}: the service may not use it")
         elif self._is_open and mode & _FOR_OTHERS:
             what = f"its permissions are {mode:o}: every user of the machine may use it"
-            yield Finding(FindingKind.OPEN_ACCESS, path, what)
+            yield FindingKind.OPEN_ACCESS.at(path, what)
 
 
 def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Finding]:

@@ -15,8 +15,8 @@ from persistence.dialect import Dialect
 from persistence.errors import BusyError, DiskError, NotFoundError, StartupError, disk_errors
 from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
 from persistence.maintenance.findings import Finding, FindingKind
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
@@ -187,7 +187,7 @@ class IndexInspector:
             with disk_errors("looking what the index has still to take in"):
                 for path in self._index.orphaned(_ABANDONED_AFTER):
                     what = "a process that has ended has noted changes, and nobody has taken them in"
-                    yield Finding(FindingKind.INDEX_NOTES, path, what), self._index.recover
+                    yield FindingKind.INDEX_NOTES.at(path, what), self._index.recover
 
     @cached_property
     def _is_possible(self) -> bool:
@@ -203,13 +203,12 @@ class IndexInspector:
         path = self._tree.layout.index(form)
         if not os.path.isdir(self._tree.layout.form(form)):
             what = "the index of a form that is gone"
-            yield Finding(FindingKind.STRAY_OWN, path, what), partial(directories.remove_tree, path)
+            yield FindingKind.STRAY_OWN.at(path, what), partial(directories.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
             left = self._index.leftovers(form)
         for each in left:
-            what = "left by who was killed making an index"
-            yield Finding(FindingKind.STRAY_OWN, each, what), partial(files.remove, each)
+            yield FindingKind.STRAY_OWN.at(each, "left by who was killed making an index"), partial(files.remove, each)
         audit = self._audit_of(form)
         for compare in (audit.throughout, audit.counts) if self._deep else (audit.counts,):
             yield from self._found(form, path, compare())
@@ -227,7 +226,7 @@ class IndexInspector:
         except BusyError:  # it is being written
             return
         except DiskError as error:
-            yield Finding(FindingKind.UNREADABLE, path, str(error)), lambda: None
+            yield FindingKind.UNREADABLE.at(path, str(error)), lambda: None
             return
         yield from self._found(form, path, found, document)
 
@@ -237,12 +236,12 @@ class IndexInspector:
         if found is None:
             return
         if found.fault is IndexFault.STALE and document is not None:
-            yield Finding(FindingKind.INDEX_STALE, path, found.what), partial(self._index.update, form, [document])
+            yield FindingKind.INDEX_STALE.at(path, found.what), partial(self._index.update, form, [document])
         elif found.fault is IndexFault.WRONG:
-            yield Finding(FindingKind.INDEX_WRONG, path, found.what), partial(self._index.invalidate, form)
+            yield FindingKind.INDEX_WRONG.at(path, found.what), partial(self._index.invalidate, form)
         else:
             directory = self._tree.layout.index(form)
-            yield Finding(FindingKind.INDEX_DAMAGED, directory, found.what), partial(self._index.invalidate, form)
+            yield FindingKind.INDEX_DAMAGED.at(directory, found.what), partial(self._index.invalidate, form)
 
     def _audit_of(self, form: Form) -> IndexAudit:
         """Return the audit of a form; only one is open, because the tree is walked form by form."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from persistence.errors import BadRequestError, DamagedError
 from persistence.maintenance.adoption import read_through
-from persistence.maintenance.body_check import BodyCheck
+from persistence.maintenance.body_check import BodiesOf, body_faults
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import (
     AccessCheck,
@@ -36,7 +36,7 @@ from persistence.model.instants import from_datetime, next_after
 from persistence.model.sidecar import Sidecar
 from persistence.storage import commit, sidecars, stored_revision
 from persistence.storage.integrity import HandEdits, Integrity, StateChangedError, Verdict
-from persistence.storage.layout import Place
+from persistence.storage.layout import FilePaths
 from persistence.storage.sidecars import ChangedSidecarError
 
 ABANDONED_AFTER = timedelta(days=7)
@@ -52,9 +52,9 @@ class Inspector:
     ``integrity`` tells edits by hand from damage, as the service does.
     """
 
-    def __init__(self, tree: FolderTree, bodies: BodyCheck, integrity: Integrity, *, deep: bool) -> None:
+    def __init__(self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> None:
         self._tree = tree
-        self._bodies = bodies
+        self._bodies_of = bodies_of
         self._integrity = integrity
         self._deep = deep
         self._access = AccessCheck(tree.root)
@@ -75,18 +75,18 @@ class Inspector:
         yield from self._access.directory(folder.path)
         found = list_folder(folder.path)
         if found.is_empty:
-            yield Finding(FindingKind.EMPTY_DIRECTORY, folder.path, "nothing is stored in it")
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
             return
         history = list_history(folder.path) if found.has_history else History()
         yield from _strange(folder, found, history)
         yield from self._access.history(folder, history)
         if found.has_history and history.is_empty:
-            path = Place(folder.path, "").history
-            yield Finding(FindingKind.EMPTY_DIRECTORY, path, "there is no older revision in it")
+            path = FilePaths(folder.path, "").history
+            yield FindingKind.EMPTY_DIRECTORY.at(path, "there is no older revision in it")
         inspection = _Inspection(folder, found, history, self._integrity, self._access, deep=self._deep)
         yield from inspection.resources()
         yield from inspection.revisions()
-        yield from self._bodies.folder(folder, inspection.sidecars, history)
+        yield from body_faults(self._bodies_of, folder, inspection.sidecars, history, deep=self._deep)
         yield from inspection.versions()
         yield from inspection.orphans()
         if folder.collection is Collection.DRAFT:
@@ -98,7 +98,7 @@ class Inspector:
         If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
         revision erases no draft, whatever its time.
         """
-        saved_at = Place(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
+        saved_at = FilePaths(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
         try:
             saved = stored_revision.read_sidecar(saved_at)
         except DamagedError:
@@ -108,7 +108,7 @@ class Inspector:
             return
         if newest < saved.modified <= next_after(None):
             what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
-            yield Finding(FindingKind.OUTDATED_DRAFT, folder.path, what)
+            yield FindingKind.OUTDATED_DRAFT.at(folder.path, what)
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class _Inspection:
     def resources(self) -> Iterator[Finding]:
         """Compare the sidecar and the content of each resource."""
         for name in self.listing.names:
-            place = Place(self.folder.path, name)
+            place = FilePaths(self.folder.path, name)
             if name in self.listing.sidecars:
                 yield from self.access.file(place.sidecar)
                 try:
@@ -143,29 +143,27 @@ class _Inspection:
             if name not in self.listing.sidecars or sidecar is not None:
                 yield from self._content(place, sidecar)
 
-    def _interrupted(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+    def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         """Find what a crash has left of a write: before its commit, or after it."""
         prepared = place.name in self.listing.prepared
-        named = commit.prepared_id(place) if prepared else None
+        named = commit.next_id(place) if prepared else None
         if prepared:
-            what = "interrupted before its commit"
-            yield Finding(FindingKind.UNFINISHED_WRITE, place.prepared, what, place)
+            yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
         for content_id in self.listing.pending.get(place.name, ()):
-            path = place.pending(content_id)
+            path = place.next_content(content_id)
             if sidecar is not None and not sidecar.deleted and content_id == sidecar.id:
-                what = "committed, but not yet under its name"
-                yield Finding(FindingKind.UNFINISHED_COMMIT, path, what, place)
+                yield FindingKind.UNFINISHED_COMMIT.at(path, "committed, but not yet under its name", place)
             elif content_id != named:
-                yield Finding(FindingKind.STRAY_FILE, path, "a content that no sidecar names", place)
+                yield FindingKind.STRAY_FILE.at(path, "a content that no sidecar names", place)
 
-    def _content(self, place: Place, sidecar: Sidecar | None) -> Iterator[Finding]:
+    def _content(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         is_there = place.name in self.listing.contents
         if is_there:
             yield from self.access.file(place.content)
         if sidecar is None:
             if is_there and self.history.of(place.name):
                 what = "there are older revisions, but no sidecar to the current content"
-                yield Finding(FindingKind.SIDECAR_MISSING, place.content, what, place)
+                yield FindingKind.SIDECAR_MISSING.at(place.content, what, place)
             elif is_there:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
@@ -173,21 +171,20 @@ class _Inspection:
         elif sidecar.id not in self.listing.pending.get(place.name, ()):
             yield from self._compared(place, sidecar)
 
-    def _tombstone(self, place: Place, *, is_there: bool) -> Iterator[Finding]:
+    def _tombstone(self, place: FilePaths, *, is_there: bool) -> Iterator[Finding]:
         if not self.folder.keeps_history:
-            what = "removed from a draft, but not entirely"
-            yield Finding(FindingKind.UNFINISHED_REMOVAL, place.sidecar, what, place)
+            yield FindingKind.UNFINISHED_REMOVAL.at(place.sidecar, "removed from a draft, but not entirely", place)
         elif is_there:
             # With the stamp of a revision a crash or a copy has left it; a person gives it another time.
             # An edit by hand is kept as a copy, which has another time.
             kept = (older for _, older in readable(self.history, place.name) if older.adopted or bears(place, older))
             if any(not older.deleted and is_whole(place, older) for older in kept):
                 what = "deleted, and kept in the history already"
-                yield Finding(FindingKind.UNFINISHED_REMOVAL, place.content, what, place)
+                yield FindingKind.UNFINISHED_REMOVAL.at(place.content, what, place)
             else:
                 yield _without_sidecar(place)
 
-    def _compared(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+    def _compared(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         try:
             match = compare(place, sidecar, deep=self.deep)
         except PermissionError:
@@ -196,8 +193,7 @@ class _Inspection:
             yield _unreadable(place.content, str(error.strerror))
             return
         if match is ContentMatch.ABSENT:
-            what = f"the content of {sidecar.modified} is missing"
-            yield Finding(FindingKind.CONTENT_MISSING, place.content, what, place)
+            yield FindingKind.CONTENT_MISSING.at(place.content, f"the content of {sidecar.modified} is missing", place)
         elif match is ContentMatch.OTHER:
             yield self._changed(place, sidecar)
         else:
@@ -205,61 +201,60 @@ class _Inspection:
             yield from _faults(match, place, sidecar, newest)
             yield from self._encryption(place, sidecar)
 
-    def _changed(self, place: Place, sidecar: Sidecar) -> Finding:
+    def _changed(self, place: FilePaths, sidecar: Sidecar) -> Finding:
         """Judge a content that is not the sidecar's: another revision's, damaged, or edited by a person."""
         for _, older in readable(self.history, place.name):
             if bears(place, older) and is_whole(place, older):
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
-                return Finding(FindingKind.TORN_COPY, place.content, what, place)
+                return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
             verdict = self.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
         except StateChangedError:
-            return Finding(FindingKind.BUSY, place.content, "it is being changed")
+            return FindingKind.BUSY.at(place.content, "it is being changed")
         except DamagedError as error:
             what = f"{_after_colon(error)}; {self._newest_whole(place)}"
-            return Finding(FindingKind.CONTENT_DAMAGED, place.content, what, place)
+            return FindingKind.CONTENT_DAMAGED.at(place.content, what, place)
         if verdict is Verdict.SAME:
-            return Finding(FindingKind.TIMES_LOST, place.content, _TIMES_LOST, place)
+            return FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
         what = f"edited by hand since {sidecar.modified}; it is served as it is"
         try:
             read_through(self.folder.address(place.name), place.content)
         except BadRequestError as error:  # no XML, or a definition that would not be published
             what = f"{what}, but {error}"
-        return Finding(FindingKind.EDITED, place.content, what, place)
+        return FindingKind.EDITED.at(place.content, what, place)
 
-    def _newest_whole(self, place: Place) -> str:
+    def _newest_whole(self, place: FilePaths) -> str:
         newest = newest_whole(self.history, place.name, living=True)
         if newest is None:
             return "no older revision is whole"
         return f"the newest whole revision is of {newest[1].modified}"
 
-    def _encryption(self, place: Place, sidecar: Sidecar) -> Iterator[Finding]:
+    def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         """Find an attachment that cannot be decrypted: encrypted for another place, or without its header."""
         if not sidecar.encrypted or sidecar.body is not None or place.must_be_xml:
             return
         if not is_encrypted_for(self.folder.address(place.name), place.content):
             what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
-            yield Finding(FindingKind.ENCRYPTION_WRONG, place.content, what, place)
+            yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
-    def _damaged_sidecar(self, place: Place, error: DamagedError) -> Finding:
+    def _damaged_sidecar(self, place: FilePaths, error: DamagedError) -> Finding:
         """Judge a sidecar that cannot be read; a JSON file unlike any sidecar that belongs to nothing is foreign."""
         if isinstance(error, ChangedSidecarError):
             kind = FindingKind.MISPLACED if error.is_misplaced else FindingKind.SIDECAR_CHANGED
-            return Finding(kind, place.sidecar, error.cause, place)
+            return kind.at(place.sidecar, error.cause, place)
         is_alone = place.name not in self.listing.contents and not self.history.of(place.name)
         if is_alone and sidecars.is_other_json(place.sidecar):
             what = f"no sidecar; as an attachment it would be {place.name}%2Ejson"
-            return Finding(FindingKind.FOREIGN, place.sidecar, what)
-        return Finding(FindingKind.SIDECAR_UNREADABLE, place.sidecar, _after_colon(error), place)
+            return FindingKind.FOREIGN.at(place.sidecar, what)
+        return FindingKind.SIDECAR_UNREADABLE.at(place.sidecar, _after_colon(error), place)
 
     def revisions(self) -> Iterator[Finding]:
         """Check the older revisions."""
-        yield from (Finding(FindingKind.FOREIGN, path, what) for path, what in self.history.strangers)
+        yield from (FindingKind.FOREIGN.at(path, what) for path, what in self.history.strangers)
         for path in self.history.strays:
-            yield Finding(FindingKind.STRAY_FILE, path, "an older content without a sidecar")
+            yield FindingKind.STRAY_FILE.at(path, "an older content without a sidecar")
         for place in self.history.rewritten.values():
-            what = "encrypting it anew was interrupted"
-            yield Finding(FindingKind.UNFINISHED_REWRITE, place.content, what, place)
+            yield FindingKind.UNFINISHED_REWRITE.at(place.content, "encrypting it anew was interrupted", place)
         orphans = set[str]()
         for revision in self.history.revisions:
             if revision.place.name in self.history.rewritten:
@@ -268,9 +263,9 @@ class _Inspection:
             if revision.name not in self.listing.sidecars and revision.name not in self.listing.contents:
                 orphans.add(revision.name)
         for name in sorted(orphans):
-            place, newest = Place(self.folder.path, name), self.history.of(name)[0]
+            place, newest = FilePaths(self.folder.path, name), self.history.of(name)[0]
             what = f"there are older revisions, up to {newest.instant}, but nothing current"
-            yield Finding(FindingKind.ORPHANED_HISTORY, place.content, what, place)
+            yield FindingKind.ORPHANED_HISTORY.at(place.content, what, place)
 
     def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
         place, damaged = revision.place, FindingKind.REVISION_DAMAGED
@@ -279,7 +274,7 @@ class _Inspection:
             if sidecar is None:
                 return
             if sidecar.modified != revision.instant:
-                yield Finding(damaged, place.sidecar, f"its sidecar is of {sidecar.modified}", place)
+                yield damaged.at(place.sidecar, f"its sidecar is of {sidecar.modified}", place)
                 return
             match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.deep)
         except DamagedError as error:
@@ -291,17 +286,16 @@ class _Inspection:
             return
         if match is ContentMatch.OTHER and self.integrity.hand_edits is HandEdits.ALL:
             return
-        current = self.sidecars.get(revision.name)
+        current, current_place = self.sidecars.get(revision.name), FilePaths(self.folder.path, revision.name)
         is_current = current is not None and sidecar.id == current.id
         # A refused write has kept the revision that it was to replace already. If the current content was edited
         # since, the second name is the only whole one, and stays.
-        if is_current and (match is ContentMatch.ABSENT or is_whole(Place(self.folder.path, revision.name), sidecar)):
-            what = "the current revision, under a second name"
-            yield Finding(FindingKind.KEPT_TWICE, place.sidecar, what, place)
+        if is_current and (match is ContentMatch.ABSENT or is_whole(current_place, sidecar)):
+            yield FindingKind.KEPT_TWICE.at(place.sidecar, "the current revision, under a second name", place)
         elif match is ContentMatch.ABSENT:
-            yield Finding(damaged, place.sidecar, "its content is missing", place)
+            yield damaged.at(place.sidecar, "its content is missing", place)
         elif match is ContentMatch.OTHER:
-            yield Finding(damaged, place.content, "its content is not the one its sidecar tells of", place)
+            yield damaged.at(place.content, "its content is not the one its sidecar tells of", place)
         else:
             yield from _faults(match, place, sidecar)
 
@@ -315,9 +309,9 @@ class _Inspection:
             return
         for name, sidecar in self.sidecars.items():
             if sidecar.version != expected:
-                place = Place(self.folder.path, name)
+                place = FilePaths(self.folder.path, name)
                 what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
-                yield Finding(FindingKind.VERSION_WRONG, place.sidecar, what, place)
+                yield FindingKind.VERSION_WRONG.at(place.sidecar, what, place)
 
     def orphans(self) -> Iterator[Finding]:
         """Find attachments whose document was never saved."""
@@ -326,47 +320,46 @@ class _Inspection:
         oldest = from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
         for name, sidecar in self.sidecars.items():
             if not sidecar.deleted and sidecar.modified < oldest:
-                place = Place(self.folder.path, name)
+                place = FilePaths(self.folder.path, name)
                 what = f"an attachment of {sidecar.modified}; there was never a {self.folder.main}"
-                yield Finding(FindingKind.ORPHANED_ATTACHMENT, place.content, what, place)
+                yield FindingKind.ORPHANED_ATTACHMENT.at(place.content, what, place)
 
 
-def _faults(match: ContentMatch, place: Place, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
+def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
     """Find fault with a content that looks like its sidecar's; ``newest`` names the newest whole revision."""
     if match is ContentMatch.ROTTEN:
-        what = f"its digest is not {sidecar.digest}{newest}"
-        yield Finding(FindingKind.DIGEST_WRONG, place.content, what, place)
+        yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}{newest}", place)
     elif match is ContentMatch.TIMES_LOST:
-        yield Finding(FindingKind.TIMES_LOST, place.content, _TIMES_LOST, place)
+        yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
 
 
-def _read(place: Place) -> Sidecar:
+def _read(place: FilePaths) -> Sidecar:
     sidecar = stored_revision.read_sidecar(place)
     if sidecar is None:
         raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
     return sidecar
 
 
-def _without_sidecar(place: Place) -> Finding:
+def _without_sidecar(place: FilePaths) -> Finding:
     if place.name.startswith("#") or place.name.endswith(_OF_EDITORS):
-        return Finding(FindingKind.FOREIGN, place.content, "a file of an editor")
-    return Finding(FindingKind.NO_SIDECAR, place.content, "put here by hand; it is not served", place)
+        return FindingKind.FOREIGN.at(place.content, "a file of an editor")
+    return FindingKind.NO_SIDECAR.at(place.content, "put here by hand; it is not served", place)
 
 
 def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator[Finding]:
     """Find what is not the service's, and what is in its way."""
-    yield from (Finding(FindingKind.FOREIGN, path, what) for path, what in found.strangers)
+    yield from (FindingKind.FOREIGN.at(path, what) for path, what in found.strangers)
     obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
     for name in sorted(found.others):
         is_in_the_way = name == folder.main or name in found.sidecars
-        (obstacles if is_in_the_way else others).append(Place(folder.path, name).content)
+        (obstacles if is_in_the_way else others).append(FilePaths(folder.path, name).content)
     for path in obstacles:
-        yield Finding(FindingKind.NOT_A_FILE, path, "no file, where only a file of the service may be")
-    yield from (Finding(FindingKind.FOREIGN, path, "neither a file nor the history") for path in others)
+        yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
+    yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
 
 
-def _unreadable(path: str, cause: str, place: Place | None = None) -> Finding:
-    return Finding(FindingKind.UNREADABLE, path, cause, place)
+def _unreadable(path: str, cause: str, place: FilePaths | None = None) -> Finding:
+    return FindingKind.UNREADABLE.at(path, cause, place)
 
 
 def _after_colon(error: DamagedError) -> str:

@@ -31,9 +31,21 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
 from persistence.storage import commit, directories, files, formats, nofollow, root, sidecars, stored_revision
 from persistence.storage.formats import FORMAT, LayoutFile
-from persistence.storage.layout import LAYOUT, QUARANTINE, Layout, Place
+from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
 
 _CORRECTED = "corrected the one bit that was flipped in its sidecar"
+
+
+def repair_path(finding: Finding, quarantine: Quarantine) -> None:
+    """Repair a finding by its path alone. Raises ``OSError``."""
+    if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
+        give_access(finding.path)
+    elif finding.kind is FindingKind.EMPTY_DIRECTORY:
+        directories.remove_if_empty(finding.path)
+    elif finding.kind is FindingKind.STRAY_OWN:
+        (directories.remove_tree if os.path.isdir(finding.path) else files.remove)(finding.path)
+    else:
+        quarantine.move(finding.path, finding)
 
 
 class Repair:
@@ -45,7 +57,7 @@ class Repair:
         self._may_guess = may_guess
         self._quarantine = quarantine
         self._adoption = adoption
-        self._repairs: dict[FindingKind, Callable[[Folder, Finding, Place], str | None]] = {
+        self._repairs: dict[FindingKind, Callable[[Folder, Finding, FilePaths], str | None]] = {
             FindingKind.SIDECAR_UNREADABLE: self._sidecar_unreadable,
             FindingKind.SIDECAR_CHANGED: self._sidecar_changed,
             FindingKind.CONTENT_DAMAGED: self._content_damaged,
@@ -58,7 +70,6 @@ class Repair:
             FindingKind.UNFINISHED_WRITE: self._recover,
             FindingKind.UNFINISHED_REWRITE: self._recover,
             FindingKind.UNFINISHED_REMOVAL: self._unfinished_removal,
-            FindingKind.STRAY_FILE: lambda _folder, finding, _place: self._quarantine.move(finding.path, finding),
             FindingKind.KEPT_TWICE: self._kept_twice,
             FindingKind.ORPHANED_HISTORY: lambda folder, _, place: self._go_back(folder, place, to_living=True),
             FindingKind.ORPHANED_ATTACHMENT: self._orphaned_attachment,
@@ -67,19 +78,12 @@ class Repair:
 
     def of_root(self, finding: Finding) -> None:
         """Repair the service's own files, or what is on the way to a folder."""
-        if finding.kind is FindingKind.NO_ACCESS:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.STRAY_OWN:
-            if os.path.isdir(finding.path):
-                directories.remove_tree(finding.path)
-            else:
-                files.remove(finding.path)
-        elif finding.kind is FindingKind.OWN_MISSING:
+        if finding.kind is FindingKind.OWN_MISSING:
             root.make_own(self._layout.root)
         elif finding.kind is FindingKind.NOT_A_FILE and finding.path == self._layout.own(QUARANTINE):
             files.rename(finding.path, f"{finding.path}~{time.time_ns()}")
-        elif finding.kind is FindingKind.NOT_A_FILE:
-            self._quarantine.move(finding.path, finding)
+        elif finding.kind is not FindingKind.LAYOUT:
+            repair_path(finding, self._quarantine)
         else:
             if os.path.lexists(finding.path):
                 self._quarantine.move(finding.path, finding)
@@ -88,28 +92,23 @@ class Repair:
 
     def of_folder(self, folder: Folder, finding: Finding) -> str | None:
         """Repair a finding in a folder; return what was done if the kind does not tell."""
-        if finding.kind in {FindingKind.NO_ACCESS, FindingKind.OPEN_ACCESS}:
-            give_access(finding.path)
-        elif finding.kind is FindingKind.EMPTY_DIRECTORY:
-            directories.remove_if_empty(finding.path)
-        elif finding.place is None:
-            self._quarantine.move(finding.path, finding)
-        else:
+        if finding.place is not None and finding.kind in self._repairs:
             return self._repairs[finding.kind](folder, finding, finding.place)
+        repair_path(finding, self._quarantine)
         return None
 
-    def _recover(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def _recover(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
         committed = stored_revision.read_sidecar(place)
         # With a tag it is the same revision, encrypted with another key: the content it replaces must not be kept.
         is_other = committed is not None and not committed.deleted and committed.tag is None
-        if committed is not None and is_other and files.exists(place.pending(committed.id)):
+        if committed is not None and is_other and files.exists(place.next_content(committed.id)):
             self._save_from_overwriting(folder, finding, place, committed)
         commit.recover(place)
         directories.sync(place.directory)
 
-    def _save_from_overwriting(self, folder: Folder, finding: Finding, place: Place, committed: Sidecar) -> None:
+    def _save_from_overwriting(self, folder: Folder, finding: Finding, place: FilePaths, committed: Sidecar) -> None:
         """Save the content that the end of a commit replaces, unless it is in the history, as it usually is."""
-        pending = Place(place.directory, os.path.basename(place.pending(committed.id)))
+        pending = FilePaths(place.directory, os.path.basename(place.next_content(committed.id)))
         if not os.path.lexists(place.content):
             return
         if os.path.samefile(pending.content, place.content):
@@ -122,12 +121,12 @@ class Repair:
         if kept is None or not is_whole(place, kept[1]):
             self._quarantine.keep(place.content, finding)
 
-    def _sidecar_changed(self, _folder: Folder, _finding: Finding, place: Place) -> str:
+    def _sidecar_changed(self, _folder: Folder, _finding: Finding, place: FilePaths) -> str:
         if not _corrected(place):
             raise DamagedError("more than a bit was changed: restore it from a backup, or take it in with --adopt PATH")
         return _CORRECTED
 
-    def _content_damaged(self, folder: Folder, finding: Finding, place: Place) -> str:
+    def _content_damaged(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         """Go back to the newest whole revision, which may be the current one under its second name."""
         if place.is_older:
             self._quarantine_both(finding, place)
@@ -140,13 +139,13 @@ class Repair:
         commit.reinstate(place, newest[1], newest[0].place.content)
         return f"went back to the revision of {newest[1].modified}; the damaged file is in .quarantine"
 
-    def _revision_damaged(self, _folder: Folder, finding: Finding, place: Place) -> str:
+    def _revision_damaged(self, _folder: Folder, finding: Finding, place: FilePaths) -> str:
         if os.path.isfile(place.sidecar) and _corrected(place):
             return _CORRECTED
         self._quarantine_both(finding, place)
         return "moved what is left of it to .quarantine"
 
-    def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: Place) -> str:
+    def _sidecar_unreadable(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         """Give the acknowledged content a new sidecar; without a content, go back to an older revision."""
         if os.path.isfile(place.sidecar) and _corrected(place):
             return _CORRECTED
@@ -168,7 +167,7 @@ class Repair:
         self._adoption.adopt(folder, place, over=known, first=lambda: self._quarantine.keep(place.sidecar, finding))
         return f"made a new sidecar for the content, with form version {known.version}; the old one is in .quarantine"
 
-    def _sidecar_missing(self, folder: Folder, _finding: Finding, place: Place) -> str:
+    def _sidecar_missing(self, folder: Folder, _finding: Finding, place: FilePaths) -> str:
         """Replace a sidecar that was lost, for example by a copying tool that skips files replaced under it."""
         older = list(readable(list_history(folder.path), place.name))
         for _, sidecar in older:
@@ -180,7 +179,7 @@ class Repair:
         self._adoption.adopt(folder, place, over=older[0][1])
         return f"made a new sidecar from that of {older[0][1].modified}"
 
-    def _known(self, folder: Folder, place: Place) -> Sidecar | None:
+    def _known(self, folder: Folder, place: FilePaths) -> Sidecar | None:
         """Return what is certain of a resource without its sidecar, by an older revision or another file beside it."""
         older = next(readable(list_history(folder.path), place.name), None)
         if older is not None:
@@ -189,12 +188,12 @@ class Repair:
             return self._adoption.nothing_known(int(folder.name))
         for name in sorted(list_folder(folder.path).sidecars - {place.name}):
             with suppress(DamagedError):
-                sibling = stored_revision.read_sidecar(Place(folder.path, name))
+                sibling = stored_revision.read_sidecar(FilePaths(folder.path, name))
                 if sibling is not None:
                     return self._adoption.nothing_known(sibling.version)
         return None
 
-    def _content_missing(self, folder: Folder, finding: Finding, place: Place) -> str:
+    def _content_missing(self, folder: Folder, finding: Finding, place: FilePaths) -> str:
         if os.path.lexists(place.content):
             raise DamagedError("what lies in its place is to be moved first")
         lost = stored_revision.read_sidecar(place)
@@ -205,7 +204,7 @@ class Repair:
         self._quarantine.keep(place.sidecar, finding)
         return self._go_back(folder, place, to_living=True)
 
-    def _go_back(self, folder: Folder, place: Place, *, to_living: bool) -> str:
+    def _go_back(self, folder: Folder, place: FilePaths, *, to_living: bool) -> str:
         """Make the newest whole revision current; without one, the resource counts as never stored.
 
         If the resource may have been deleted (no content, and a sidecar that says nothing), it is recorded as deleted
@@ -225,14 +224,14 @@ class Repair:
         commit.reinstate(place, newest[1], newest[0].place.content)
         return f"went back to the revision of {newest[1].modified}"
 
-    def _torn_copy(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def _torn_copy(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
         for _, sidecar in readable(list_history(folder.path), place.name):
             if bears(place, sidecar) and is_whole(place, sidecar):
                 self._quarantine.keep(place.sidecar, finding)
                 commit.adopt(place, sidecar)
                 return
 
-    def _unfinished_removal(self, folder: Folder, finding: Finding, place: Place) -> None:
+    def _unfinished_removal(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
         if os.path.lexists(place.content):
             if folder.keeps_history and files.has_other_names(place.content):
                 files.remove(place.content)
@@ -242,7 +241,7 @@ class Repair:
             files.remove(place.sidecar)
         directories.sync(place.directory)
 
-    def _kept_twice(self, _folder: Folder, finding: Finding, revision: Place) -> None:
+    def _kept_twice(self, _folder: Folder, finding: Finding, revision: FilePaths) -> None:
         """Remove the second name of the content; if that is another content by now, keep it in the quarantine."""
         sidecar = stored_revision.read_sidecar(revision)
         if os.path.lexists(revision.content) and (sidecar is None or not is_whole(revision, sidecar)):
@@ -250,37 +249,37 @@ class Repair:
         files.remove(revision.content)
         files.remove(revision.sidecar)
 
-    def _times_lost(self, _folder: Folder, _finding: Finding, place: Place) -> None:
+    def _times_lost(self, _folder: Folder, _finding: Finding, place: FilePaths) -> None:
         sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
-        if not files.exists(place.pending(sidecar.id)):
-            files.separate(place.content, place.pending(sidecar.id))
+        if not files.exists(place.next_content(sidecar.id)):
+            files.separate(place.content, place.next_content(sidecar.id))
         descriptor = nofollow.open_file(place.content)
         try:
             files.stamp(descriptor, stamp(sidecar))
         finally:
             os.close(descriptor)
 
-    def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: Place) -> None:
+    def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: FilePaths) -> None:
         """Move it under its pending name: without its sidecar it is then a stray, and no file put there by hand."""
         sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
-        pending = place.pending(sidecar.id)
+        pending = place.next_content(sidecar.id)
         files.rename(place.content, pending)
         directories.sync(place.directory)
         self._quarantine.move(place.sidecar, finding)
         self._quarantine.move(pending, finding)
 
-    def _quarantine_both(self, finding: Finding, place: Place) -> None:
+    def _quarantine_both(self, finding: Finding, place: FilePaths) -> None:
         # The sidecar first: a content alone is not served, a sidecar alone is damage.
         for path in (place.sidecar, place.content):
             if os.path.lexists(path):
                 self._quarantine.move(path, finding)
 
 
-def _corrected(place: Place) -> bool:
+def _corrected(place: FilePaths) -> bool:
     """Correct a sidecar if exactly one bit was flipped, and return whether it was. Raises ``OSError``."""
     descriptor = nofollow.open_to_read(place.sidecar)
     try:

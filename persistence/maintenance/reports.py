@@ -1,25 +1,209 @@
-"""Reports: all that is known of one published version, or of one document or draft, without its content."""
+"""Reports on a tree: an overview of its forms, and all that is known of one version or document, without its content.
+
+Nothing is changed, and nobody has to wait.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import BinaryIO, Self
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
-from persistence.maintenance.folder_files import list_history
-from persistence.maintenance.tree_reader import AttachmentFacts, PermissionsSource, TreeReader, Unreadable
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.maintenance.folder_files import list_folder, list_history
+from persistence.model.addresses import (
+    DATA_XML,
+    FORM_XHTML,
+    Address,
+    Collection,
+    DefinitionAddress,
+    DocumentAddress,
+    Form,
+)
 from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
+from persistence.properties.properties import Properties
 from persistence.services.access import permissions_of
 from persistence.services.attachments import holders_in
 from persistence.services.definitions import latest_version
+from persistence.services.singleton import is_singleton
 from persistence.storage import stored_revision
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import Layout, is_escaped, unescape
+from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
+
+
+class PermissionsSource(Enum):
+    """The source of a version's permissions (spec crud 6.3)."""
+
+    NOBODY = "open to all"
+    DEFINITION = "own"
+    PROPERTY = "by property"
+    SWITCHED_OFF = "switched off"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The name of something that cannot be read, and the cause."""
+
+    name: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentFacts:
+    """A file beside a definition or form data; ``size`` is in bytes, ``content_type`` that of its PUT."""
+
+    name: str
+    content_type: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReader:
+    """A tree with its catalog of forms; ``catalog_of`` a form has the definitions of its data, also those elsewhere.
+
+    Methods raise as those of ``Store``.
+    """
+
+    store: StoreReader
+    layout: Layout
+    properties: Properties
+    catalog_of: Callable[[Form], Catalog]
+
+    @classmethod
+    def of(
+        cls,
+        root: str,
+        properties: Properties,
+        definitions_root: Callable[[Form], str] | None = None,
+        integrity: Integrity | None = None,
+    ) -> Self:
+        """Open the tree of a root; ``definitions_root`` gives that of the tree with the definitions of a form.
+
+        Raises:
+            StartupError: there is none, it has another format, or it is incomplete.
+            DiskError: it cannot be looked at.
+        """
+        store = StoreReader(root, integrity)
+
+        @cache
+        def catalog_at(there: str) -> Catalog:
+            return Catalog(store if there == root else StoreReader(there, integrity))
+
+        def catalog_of(form: Form) -> Catalog:
+            return catalog_at(root if definitions_root is None else definitions_root(form))
+
+        return cls(store, Layout(store.root), properties, catalog_of)
+
+    def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
+        """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
+        place = self.layout.paths(main)
+        with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
+            for name in sorted(list_folder(place.directory).sidecars - {place.name}):
+                address = replace(main, name=unescape(name))
+                try:
+                    found = self.store.read(address, content=False)
+                except (DamagedError, DiskError) as error:
+                    yield Unreadable(address.name, str(error))
+                    continue
+                if found is not None and not found.sidecar.deleted:
+                    body = found.sidecar.body
+                    size = found.size if body is None else body.size
+                    yield AttachmentFacts(address.name, found.sidecar.content_type, size)
+
+    def permissions_source(self, published: PublishedVersion) -> PermissionsSource:
+        """Return the source of a version's permissions: its own count before those of the property."""
+        configured = self.properties.of(published.form)
+        if not configured.has_permissions:
+            return PermissionsSource.SWITCHED_OFF
+        if published.permissions is not None:
+            return PermissionsSource.DEFINITION
+        return PermissionsSource.NOBODY if configured.permissions is None else PermissionsSource.PROPERTY
+
+    def is_singleton(self, published: PublishedVersion) -> bool:
+        """Return whether a version has a single document, as it says, else as the property says (spec crud 4.12)."""
+        return is_singleton(published, self.properties.of(published.form))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSummary:
+    """A published version, and the source of its permissions."""
+
+    published: PublishedVersion
+    is_singleton: bool
+    permissions: PermissionsSource
+
+
+@dataclass(frozen=True, slots=True)
+class FormSummary:
+    """A form: its published versions, lowest first, and the numbers of its documents, deleted documents and drafts.
+
+    An unreadable document counts as not deleted.
+    """
+
+    form: Form
+    versions: tuple[VersionSummary | Unreadable, ...]
+    documents: int
+    deleted: int
+    drafts: int
+
+
+def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary]:
+    """Yield all forms, or those of one application, that have a version or a document; sorted.
+
+    Raises:
+        NotFoundError: there is no such application.
+        BadAddressError: its name cannot be a directory.
+        DiskError: the tree cannot be listed.
+    """
+    if app is not None and not os.path.isdir(reader.layout.application(app)):
+        raise NotFoundError(f"{app} does not exist")
+    for form in sorted(reader.store.forms(app), key=lambda form: (form.app, form.name)):
+        documents = Counter(_is_deleted(reader, form, each) for each in _documents(reader, form, Collection.DATA))
+        drafts = sum(1 for _ in _documents(reader, form, Collection.DRAFT))
+        versions = tuple(_summaries(reader, form))
+        if versions or documents or drafts:
+            yield FormSummary(form, versions, documents[False], documents[True], drafts)
+
+
+def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unreadable]:
+    for number in sorted(set(reader.store.versions(form))):
+        try:
+            published = reader.catalog_of(form).of(form, number).published
+        except (DamagedError, DiskError) as error:
+            yield Unreadable(str(number), str(error))
+            continue
+        if published is not None:
+            yield VersionSummary(published, reader.is_singleton(published), reader.permissions_source(published))
+
+
+def _documents(reader: TreeReader, form: Form, collection: Collection) -> Iterator[str]:
+    """Yield the names of the documents that have a directory: there may be very many."""
+    with disk_errors(f"counting the documents of {form}"):
+        try:
+            entries = os.scandir(reader.layout.documents(form, collection))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            yield from (unescape(entry.name) for entry in entries if entry.is_dir() and is_escaped(entry.name))
+
+
+def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool:
+    try:
+        sidecar = reader.store.sidecar(DocumentAddress(form, Collection.DATA, document, DATA_XML))
+    except DamagedError:
+        return False
+    return sidecar is not None and sidecar.deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +265,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         attachments=tuple(reader.attachments(address)),
         controls=_controls(reader, form, number),
         data_format=reader.properties.of(form).data_format,
-        path=reader.layout.place(address).content,
+        path=reader.layout.paths(address).content,
     )
 
 
@@ -149,7 +333,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         attachments=attachments,
         named=named,
         revisions=tuple(_revisions(reader, address, found)),
-        path=reader.layout.place(address).content,
+        path=reader.layout.paths(address).content,
     )
 
 
@@ -185,7 +369,7 @@ def _revisions(
     reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
 ) -> Iterator[Sidecar | Unreadable]:
     """Yield the older revisions, without a second name of the current one, which a refused write may have left."""
-    place = reader.layout.place(address)
+    place = reader.layout.paths(address)
     with disk_errors(f"listing the older revisions of {address}"):
         revisions = list_history(place.directory).of(place.name)
     for revision in revisions:

@@ -1,4 +1,7 @@
-"""Restoring a backup into empty directories: every file is compared with its digest on the way."""
+"""Restoring a backup: every file is compared with its digest on the way.
+
+The directories are empty at first, and marked as incomplete until all is there.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,28 @@ import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import DamagedError, StartupError, disk_errors
-from persistence.maintenance import checksums, manifest
+from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import chunks
-from persistence.maintenance.checksums import SUMS
-from persistence.maintenance.manifest import Manifest
-from persistence.maintenance.restore_targets import RestoreTarget, target_of
-from persistence.storage import digests, directories, files, nofollow, owner
-from persistence.storage.layout import LAYOUT, QUARANTINE
+from persistence.maintenance.manifest import SUMS, BackupPart, Manifest
+from persistence.maintenance.tree import OWN
+from persistence.model.instants import next_after
+from persistence.model.sidecar import fresh_id
+from persistence.storage import digests, directories, files, formats, nofollow, owner, root
+from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
+from persistence.storage.locks import LockFile
 from persistence.storage.owner import Identity
 
-
-@dataclass(slots=True)
-class RestoreCount:
-    """How many files and bytes were restored, and how many files an interrupted restore had left."""
-
-    files: int = 0
-    bytes: int = 0
-    known: int = 0
+_RESTORING = ".restoring"
+_OF_THE_FILE_SYSTEM = "lost+found"
+_NOT_OPENED = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,13 @@ def choose(source: str) -> ChosenBackup:
         return ChosenBackup(found[-1], manifest.read(found[-1]))
 
 
-class _NotInBackupError(DamagedError):
-    """A file of a backup that is no regular file, or is reached through a link."""
+@dataclass(slots=True)
+class RestoreCount:
+    """How many files and bytes were restored, and how many files an interrupted restore had left."""
+
+    files: int = 0
+    bytes: int = 0
+    known: int = 0
 
 
 class Restore:
@@ -78,20 +84,18 @@ class Restore:
         self._extra = extra
         # Root reads the backup as its owner, and writes as that of the directory: neither leads it anywhere else.
         self._reader = owner.identity_of(self.source, trusting=True)
-        writers = {name: owner.identity_of(root) for name, root in roots.items()}
+        writers = {name: owner.identity_of(path) for name, path in roots.items()}
         with owner.being(self._reader), disk_errors(f"backup {self.source}"):
-            pairs = [
-                (target_of(part, roots[part.name], self.source), writers[part.name])
+            self._targets = [
+                (_Tree if part.kind == "tree" else _Target)(part, roots[part.name], self.source, writers[part.name])
                 for part in backup.manifest.parts
                 if part.name in roots and not part.missing
             ]
-        self._targets = [each for each, _ in pairs]
-        self._writers = {each.root: identity for each, identity in pairs}
 
     def total(self) -> int:
         """Count the files of the backup. Raises ``OSError``."""
         with owner.being(self._reader):
-            return checksums.count(self.source)
+            return manifest.count(self.source)
 
     def run(self) -> Iterator[str | None]:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
@@ -106,54 +110,46 @@ class Restore:
             DamagedError: the list of digests cannot be read.
             DiskFullError, DiskError: the disk refused; restoring again goes on from there.
         """
-        roots = [each.root for each in self._targets]
-        to = roots[0] if len(roots) == 1 else f"{len(roots)} directories"
+        to = self._targets[0].root if len(self._targets) == 1 else f"{len(self._targets)} directories"
         with disk_errors(f"restoring {self.source} to {to}"), ExitStack() as stack:
             with owner.being(self._reader):
-                file = stack.enter_context(checksums.open_list(self.source))
-            for _ in checksums.read(file):  # the whole list can be read: known before anything is changed
+                file = stack.enter_context(manifest.open_sums(self.source))
+            for _ in manifest.listed(file):  # the whole list can be read: known before anything is changed
                 pass
             due = self._due()
-            self._at_each(due, lambda each: each.prepare())
-            self._at_each(due, lambda each: stack.enter_context(each.locked()))
-            self._at_each(due, lambda each: each.check())  # again, as nobody else can change it now
-            self._at_each(due, lambda each: each.begin())
+            _at_each(due, lambda each: each.prepare())
+            _at_each(due, lambda each: stack.enter_context(each.locked()))
+            _at_each(due, lambda each: each.check())  # again, as nobody else can change it now
+            _at_each(due, lambda each: each.begin())
             file.seek(0)
             with ExitStack() as synced:
-                self._at_each(due, lambda each: synced.enter_context(files.synced(each.root)))
+                _at_each(due, lambda each: synced.enter_context(files.synced(each.root)))
                 yield from self._fill(file, due)
-            self._at_each(due, lambda each: each.finish())
-
-    def _at_each(self, due: list[RestoreTarget], act: Callable[[RestoreTarget], object]) -> None:
-        for each in due:
-            with self._writing(each):
-                act(each)
-
-    def _writing(self, to: RestoreTarget) -> AbstractContextManager[None]:
-        """Work as the user to whom a directory belongs, for a block."""
-        return owner.being(self._writers[to.root])
+            _at_each(due, lambda each: each.finish())
 
     def _opened(self, path: str) -> FileIO:
         """Open a file of the backup.
 
         Raises:
-            _NotInBackupError: it is no regular file, or below a link.
+            DamagedError: it is no regular file, or below a link.
             OSError: it cannot be opened.
         """
         with owner.being(self._reader):
             try:
                 return FileIO(nofollow.open_file(f"{self.source}/{path}"))
             except OSError as error:
-                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO}:
-                    raise _NotInBackupError("a link, or no regular file, in the backup") from error
+                if error.errno in _NOT_OPENED:
+                    raise DamagedError("a link, or no regular file, in the backup") from error
                 raise
 
-    def _due(self) -> list[RestoreTarget]:
+    def _due(self) -> list[_Target]:
         """Return the targets that are not complete yet; nothing is changed."""
+        is_half = list[bool]()
+        _at_each(self._targets, lambda each: is_half.append(each.restoring() == self.source))
         due = self._targets
-        if due and self._is_half(due[-1]):
-            due = [each for each in due if self._is_half(each)]
-        self._at_each(due, lambda each: each.check())
+        if is_half and is_half[-1]:
+            due = [each for each, is_it in zip(self._targets, is_half, strict=True) if is_it]
+        _at_each(due, lambda each: each.check())
         for path, (there, _) in self._extra.items():
             try:
                 with self._opened(path) as file:
@@ -165,97 +161,188 @@ class Restore:
                     raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
         return due
 
-    def _is_half(self, each: RestoreTarget) -> bool:
-        with self._writing(each):
-            return each.is_half()
-
     def _owner_of(self, path: str) -> Identity:
         """Return the identity that writes a file of ``extra``: its directory's owner, else that of the first tree."""
-        root = next(iter(self._writers), os.path.dirname(path))
-        return owner.identity_for(path, root)
+        return owner.identity_for(path, self._targets[0].root if self._targets else os.path.dirname(path))
 
-    def _fill(self, listed: BinaryIO, due: list[RestoreTarget]) -> Iterator[str | None]:
-        for digest, path in checksums.read(listed):
+    def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
+        for digest, path in manifest.listed(sums):
             if path in self._extra:
                 there, mode = self._extra[path]
                 with owner.being(self._owner_of(there)):
-                    problems = list(self._restore_extra(path, digest, there, mode))
-                yield from problems
+                    problem = self._restore_extra(path, digest, there, mode)
+                if problem:
+                    yield problem
             for each in due:
-                inside = each.part.inside(path)
-                if inside is not None and not _is_layout(each, inside):
-                    with self._writing(each):
-                        problems = list(self._restore(each, path, inside, digest))
-                    yield from problems
+                if (inside := each.inside(path)) is not None:
+                    with owner.being(each.writer):
+                        problem = self._restore(each, path, inside, digest)
+                    if problem:
+                        yield problem
             yield None
         yield from self._unlisted(due)
 
-    def _unlisted(self, due: list[RestoreTarget]) -> Iterator[str]:
+    def _unlisted(self, due: list[_Target]) -> Iterator[str]:
         """Yield a line for each file in the backup that is not in its list, which may have lost its end."""
         for directory, _, names in owner.each_as(self._reader, os.walk(self.source)):
             for name in names:
                 path = os.path.relpath(f"{directory}/{name}", self.source)
                 for each in due:
-                    inside = each.part.inside(path)
-                    if inside is None or path == SUMS or _is_layout(each, inside):
+                    if path == SUMS or (inside := each.inside(path)) is None:
                         continue
-                    with self._writing(each):
+                    with owner.being(each.writer):
                         is_there = any(os.path.lexists(f"{base}/{inside}") for base in (each.root, each.quarantine))
                     if not is_there:
                         yield f"{path}: not in {SUMS}, and not restored"
 
-    def _restore_extra(self, path: str, digest: str, there: str, mode: int) -> Iterator[str]:
+    def _restore_extra(self, path: str, digest: str, there: str, mode: int) -> str | None:
         if files.exists(there):
-            return  # the same one, as ``_due`` has found out
+            return None  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
             data = nofollow.read_small(file.fileno())
         if hashlib.sha256(data).hexdigest() != digest:
-            yield f"{path}: not what it was when it was saved; it is not restored"
-            return
+            return f"{path}: not what it was when it was saved; it is not restored"
         directories.ensure(os.path.dirname(there))
         files.write_durably(there, data, mode)
         self.count.files += 1
+        return None
 
-    def _restore(self, to: RestoreTarget, path: str, inside: str, digest: str) -> Iterator[str]:
-        """Restore a file; ``path`` is its path in the backup, ``inside`` that in the part."""
+    def _restore(self, to: _Target, path: str, inside: str, digest: str) -> str | None:
+        """Restore a file; ``path`` is its path in the backup, ``inside`` that in the part. Return a problem."""
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
-            yield f"{path}: no application begins with a dot; it is not restored"
-            return
-        if _has_digest(target, digest):
+            return f"{path}: no application begins with a dot; it is not restored"
+        if files.exists(target) and digests.of_file(target) == digests.text(digest):
             self.count.known += 1
-            return
+            return None
         files.remove(target)  # half of it, from a restore that was interrupted
         directories.make_all(os.path.dirname(target))
-        hashing = hashlib.sha256()
         try:
-            with self._opened(path) as file:
-                status = os.fstat(file.fileno())
-                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+            file = self._opened(path)
         except FileNotFoundError:
-            yield f"{path}: missing from the backup"
-        except _NotInBackupError as error:
-            yield f"{path}: {error}; it is not restored"
+            return f"{path}: missing from the backup"
         except DamagedError as error:
-            files.move_away(target, f"{to.quarantine}/{inside}")
-            yield f"{error}; what there is of it is in {QUARANTINE}"
-        else:
-            if hashing.hexdigest() != digest:
-                files.move_away(target, f"{to.quarantine}/{inside}")
-                yield f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
-                return
-            self.count.files += 1
-            self.count.bytes += status.st_size
+            return f"{path}: {error}; it is not restored"
+        hashing, problem = hashlib.sha256(), f"{path}: not what it was when it was saved; it is in {QUARANTINE}"
+        with file:
+            status = os.fstat(file.fileno())
+            try:
+                files.write_new(target, chunks(file, path, hashing.update), status.st_mtime_ns)
+            except DamagedError as error:
+                problem = f"{error}; what there is of it is in {QUARANTINE}"
+            else:
+                if hashing.hexdigest() == digest:
+                    self.count.files += 1
+                    self.count.bytes += status.st_size
+                    return None
+        files.move_away(target, f"{to.quarantine}/{inside}")
+        return problem
 
 
-def _is_layout(to: RestoreTarget, inside: str) -> bool:
-    """Return whether a path is that of ``layout.json``, which the target itself writes."""
-    return to.part.kind == "tree" and inside == LAYOUT
+def _at_each(targets: list[_Target], act: Callable[[_Target], object]) -> None:
+    """Act on each target as the user to whom its directory belongs."""
+    for each in targets:
+        with owner.being(each.writer):
+            act(each)
 
 
-def _has_digest(path: str, digest: str) -> bool:
-    """Return whether there is a file with the digest, and no link to one. Raises ``OSError``."""
-    try:
-        return digests.of_file(path) == digests.text(digest)
-    except FileNotFoundError:
-        return False
+class _Target:
+    """The directory that a part is restored to, as ``writer``. Methods raise ``OSError``.
+
+    This one is of attachments: a file of its own is the mark. Services lock their trees, and not this.
+    """
+
+    own = frozenset({SPOOL, TRASH, QUARANTINE})
+    """The names that an empty directory may have."""
+
+    def __init__(self, part: BackupPart, path: str, backup: str, writer: Identity) -> None:
+        self.root = os.path.realpath(path)
+        self.writer = writer
+        self._part = part
+        self._backup = backup
+        self._layout = Layout(self.root)
+        self.quarantine = f"{self._layout.own(QUARANTINE)}/{file_name(next_after(None))}"
+
+    def inside(self, path: str) -> str | None:
+        """Return the path here of a file of the backup; ``None`` if it is not to be restored here."""
+        return self._part.inside(path)
+
+    def restoring(self) -> str | None:
+        """Return the backup whose restore is incomplete, empty if none is; ``None`` without any mark."""
+        try:
+            with FileIO(nofollow.open_to_read(self._layout.own(_RESTORING))) as file:
+                return os.fsdecode(nofollow.read_small(file.fileno())) or None
+        except FileNotFoundError:
+            return None
+
+    def check(self) -> None:
+        """Check that it is empty, or half of this backup. Raises ``StartupError``."""
+        if not os.path.isdir(self.root):
+            return
+        restoring = self.restoring()
+        if restoring and restoring != self._backup:
+            raise StartupError(f"{self.root} holds half of {restoring}: restore that again, or empty it")
+        if not restoring and set(os.listdir(self.root)) - {_OF_THE_FILE_SYSTEM} - self.own:
+            raise StartupError(f"{self.root} {'is not empty' if restoring is None else 'holds a tree already'}")
+
+    def prepare(self) -> None:
+        """Make the directory, and what ``locked`` needs."""
+        directories.ensure(self.root)
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep services out for a block. Raises ``BusyError`` if one uses the directory."""
+        return nullcontext()
+
+    def begin(self) -> None:
+        """Mark it as incomplete."""
+        files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
+
+    def finish(self) -> None:
+        """Remove the mark."""
+        files.remove(self._layout.own(_RESTORING))
+        directories.sync(self.root)
+
+
+class _Tree(_Target):
+    """The root of a tree, in which ``layout.json`` is the mark."""
+
+    own = frozenset(OWN)
+
+    def __init__(self, part: BackupPart, path: str, backup: str, writer: Identity) -> None:
+        """Read the saved layout. Raises ``StartupError`` if the part is no tree, or has a newer format."""
+        super().__init__(part, path, backup, writer)
+        saved = f"{backup}/{part.path(LAYOUT)}"
+        layout = formats.read(saved)
+        if layout is None:
+            raise StartupError(f"{os.path.dirname(saved)} has no {LAYOUT}")
+        if layout.format > FORMAT:
+            formats.check(saved, layout)
+        self._saved = layout
+        self._file = self._layout.own(LAYOUT)
+
+    def inside(self, path: str) -> str | None:
+        inside = super().inside(path)
+        return None if inside == LAYOUT else inside  # which ``begin`` and ``finish`` write
+
+    def restoring(self) -> str | None:
+        there = formats.read(self._file)
+        return None if there is None else there.restoring
+
+    def prepare(self) -> None:
+        super().prepare()
+        owner.require(self.root)
+        root.make_own(self.root)
+
+    def locked(self) -> AbstractContextManager[None]:
+        busy = "the data directory is in use: stop the service first"
+        return LockFile(self._layout.own(SERVICE)).exclusive(busy)
+
+    def begin(self) -> None:
+        trash = self._layout.own(TRASH)
+        files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")  # of a tree that was here before
+        directories.empty(trash)
+        root.make_own(self.root)
+        formats.write(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
+
+    def finish(self) -> None:
+        formats.write(self._file, self._saved)

@@ -23,8 +23,8 @@ from persistence.storage.layout import (
     SERVE,
     SPOOL,
     TRASH,
+    FilePaths,
     Layout,
-    Place,
     is_unfinished_layout,
 )
 from persistence.storage.store import outdated_links
@@ -47,7 +47,7 @@ def require_tree(tree: FolderTree) -> None:
 
 def _is_sidecar(folder: Folder, name: str) -> bool:
     try:
-        return stored_revision.read_sidecar(Place(folder.path, name)) is not None
+        return stored_revision.read_sidecar(FilePaths(folder.path, name)) is not None
     except (DamagedError, OSError):
         return False
 
@@ -63,11 +63,10 @@ def check_format(layout: Layout) -> Iterator[Finding]:
     try:
         said = formats.read(path)
     except StartupError as error:
-        yield Finding(FindingKind.LAYOUT, path, str(error).partition("cannot be read: ")[2])
+        yield FindingKind.LAYOUT.at(path, str(error).partition("cannot be read: ")[2])
         return
     if said is None:
-        what = "it is missing: is this the right directory, and its disk mounted?"
-        yield Finding(FindingKind.LAYOUT, path, what)
+        yield FindingKind.LAYOUT.at(path, "it is missing: is this the right directory, and its disk mounted?")
     else:
         formats.check(path, said)
 
@@ -77,7 +76,7 @@ def missing(layout: Layout) -> Iterator[Finding]:
     for path in map(layout.own, root.NEEDED):
         if not os.path.lexists(path):
             what = "it was removed, or not copied; the service makes it when it needs it"
-            yield Finding(FindingKind.OWN_MISSING, path, what)
+            yield FindingKind.OWN_MISSING.at(path, what)
 
 
 def obstacles(layout: Layout) -> Iterator[Finding]:
@@ -98,8 +97,7 @@ def obstacles(layout: Layout) -> Iterator[Finding]:
             if not is_right(os.lstat(each).st_mode):
                 wrong.append(each)
     for each in (*wrong, *(() if index in wrong else _special_files(index))):
-        what = "a link, a pipe or a device, where the service has a file or a directory"
-        yield Finding(FindingKind.NOT_A_FILE, each, what)
+        yield FindingKind.NOT_A_FILE.at(each, "a link, a pipe or a device, where the service has a file or a directory")
 
 
 def _special_files(path: str) -> Iterator[str]:
@@ -115,7 +113,7 @@ def _special_files(path: str) -> Iterator[str]:
 def strays(layout: Layout) -> Iterator[Finding]:
     """Find the temporary files of killed workers. Raises ``OSError``."""
     for stray in _strays(layout):
-        yield Finding(FindingKind.STRAY_OWN, stray, "left by a worker that was killed")
+        yield FindingKind.STRAY_OWN.at(stray, "left by a worker that was killed")
 
 
 def _strays(layout: Layout) -> Iterator[str]:

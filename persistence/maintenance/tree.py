@@ -45,7 +45,9 @@ OWN = {LAYOUT, CHECKED, LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 _OF_GIT = ".git"
 """Begins the names that git uses; no application's name begins with a dot."""
 _DEFINITIONS = "form"
-_COLLECTIONS = {collection.value: collection for collection in Collection}
+_COLLECTIONS = {_DEFINITIONS: None, **{collection.value: collection for collection in Collection}}
+FORM_DEPTH = 2
+"""The number of names that lead to a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +135,7 @@ class FolderTree:
 
     def walk(self, only: tuple[str, ...] = ()) -> Iterator[Folder | Finding]:
         """Yield every folder below some names, and a finding for what is on the way and not the service's."""
-        for app in self._directories(self.root, only[:1]):
-            if isinstance(app, Finding):
-                yield app
-                continue
-            for form in self._directories(app.path, only[1:2]):
-                if isinstance(form, Finding):
-                    yield form
-                    continue
-                yield from self._folders(Form(unescape(app.name), unescape(form.name)), form.path, only[2:4])
+        return self._below(self.root, (), only)
 
     def count(self, only: tuple[str, ...] = ()) -> int:
         """Count the folders that ``walk`` will find."""
@@ -151,27 +145,28 @@ class FolderTree:
         """Return the folder of the same document in another collection."""
         return Folder(self.layout.document(folder.form, collection, folder.name), folder.form, collection, folder.name)
 
-    def _folders(self, form: Form, path: str, only: tuple[str, ...]) -> Iterator[Folder | Finding]:
-        """Yield definitions first, then drafts, then data.
+    def _below(self, path: str, names: tuple[str, ...], only: tuple[str, ...]) -> Iterator[Folder | Finding]:
+        """Walk a directory, to which ``names`` lead: definitions first, then drafts, then data.
 
         Adopted data gets the version of the definitions that are there. A draft that is saved meanwhile is met in one
         of the collections, and not missed in both.
         """
-        for group in sorted(self._directories(path, only[:1]), key=_collection_order):
-            if isinstance(group, Finding):
-                yield group
-                continue
-            if group.name != _DEFINITIONS and group.name not in _COLLECTIONS:
-                yield _foreign(group.path, "no collection of a form has this name")
-                continue
-            collection = _COLLECTIONS.get(group.name)
-            for entry in self._directories(group.path, only[1:2]):
-                if isinstance(entry, Finding):
-                    yield _foreign(entry.path, entry.what) if _is_no_version(entry, collection) else entry
-                elif collection is None and not is_version(entry.name):
-                    yield _foreign(entry.path, "not the number of a version")
-                else:
-                    yield Folder(entry.path, form, collection, unescape(entry.name))
+        entries = self._directories(path, only[:1])
+        is_definition = names[2:] == (_DEFINITIONS,)
+        for entry in sorted(entries, key=_collection_order) if len(names) == FORM_DEPTH else entries:
+            name = os.path.basename(entry.path)
+            if isinstance(entry, Finding):
+                is_other_link = entry.kind is FindingKind.LINK and is_definition and not is_version(name)
+                yield _foreign(entry.path, entry.what) if is_other_link else entry
+            elif len(names) == FORM_DEPTH and name not in _COLLECTIONS:
+                yield _foreign(entry.path, "no collection of a form has this name")
+            elif is_definition and not is_version(name):
+                yield _foreign(entry.path, "not the number of a version")
+            elif len(names) + 1 < FOLDER_DEPTH:
+                yield from self._below(entry.path, (*names, name), only[1:])
+            else:
+                app, form, collection = names
+                yield Folder(entry.path, Form(unescape(app), unescape(form)), _COLLECTIONS[collection], unescape(name))
 
     def _directories(self, path: str, only: tuple[str, ...]) -> Iterator[os.DirEntry[str] | Finding]:
         try:
@@ -179,19 +174,17 @@ class FolderTree:
         except FileNotFoundError:
             return
         except PermissionError:
-            what = "the service may not use it; what is in it was not looked at"
-            yield Finding(FindingKind.NO_ACCESS, path, what)
+            yield FindingKind.NO_ACCESS.at(path, "the service may not use it; what is in it was not looked at")
             return
         except OSError as error:
-            yield Finding(FindingKind.UNREADABLE, path, str(error.strerror))
+            yield FindingKind.UNREADABLE.at(path, str(error.strerror))
             return
         with entries:
             for entry in entries:
                 if (only and entry.name != only[0]) or (path == self.root and _is_own(entry)):
                     continue
                 if entry.is_symlink() and is_escaped(entry.name):
-                    what = "a symbolic link; the service does not follow it"
-                    yield Finding(FindingKind.LINK, entry.path, what)
+                    yield FindingKind.LINK.at(entry.path, "a symbolic link; the service does not follow it")
                 elif not entry.is_dir(follow_symlinks=False):
                     yield _foreign(entry.path, "a file where only directories are")
                 elif not is_escaped(entry.name):
@@ -223,11 +216,5 @@ def _is_reachable(path: str, relative: str) -> bool:
     return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
 
 
-def _is_no_version(finding: Finding, collection: Collection | None) -> bool:
-    """Return whether a link is among the versions of a definition, and has no version's name."""
-    is_link = finding.kind is FindingKind.LINK and collection is None
-    return is_link and not is_version(os.path.basename(finding.path))
-
-
 def _foreign(path: str, what: str) -> Finding:
-    return Finding(FindingKind.FOREIGN, path, what)
+    return FindingKind.FOREIGN.at(path, what)

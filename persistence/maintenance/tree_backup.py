@@ -7,26 +7,27 @@ writers wait only as long as opening takes.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import FileIO
 from typing import BinaryIO
 
 from persistence.errors import BusyError, ConfigurationError, DamagedError
-from persistence.maintenance import snapshot
+from persistence.limits import LARGEST_SMALL_FILE
 from persistence.maintenance.backup_files import PartFiles
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.findings import FindingKind
-from persistence.maintenance.folder_files import OlderRevision
-from persistence.maintenance.snapshot import FolderSnapshot, SidecarFile
+from persistence.maintenance.folder_files import History, OlderRevision, list_folder, list_history
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import stored_revision
+from persistence.storage import nofollow, sidecars, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import Place, unescape
+from persistence.storage.layout import FilePaths, unescape
 from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
@@ -45,6 +46,32 @@ class _Body:
     def add(self) -> None:
         """Copy it. Raises as ``PartFiles.add``."""
         self.part.add(self.path, self.file, self.sidecar, *self.earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class _SidecarFile:
+    """The bytes of a sidecar, as far as they can be decoded, and its modification time in nanoseconds."""
+
+    data: bytes
+    nanoseconds: int
+    sidecar: Sidecar | None
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """A folder as it was under its lock, by file names; contents are open.
+
+    Older revisions are not opened, because nobody removes them.
+    """
+
+    folder: Folder
+    sidecars: dict[str, _SidecarFile] = field(default_factory=dict)
+    contents: dict[str, BinaryIO] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+
+    def sidecar(self, name: str) -> Sidecar | None:
+        """Return the sidecar of a content, if it can be decoded."""
+        return self.sidecars[name].sidecar if name in self.sidecars else None
 
 
 class TreeBackup:
@@ -76,13 +103,14 @@ class TreeBackup:
             BusyError: a writer kept a document locked beyond the deadline.
             OSError: the destination refused.
         """
+        above = f"{self._tree.root}/"
         for item in self._tree.walk():
             if isinstance(item, Folder):
-                yield from map(self._relative, self._save(item))
+                yield from (problem.removeprefix(above) for problem in self._save(item))
                 self.folders += 1
                 yield None
             elif item.kind is not FindingKind.FOREIGN:
-                yield self._relative(f"{item.path}: {item.what}; it is not saved")
+                yield f"{item.path.removeprefix(above)}: {item.what}; it is not saved"
 
     def _save(self, folder: Folder) -> list[str]:
         """Save a document with its draft, unless it was saved with the draft, or a version of a definition."""
@@ -91,39 +119,38 @@ class TreeBackup:
             folders = [self._tree.folder_in(collection, folder) for collection in Collection]
         if any(self._part.has(self._tree.inside(each.path)) for each in folders):
             return []
-        problems, opened, bodies = list[str](), list[tuple[Folder, FolderSnapshot]](), list[_Body]()
+        problems, opened, bodies = list[str](), list[_Snapshot](), list[_Body]()
         with ExitStack() as stack:
             with self._tree.locked(folder):
                 for each in folders:
                     try:
-                        found = snapshot.open_folder(each.path, stack)
+                        opened.append(_open_folder(each, stack, problems))
                     except FileNotFoundError:
                         continue
                     except OSError as error:
                         problems.append(f"{error.filename or each.path}: {error.strerror}")
                         continue
-                    opened.append((each, found))
-                    problems += found.problems
-                    bodies += self._current_bodies(each, found, stack, problems)
-            for each, found in opened:
-                self._add_folder(each, found, problems)
+                    bodies += self._current_bodies(opened[-1], stack, problems)
+            for snapshot in opened:
+                self._add_folder(snapshot, problems)
             for body in bodies:
                 with _noting(problems):
                     body.add()
         return problems
 
-    def _add_folder(self, folder: Folder, opened: FolderSnapshot, problems: list[str]) -> None:
+    def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
+        folder = opened.folder
         for name, said in opened.sidecars.items():
-            path = self._inside(Place(opened.path, name)).sidecar
+            path = self._inside(FilePaths(folder.path, name)).sidecar
             self._part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
-                self._add_content(Place(opened.path, name), file, opened.sidecar(name))
+                self._add_content(FilePaths(folder.path, name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _noting(problems):
                 self._add_revision(folder, revision)
         for path in opened.history.strays:
-            with _noting(problems), snapshot.opened(path) as stray:
+            with _noting(problems), _opened(path) as stray:
                 if stray is not None:
                     self._part.add(self._tree.inside(path), stray, None)
 
@@ -133,7 +160,7 @@ class TreeBackup:
         Raises:
             DamagedError: a part of it is missing or cannot be read; the rest is copied.
         """
-        place, earlier = self._inside(revision.place), self._inside(Place(folder.path, revision.name))
+        place, earlier = self._inside(revision.place), self._inside(FilePaths(folder.path, revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
@@ -147,38 +174,33 @@ class TreeBackup:
             if body is not None:
                 body.add()
 
-    def _add_content(self, place: Place, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
+    def _add_content(self, place: FilePaths, file: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Copy a content as it is.
 
         Raises:
             DamagedError: it is neither its sidecar's nor an edit by hand; or it cannot be read.
         """
-        damage: DamagedError | None = None
-        try:
-            self._judge(place, file, sidecar)
-        except DamagedError as error:
-            damage = error
+        damage, status = None, os.fstat(file.fileno())
+        if sidecar is not None and not sidecar.deleted:
+            is_it = status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar)
+            try:
+                is_it or self._integrity.judge(place, sidecar, file.fileno(), status)
+            except DamagedError as error:
+                damage = error
         self._part.add(self._inside(place).content, file, sidecar, *earlier)
         if damage is not None:
             cause = str(damage).partition(" is damaged: ")[2] or str(damage)
             raise DamagedError(f"{place.content}: damaged, and saved as it is: {cause}") from damage
 
-    def _judge(self, place: Place, file: BinaryIO, sidecar: Sidecar | None) -> None:
-        status = os.fstat(file.fileno())
-        if sidecar is None or sidecar.deleted:
-            return
-        if status.st_size != sidecar.size or not shows_stamp(status.st_mtime_ns, sidecar):
-            self._integrity.judge(place, sidecar, file.fileno(), status)
-
     def _open_revision(
         self, folder: Folder, revision: OlderRevision, stack: ExitStack
-    ) -> tuple[tuple[SidecarFile, BinaryIO | None] | None, _Body | None, str]:
+    ) -> tuple[tuple[_SidecarFile, BinaryIO | None] | None, _Body | None, str]:
         """Open an older revision and its body in another directory; the text tells why there is no body.
 
         No lock is held. A re-encryption replaces the body and then the record: both are opened until they agree.
         """
         for _ in range(_ATTEMPTS):
-            opened = snapshot.open_revision(revision.place, stack)
+            opened = _open_older(revision.place, stack)
             record = None if opened is None else opened[0].sidecar
             if record is None or record.body is None or record.deleted:
                 return opened, None, ""
@@ -190,22 +212,20 @@ class TreeBackup:
                 return opened, None, problem
         raise BusyError(f"{revision.place.content} is being rewritten too often to be saved")
 
-    def _current_bodies(
-        self, folder: Folder, opened: FolderSnapshot, stack: ExitStack, problems: list[str]
-    ) -> Iterator[_Body]:
+    def _current_bodies(self, opened: _Snapshot, stack: ExitStack, problems: list[str]) -> Iterator[_Body]:
         """Open the bodies of a document's attachments that are in another directory; its lock is held."""
-        for name, said in opened.sidecars.items():
-            record = said.sidecar
+        for name in opened.sidecars:
+            record = opened.sidecar(name)
             if record is None or record.deleted or record.size or name == DATA_XML:
                 continue
-            body, problem = self._body(folder, name, Place(folder.path, name), record, stack)
+            body, problem = self._body(opened.folder, name, FilePaths(opened.folder.path, name), record, stack)
             if problem:
                 problems.append(problem)
             if body is not None:
                 yield body
 
     def _body(
-        self, folder: Folder, name: str, record_place: Place, record: Sidecar, stack: ExitStack
+        self, folder: Folder, name: str, record_place: FilePaths, record: Sidecar, stack: ExitStack
     ) -> tuple[_Body | None, str]:
         """Open the body of a record until the stack ends; the text tells what is wrong with it.
 
@@ -222,7 +242,7 @@ class TreeBackup:
             return None, f"{what} in {bodies.root}: {error.strerror}"
         if found is None:
             return None, "" if record.body is None else f"{what} is missing in {bodies.root}"
-        file, place = stack.enter_context(found.opened), bodies.place(address, record.version)
+        file, place = stack.enter_context(found.opened), bodies.paths(address, record.version)
         part, path = self._attachments[bodies.root], os.path.relpath(place.content, bodies.root)
         if record_place.is_older:
             if found.is_edited:
@@ -241,17 +261,98 @@ class TreeBackup:
             return None
         return bodies if bodies is not None and bodies.root in self._attachments else None
 
-    def _relative(self, problem: str) -> str:
-        return problem.removeprefix(f"{self._tree.root}/")
+    def _inside(self, place: FilePaths) -> FilePaths:
+        return FilePaths(self._tree.inside(place.directory), place.name)
 
-    def _inside(self, place: Place) -> Place:
-        return Place(self._tree.inside(place.directory), place.name)
+
+def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snapshot:
+    """Open the files of a folder until the stack ends, also contents that are committed and not yet renamed.
+
+    ``problems`` gets a line for each file that is missing or cannot be opened.
+
+    Raises:
+        OSError: it cannot be listed, or there are not enough descriptors.
+    """
+    found, snapshot = list_folder(folder.path), _Snapshot(folder)
+    if found.has_history:
+        snapshot.history = list_history(folder.path)
+    for name in found.sidecars | found.contents | set(found.pending):
+        place = FilePaths(folder.path, name)
+        if name in found.sidecars:
+            with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
+                snapshot.sidecars[name] = _read(file, place)
+        sidecar = snapshot.sidecar(name)
+        if sidecar is None and name in snapshot.sidecars:
+            problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
+        with _noting(problems, place.content):
+            if sidecar is not None and sidecar.id in found.pending.get(name, ()):
+                path = place.next_content(sidecar.id)
+            elif name in found.contents:
+                path = place.content
+            elif sidecar is not None and not sidecar.deleted:
+                raise FileNotFoundError(errno.ENOENT, "its content is missing, or no file")
+            else:
+                continue
+            snapshot.contents[name] = stack.enter_context(FileIO(nofollow.open_file(path)))
+    return snapshot
+
+
+def _open_older(place: FilePaths, stack: ExitStack) -> tuple[_SidecarFile, BinaryIO | None] | None:
+    """Open the sidecar and the content of an older revision until the stack ends; ``None`` if it is gone.
+
+    No lock is held. If the revision is rewritten meanwhile, it is opened again.
+
+    Raises:
+        DamagedError: it cannot be opened.
+    """
+    while True:
+        with _opened(place.sidecar) as file:
+            if file is None:
+                return None
+            said, content = _read(file, place), None
+            if said.sidecar is not None:
+                content = stack.enter_context(_opened(place.next_content(said.sidecar.id)))
+            if content is None:
+                content = stack.enter_context(_opened(place.content))
+            if stored_revision.is_still_at(file.fileno(), place.sidecar) or not os.path.lexists(place.sidecar):
+                return said, content
 
 
 @contextmanager
-def _noting(problems: list[str]) -> Iterator[None]:
-    """Note damage, and go on: the rest is saved all the same."""
+def _opened(path: str) -> Iterator[BinaryIO | None]:
+    """Open a file for a block; ``None`` if it is gone. Raises ``DamagedError`` if it cannot be opened."""
+    try:
+        file = FileIO(nofollow.open_file(path))
+    except FileNotFoundError:
+        yield None
+        return
+    except OSError as error:
+        raise DamagedError(f"{path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _read(file: BinaryIO, place: FilePaths) -> _SidecarFile:
+    """Read an open sidecar. Raises ``DamagedError`` if it is larger than any sidecar."""
+    status = os.fstat(file.fileno())
+    data = b"" if status.st_size > LARGEST_SMALL_FILE else file.read()
+    if len(data) < status.st_size:
+        raise DamagedError(f"{place.sidecar}: {status.st_size} bytes are no sidecar; it is not saved")
+    try:
+        sidecar = sidecars.decode(data, place.sidecar, place.address)
+    except DamagedError:
+        sidecar = None
+    return _SidecarFile(data, status.st_mtime_ns, sidecar)
+
+
+@contextmanager
+def _noting(problems: list[str], path: str = "") -> Iterator[None]:
+    """Note damage, and also that the file at ``path`` cannot be opened; the rest is saved all the same."""
     try:
         yield
     except DamagedError as error:
         problems.append(str(error))
+    except OSError as error:
+        if not path or error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise
+        problems.append(f"{path}: {error.strerror}")

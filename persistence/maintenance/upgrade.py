@@ -19,7 +19,7 @@ from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import next_after
 from persistence.storage import directories, files, formats, lease, nofollow, owner, root, sidecars
 from persistence.storage.formats import FORMAT, LayoutFile
-from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, Layout, Place
+from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.locks import LockFile
 
 _AT_ONCE = 500
@@ -43,7 +43,7 @@ def seal_sidecars(path: str) -> None:
             written = [
                 sidecar
                 for folder in some
-                for directory in (folder, Place(folder, "").history)
+                for directory in (folder, FilePaths(folder, "").history)
                 for sidecar in _write_aside(directory)
             ]
         with files.synced(path):
@@ -84,7 +84,8 @@ def _sealed(directory: str, name: str) -> bytes | None:
         return None
     finally:
         os.close(descriptor)
-    place = Place(directory, name.removesuffix(SIDECAR_SUFFIX).removeprefix("."))  # a prepared one begins with a dot
+    content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
+    place = FilePaths(directory, content)
     return sidecars.encode(sidecar, place.address)
 
 

@@ -28,7 +28,7 @@ from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import FORMS, PENDING, Layout
+from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Storage
 from persistence.storage.store import Store
@@ -126,7 +126,7 @@ def open_index(
 
 def pending_in(path: str) -> Journal:
     """Return what the index of the tree of a root has still to take in."""
-    return Journal(Layout(os.path.realpath(path)).own(PENDING))
+    return Journal(Layout(os.path.realpath(path)).own(JOURNAL))
 
 
 def provider_of_tree(

@@ -42,7 +42,7 @@ from persistence.model.search import (
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.client import DONE, Client, RemoteCall
 from persistence.remote.provider_names import HeaderField
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
 """Seconds without a byte while an index is rebuilt: the answer comes when it is done."""
@@ -74,7 +74,7 @@ class RemoteIndex:
 
     def checking(self, definition: Definition) -> Streaming:  # noqa: ARG002 - other indexes look at it
         """See ``SearchIndex``; nothing is taken from what streams by."""
-        return Streaming()
+        return XmlCheck()
 
     def search(self, form: Form, scope: Scope, query: Query, budget: Budget | None = None) -> Hits:
         """See ``SearchIndex``; the time of the other service is its own."""
@@ -267,7 +267,7 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = read_request([answer.whole(LARGEST_ANSWER)], ()).root.attributes
+            said = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
             state = ReindexingState(said.get("state", ""))
             return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
         except (MalformedXmlError, ValueError) as error:

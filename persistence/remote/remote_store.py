@@ -56,19 +56,19 @@ class RemoteStore(Storage):
             if listed is not None:
                 return _listed_sidecar(listed)
         elif not address.is_main:
-            _NAMES.place(address)
+            _NAMES.paths(address)
             return self._reader.beginning(address)
         found = self.read(address, content=False)
         return None if found is None else found.sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """See ``Readable``."""
-        _NAMES.place(address)
+        _NAMES.paths(address)
         return self._reader.read(address, content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """See ``Readable``."""
-        _NAMES.place(address)
+        _NAMES.paths(address)
         return self._reader.read(address, (("last-modified-time", instant),), content=content)
 
     def content(self, address: Address) -> BinaryIO | None:
@@ -107,13 +107,13 @@ class RemoteStore(Storage):
 
     def upload(self, address: Address) -> Upload:
         """See ``Storage``."""
-        _NAMES.place(address)
+        _NAMES.paths(address)
         return self._spool.upload()
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
         """See ``Storage``; the lock is one of this service."""
-        _NAMES.place(address)
+        _NAMES.paths(address)
         with disk_errors("writing", address), self._locks.elsewhere((self._client.who, *address.scope)):
             yield RemoteWriter(self._client, self._reader, self._published, address)
 

@@ -62,7 +62,7 @@ def _named(
     holders: list[AttachmentHolder], controls: tuple[Control, ...], data_format: str
 ) -> Iterator[tuple[str, AttachmentHolder]]:
     """The holders that are controls, or items of one, each with the control's name."""
-    names = {control.paths[data_format]: control.name for control in controls}
+    names = {control.path(data_format): control.name for control in controls}
     for holder in holders:
         path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path
         if path in names:

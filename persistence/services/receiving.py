@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from persistence.errors import BadRequestError, disk_errors
 from persistence.forms.form_data import MARKER_WORD
-from persistence.forms.metadata import DefinitionCheck, MetadataReader
+from persistence.forms.metadata import MetadataReader
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
 from persistence.model.form_versions import FormMetadata
@@ -17,7 +17,7 @@ from persistence.services.rules import Received
 from persistence.storage.storage import Storage
 from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 XML = "application/xml"
 XHTML = "application/xhtml+xml"
@@ -74,7 +74,7 @@ def check_for(address: Address) -> Checking:
     """Return the parser that checks a content while it streams by; none for an attachment."""
     if not address.is_main:
         return nullcontext()
-    return DefinitionCheck() if isinstance(address, DefinitionAddress) else Streaming()
+    return MetadataReader(is_checked=True) if isinstance(address, DefinitionAddress) else XmlCheck()
 
 
 def metadata_of(check: Streaming | None) -> FormMetadata | None:

@@ -24,7 +24,7 @@ from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.storage import directories, files, nofollow, root, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
-from persistence.storage.layout import HISTORY, SPOOL, TRASH, Layout, Place, revision_of, unescape, unfinished_of
+from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
 from persistence.storage.split_attachments import described
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
@@ -51,29 +51,29 @@ class BodiesReader:
         Raises:
             DamagedError: what lies there is not what its record says, and no edit.
         """
-        place, sidecar = self.place(address, record.version), described(record)
+        paths, sidecar = self.paths(address, record.version), described(record)
         integrity = _ANYTHING if record.body is None else self._integrity
         damage: DamagedError | None = None
         found: StoredRevision | None = None
         try:
-            found = stored_revision.beside(place, integrity, sidecar, content=content)
+            found = stored_revision.beside(paths, integrity, sidecar, content=content)
         except DamagedError as error:
             damage = error
         if found is not None and not found.is_edited:
-            return stored_revision.verified(place, integrity, found)
-        older = stored_revision.beside(place.revision(sidecar.modified), integrity, sidecar, content=content)
+            return stored_revision.verified(paths, integrity, found)
+        older = stored_revision.beside(paths.revision(sidecar.modified), integrity, sidecar, content=content)
         if older is not None:
             if found is not None:
                 found.close()
-            return stored_revision.verified(place, integrity, older)
+            return stored_revision.verified(paths, integrity, older)
         if damage is not None:
             raise damage
         return found
 
-    def place(self, address: DocumentAddress, version: int) -> Place:
-        """Return the place of the body of an attachment's current revision; older ones lie beside it."""
-        place = self._layout.place(address)
-        return Place(f"{place.directory}/{version}", place.name)
+    def paths(self, address: DocumentAddress, version: int) -> FilePaths:
+        """Return the paths of the body of an attachment's current revision; older ones lie beside it."""
+        paths = self._layout.paths(address)
+        return FilePaths(f"{paths.directory}/{version}", paths.name)
 
 
 class FileBodies(BodiesReader):
@@ -119,17 +119,17 @@ class FileBodies(BodiesReader):
 
         After an error nothing is cleaned up: the sidecar may be committed all the same.
         """
-        place = self.place(address, sidecar.version)
-        self._directories.make(place.directory)
-        self._recover(place, over)
+        paths = self.paths(address, sidecar.version)
+        self._directories.make(paths.directory)
+        self._recover(paths, over)
         if over is not None and address.keeps_history:
-            _keep(place, over)
-        pending = place.pending(sidecar.id)
-        self._place(upload, pending, stamp(sidecar))
-        self._directories.settle(place.directory)
+            _keep(paths, over)
+        arrived = paths.next_content(sidecar.id)
+        self._place(upload, arrived, stamp(sidecar))
+        self._directories.settle(paths.directory)
         yield
         with suppress(OSError):  # whoever comes next finishes it
-            files.rename(pending, place.content)
+            files.rename(arrived, paths.content)
 
     @contextmanager
     def replacing(
@@ -139,15 +139,15 @@ class FileBodies(BodiesReader):
 
         It is the current revision, or with an ``instant`` an older one.
         """
-        place = self.place(address, over.version)
+        paths = self.paths(address, over.version)
         if instant is not None:
-            place = place.revision(instant)
-            directories.make(place.directory)
-        self._recover(place, over)
-        pending = place.pending(rewritten.id)
-        self._place(upload, pending, stamp(rewritten))
+            paths = paths.revision(instant)
+            directories.make(paths.directory)
+        self._recover(paths, over)
+        arrived = paths.next_content(rewritten.id)
+        self._place(upload, arrived, stamp(rewritten))
         yield
-        files.rename(pending, place.content)
+        files.rename(arrived, paths.content)
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
         """Return whether writes of a document's attachments are under way, or a crash has left something of one."""
@@ -155,33 +155,33 @@ class FileBodies(BodiesReader):
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
         """Finish or remove whatever crashes have left of a document's attachments."""
-        for version, place in list(self._unfinished(main)):
-            revision = revision_of(place.name) if place.directory.endswith(f"/{HISTORY}") else None
-            instant, name = (None, place.name) if revision is None else revision
+        for version, paths in list(self._unfinished(main)):
+            revision = revision_of(paths.name) if paths.directory.endswith(f"/{HISTORY}") else None
+            instant, name = (None, paths.name) if revision is None else revision
             record = record_of(main.moved(main.collection, unescape(name)), instant)
-            self._recover(place, record if record is not None and record.version == version else None)
+            self._recover(paths, record if record is not None and record.version == version else None)
 
-    def _unfinished(self, main: DocumentAddress) -> Iterator[tuple[int, Place]]:
-        document = self._layout.place(main).directory
+    def _unfinished(self, main: DocumentAddress) -> Iterator[tuple[int, FilePaths]]:
+        document = self._layout.paths(main).directory
         with suppress(FileNotFoundError, NotADirectoryError):
             for version in os.listdir(document):
                 if version.isascii() and version.isdigit():
-                    for place in stored_revision.incomplete_writes(Place(f"{document}/{version}", main.name)):
-                        yield int(version), place
+                    for paths in stored_revision.incomplete_writes(FilePaths(f"{document}/{version}", main.name)):
+                        yield int(version), paths
 
     @contextmanager
     def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
         """Remove a body when its tombstone is committed; what has a history stays there."""
-        place = self.place(address, over.version)
-        if os.path.isdir(place.directory):
-            self._recover(place, over)
+        paths = self.paths(address, over.version)
+        if os.path.isdir(paths.directory):
+            self._recover(paths, over)
             if address.keeps_history:
-                _keep(place, over)
-                directories.sync(place.directory)
+                _keep(paths, over)
+                directories.sync(paths.directory)
         yield
         with suppress(OSError):
-            files.remove(place.content)
-            for directory in (place.directory, os.path.dirname(place.directory)):
+            files.remove(paths.content)
+            for directory in (paths.directory, os.path.dirname(paths.directory)):
                 directories.remove_if_empty(directory)
 
     def discard_draft(self, form: Form, document: str, version: int | None) -> None:  # noqa: ARG002 - all versions
@@ -203,21 +203,21 @@ class FileBodies(BodiesReader):
         finally:
             os.close(directory)
 
-    def _recover(self, place: Place, over: Sidecar | None) -> None:
+    def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
         """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
-        if over is not None and files.exists(place.pending(over.id)):
-            files.rename(place.pending(over.id), place.content)
-        for name in os.listdir(place.directory):
-            if unfinished_of(name) == place.name:
-                files.remove(f"{place.directory}/{name}")
+        if over is not None and files.exists(paths.next_content(over.id)):
+            files.rename(paths.next_content(over.id), paths.content)
+        for name in os.listdir(paths.directory):
+            if unfinished_of(name) == paths.name:
+                files.remove(f"{paths.directory}/{name}")
 
 
-def _keep(place: Place, over: Sidecar) -> None:
-    if files.exists(place.content):
-        directories.make(place.history)
-        history = nofollow.open_directory(place.history)  # and no link to one
+def _keep(paths: FilePaths, over: Sidecar) -> None:
+    if files.exists(paths.content):
+        directories.make(paths.history)
+        history = nofollow.open_directory(paths.history)  # and no link to one
         try:
-            files.keep_as(place.content, place.revision(over.modified).content)
+            files.keep_as(paths.content, paths.revision(over.modified).content)
             files.sync(history)
         finally:
             os.close(history)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -21,8 +22,8 @@ from persistence.storage import directories, files, history, nofollow, sidecars,
 from persistence.storage.change_events import ChangeEvents
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import QUARANTINE, TRASH, Layout, Place, file_name
-from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name
+from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 
@@ -36,22 +37,22 @@ class Writer:
         self._integrity = integrity
         self._directories = directories
         self._change = change
-        self._places: dict[Address, Place] = {}
+        self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
         """Return the stored revision, after finishing or discarding what a crash left of the last write."""
-        place = self._place(address)
-        committed = recover(place, self._set_aside if address.keeps_history else None)
-        return stored_revision.facts(place, self._integrity, committed) if committed is not None else None
+        paths = self._layout.paths(address)
+        committed = recover(paths, self._set_aside if address.keeps_history else None)
+        self._committed[address] = committed
+        return stored_revision.facts(paths, self._integrity, committed.sidecar) if committed.sidecar else None
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
-        place = self._place(address)
         sidecar = after_twin(self._layout, address, sidecar)
-        self._replace(address, place, sidecar, upload, over)
+        paths = self._replace(address, sidecar, upload, over)
         # Not synced, because anyone can finish it.
         with suppress(OSError):
-            files.rename(place.pending(sidecar.id), place.content)
+            files.rename(paths.next_content(sidecar.id), paths.content)
         return sidecar
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
@@ -59,18 +60,17 @@ class Writer:
 
         A proxy may have one put where nothing was ever stored (spec crud 11).
         """
-        place = self._place(address)
         tombstone = after_twin(self._layout, address, tombstone)
-        self._replace(address, place, tombstone, None, over)
+        paths = self._replace(address, tombstone, None, over)
         with suppress(OSError):
-            files.remove(place.content)
+            files.remove(paths.content)
         return tombstone
 
     def finish(self, main: DocumentAddress) -> None:
         """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
         self._tell(main)
-        for place in list(stored_revision.incomplete_writes(self._place(main))):
-            recover(place)
+        for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
+            recover(paths)
 
     def rewrite(
         self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
@@ -80,20 +80,20 @@ class Writer:
         ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
         ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
-        place = self._place(address)
+        paths = self._layout.paths(address)
         if instant is not None:
-            place = place.revision(instant)
-        committed = recover(place)
-        if committed is None or committed.id != over.id:
+            paths = paths.revision(instant)
+        committed = recover(paths)
+        if committed.sidecar is None or committed.sidecar.id != over.id:
             return False
-        if stored_revision.facts(place, self._integrity, committed).is_edited:
+        if stored_revision.facts(paths, self._integrity, committed.sidecar).is_edited:
             return False
         if instant is None:
             self._tell(address)
-            history.remove_second_name(place, committed)
-        with self._undoing(place, rewritten):
-            replace_sidecar(place, rewritten, upload, condition=_Condition(place, committed))
-        files.rename(place.pending(rewritten.id), place.content)
+            history.remove_second_name(paths, committed.sidecar)
+        with self._undoing(paths, rewritten):
+            replace_sidecar(paths, rewritten, upload, over=committed)
+        files.rename(paths.next_content(rewritten.id), paths.content)
         return True
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
@@ -102,11 +102,11 @@ class Writer:
         The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
         """
         self.delete(address, tombstone, over=over)
-        place = self._place(address)
-        files.remove(place.content)  # where ``delete`` could not: without its sidecar it would look so, too
-        directories.sync(place.directory)
-        files.remove(place.sidecar)
-        directories.sync(place.directory)
+        paths = self._layout.paths(address)
+        files.remove(paths.content)  # where ``delete`` could not: without its sidecar it would look so, too
+        directories.sync(paths.directory)
+        files.remove(paths.sidecar)
+        directories.sync(paths.directory)
 
     def discard_draft(self, form: Form, document: str) -> None:
         """Remove the draft of a document with its attachments, without a trace and in one step."""
@@ -124,44 +124,41 @@ class Writer:
             os.close(drafts)
         directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
 
-    def _place(self, address: Address) -> Place:
-        place = self._places.get(address)
-        if place is None:
-            place = self._places[address] = self._layout.place(address)
-        return place
-
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
 
-    def _set_aside(self, place: Place) -> None:
+    def _set_aside(self, paths: FilePaths) -> None:
         """Put a file out of the way that a person left here and that was never taken in: nobody may overwrite it."""
-        if files.exists(place.content):
-            inside = os.path.relpath(place.content, self._layout.root)
-            files.move_away(place.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
+        if files.exists(paths.content):
+            inside = os.path.relpath(paths.content, self._layout.root)
+            files.move_away(paths.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
 
     def _replace(
-        self, address: Address, place: Place, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
-    ) -> None:
-        """Replace the stored revision: by one with a content, or by a tombstone."""
-        condition = _Condition(place, over.sidecar if over is not None else None)
+        self, address: Address, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
+    ) -> FilePaths:
+        """Replace the stored revision: by one with a content, or by a tombstone; returns its paths."""
+        committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
+        committed.require(over.sidecar if over is not None else None)
+        paths = committed.paths
         self._tell(address)
         if over is None:
-            self._directories.make(place.directory)
+            self._directories.make(paths.directory)
         kept = None
-        with self._undoing(place, sidecar):
+        with self._undoing(paths, sidecar):
             try:
                 if over is None or (over.sidecar.deleted and upload is not None):
-                    self._set_aside(place)
+                    self._set_aside(paths)
                 if address.keeps_history and over is not None:
-                    kept = history.keep_replaced(place, over)
-                settle = partial(self._settle, place, kept, known=over is not None)
-                replace_sidecar(place, sidecar, upload, condition=condition, settle=settle)
+                    kept = history.keep_replaced(paths, over)
+                settle = partial(self._settle, paths, kept, known=over is not None)
+                replace_sidecar(paths, sidecar, upload, over=committed, settle=settle)
             finally:
                 if kept is not None:
                     os.close(kept)
+        return paths
 
-    def _settle(self, place: Place, kept: int | None, *, known: bool) -> None:
+    def _settle(self, paths: FilePaths, kept: int | None, *, known: bool) -> None:
         """Make every name durable that the commit will rely on; ``kept`` is the open history, if used.
 
         A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
@@ -169,27 +166,27 @@ class Writer:
         """
         if kept is not None:
             files.sync(kept)
-        directories.sync(place.directory)
+        directories.sync(paths.directory)
         if not known:
-            self._directories.settle(place.directory)
+            self._directories.settle(paths.directory)
 
     @contextmanager
-    def _undoing(self, place: Place, sidecar: Sidecar) -> Iterator[None]:
+    def _undoing(self, paths: FilePaths, sidecar: Sidecar) -> Iterator[None]:
         """Clean up where a block could not store a revision."""
         try:
             yield
         except OSError:
-            self._discard(place)
+            self._discard(paths)
             raise
         except ReplacedError:  # what else is there is another writer's
-            files.remove_quietly(place.pending(sidecar.id))
+            files.remove_quietly(paths.next_content(sidecar.id))
             raise
 
-    def _discard(self, place: Place) -> None:
+    def _discard(self, paths: FilePaths) -> None:
         """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
         with suppress(OSError, DamagedError):
-            recover(place)
-        directories.remove_if_empty(place.directory)
+            recover(paths)
+        directories.remove_if_empty(paths.directory)
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
@@ -202,7 +199,7 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
         return sidecar
     other = address.main.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
     try:
-        twin = stored_revision.read_sidecar(layout.place(other))
+        twin = stored_revision.read_sidecar(layout.paths(other))
     except DamagedError:
         return sidecar
     if twin is None or twin.modified < sidecar.modified:
@@ -212,122 +209,142 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
     return msgspec.structs.replace(sidecar, modified=modified, created=created)
 
 
-def recover(place: Place, set_aside: Callable[[Place], None] | None = None) -> Sidecar | None:
+def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
     """Finish or discard what a crash left of the last write, under the lock; returns what is committed.
 
     ``set_aside`` puts an edit out of the way that was made while a killed commit waited to be finished. What the commit
     replaces has a second name in the history, if nobody has edited it.
     """
-    committed = stored_revision.read_sidecar(place)
-    if committed is not None and committed.deleted:
-        _finish_removal(place)
-    elif committed is not None and files.exists(pending := place.pending(committed.id)):
+    committed = Committed.at(paths)
+    sidecar = committed.sidecar
+    if sidecar is not None and sidecar.deleted:
+        _finish_removal(paths)
+    elif sidecar is not None and files.exists(arrived := paths.next_content(sidecar.id)):
         # With a tag it was re-encrypted: what that replaces must not be kept.
-        if set_aside is not None and committed.tag is None and not files.has_other_names(place.content):
-            set_aside(place)
-        files.rename(pending, place.content)
-    prepared = place.prepared
+        if set_aside is not None and sidecar.tag is None and not files.has_other_names(paths.content):
+            set_aside(paths)
+        files.rename(arrived, paths.content)
+    prepared = paths.next_sidecar
     if files.exists(prepared):
-        stray = prepared_id(place)
-        if stray is not None and (committed is None or stray != committed.id):
-            files.remove(place.pending(stray))
+        stray = next_id(paths)
+        if stray is not None and (sidecar is None or stray != sidecar.id):
+            files.remove(paths.next_content(stray))
         files.remove(prepared)
     return committed
 
 
-def _finish_removal(place: Place) -> None:
+def _finish_removal(paths: FilePaths) -> None:
     """Remove a deleted content that a crash left; one with a single name was put there since, and stays."""
-    if files.has_other_names(place.content):
-        files.remove(place.content)
+    if files.has_other_names(paths.content):
+        files.remove(paths.content)
 
 
-def prepared_id(place: Place) -> str | None:
+def next_id(paths: FilePaths) -> str | None:
     """Return the content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
-    sidecar = stored_revision.read_prepared(place)
+    sidecar = stored_revision.read_next_sidecar(paths)
     return sidecar.id if sidecar is not None else None
 
 
-def adopt(place: Place, sidecar: Sidecar) -> None:
+def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
     """Make a sidecar that of the content in place, which gets its stamp.
 
     Whoever writes the content afterwards changes its time again, so a late change of an editor is found later.
     """
-    files.separate(place.content, place.pending(sidecar.id))  # another document may have the same file
-    files.stamp_durably(place.content, stamp(sidecar))
-    replace_sidecar(place, sidecar)
+    files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
+    files.stamp_durably(paths.content, stamp(sidecar))
+    replace_sidecar(paths, sidecar)
 
 
-def reinstate(place: Place, sidecar: Sidecar, content: str) -> None:
+def reinstate(paths: FilePaths, sidecar: Sidecar, content: str) -> None:
     """Make an older revision the current one; ``content`` is a path of its content, which keeps that name."""
-    pending = place.pending(sidecar.id)
-    files.remove(pending)
-    files.keep_as(content, pending)
-    replace_sidecar(place, sidecar)
-    files.rename(pending, place.content)
-    files.remove(pending)  # two names of one file are left by a rename of one over the other
+    arrived = paths.next_content(sidecar.id)
+    files.remove(arrived)
+    files.keep_as(content, arrived)
+    replace_sidecar(paths, sidecar)
+    files.rename(arrived, paths.content)
+    files.remove(arrived)  # two names of one file are left by a rename of one over the other
 
 
 def replace_sidecar(
-    place: Place,
+    paths: FilePaths,
     sidecar: Sidecar,
     upload: Upload | None = None,
     *,
-    condition: _Condition | None = None,
+    over: Committed | None = None,
     settle: Callable[[], None] | None = None,
 ) -> None:
     """Commit: replace the sidecar, by one of an uploaded content, one that is repaired, or a tombstone.
 
     ``settle`` makes every name durable that the commit relies on; that is at least the directory. The content waits
-    under its pending name.
+    under the name that it arrived with.
 
     Raises:
-        ReplacedError: the ``condition`` does not hold any more; the stored revision stays.
+        ReplacedError: what is stored is not what was to be written ``over`` any more; the stored revision stays.
     """
-    with files.written(place.prepared, sidecars.encode(sidecar, place.address)) as prepared:
-        # The prepared sidecar comes first: after a crash it is what leads the next writer to the pending content.
+    with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
+        # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
         if upload is not None:
             files.begin_writeback(prepared)
-            upload.place_at(place.pending(sidecar.id), stamp(sidecar))
+            upload.place_at(paths.next_content(sidecar.id), stamp(sidecar))
         files.sync(prepared)
         if upload is not None:
             upload.sync()
         if settle is None:
-            directories.sync(place.directory)
+            directories.sync(paths.directory)
         else:
             settle()
-        if condition is not None:
-            condition.require(prepared)
-        files.rename(place.prepared, place.sidecar)  # committed
+        if over is not None:
+            over.require_before(prepared)
+        files.rename(paths.next_sidecar, paths.sidecar)  # committed
     # Durable before the old content goes: else a power cut could leave the old sidecar with the new content.
-    directories.sync(place.directory)
+    directories.sync(paths.directory)
 
 
-class _Condition:
-    """The revision over which another is stored is the stored one still.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed sidecar of a resource, ``None`` where nothing was ever stored, and the fingerprint of its file.
 
-    Locks make conflicts rare, and this makes them safe: a lock may be lost (its file was removed, the file system of
-    another machine does not see it). Raises ``ReplacedError`` where it does not hold at first.
+    Locks make conflicts rare, and the fingerprint makes them safe: a lock may be lost (its file was removed, the file
+    system of another machine does not see it).
     """
 
-    def __init__(self, place: Place, over: Sidecar | None) -> None:
-        self._place = place
-        self._state = stored_revision.file_fingerprint(place.sidecar)
-        there = stored_revision.read_sidecar(place)
-        if (there.id if there is not None else None) != (over.id if over is not None else None):
+    paths: FilePaths
+    sidecar: Sidecar | None
+    fingerprint: FileFingerprint | None
+
+    @classmethod
+    def at(cls, paths: FilePaths) -> Committed:
+        """Read it, under the lock; raises ``DamagedError`` and ``OSError``."""
+        return cls(paths, *stored_revision.read_committed(paths))
+
+    def require(self, over: Sidecar | None) -> None:
+        """Make sure that this is the revision over which another is to be stored, and that it is there still.
+
+        Raises:
+            ReplacedError: it is another one.
+        """
+        ids = [each.id if each is not None else None for each in (self.sidecar, over)]
+        if ids[0] != ids[1] or not self._is_there():
             raise self._replaced()
 
-    def require(self, prepared: int) -> None:
+    def require_before(self, prepared: int) -> None:
         """Make sure of it once more, right before the commit, and that what is committed is in its place.
 
         ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.
+
+        Raises:
+            ReplacedError: it is not.
         """
-        is_ours = stored_revision.is_still_at(prepared, self._place.prepared)
-        if is_ours and stored_revision.file_fingerprint(self._place.sidecar) == self._state:
+        is_ours = stored_revision.is_still_at(prepared, self.paths.next_sidecar)
+        if is_ours and self._is_there():
             return
         if is_ours:
-            files.remove_quietly(self._place.prepared)
+            files.remove_quietly(self.paths.next_sidecar)
         raise self._replaced()
 
+    def _is_there(self) -> bool:
+        return stored_revision.file_fingerprint(self.paths.sidecar) == self.fingerprint
+
     def _replaced(self) -> ReplacedError:
-        return ReplacedError(f"{self._place.address} was written by another request meanwhile")
+        return ReplacedError(f"{self.paths.address} was written by another request meanwhile")

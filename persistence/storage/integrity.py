@@ -22,8 +22,8 @@ from persistence.limits import CHUNK
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
 from persistence.storage import digests, nofollow, sidecars
-from persistence.storage.layout import Place, revision_of
-from persistence.xml.streaming import Streaming
+from persistence.storage.layout import FilePaths, revision_of
+from persistence.xml.streaming import XmlCheck
 
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
@@ -61,7 +61,7 @@ class Integrity:
         hand_edits = HandEdits.ALL if self.hand_edits is HandEdits.ALL else HandEdits.NONE
         return Integrity(hand_edits, verify_up_to=self.verify_up_to)
 
-    def judge(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
+    def judge(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict:
         """Judge the file at a path, or open, with ``status``: the content of a place that is not as its sidecar says.
 
         Raises:
@@ -73,7 +73,7 @@ class Integrity:
         with self._lock:
             known = self._verdicts.get(state)
         if known is None:
-            known = self._looked_at(place, sidecar, file, status)
+            known = self._looked_at(paths, sidecar, file, status)
             if time.time_ns() - status.st_ctime_ns > _SETTLED:
                 with self._lock:
                     self._verdicts[state] = known
@@ -83,7 +83,7 @@ class Integrity:
             raise DamagedError(known)
         return known
 
-    def verify(self, place: Place, sidecar: Sidecar, descriptor: int) -> None:
+    def verify(self, paths: FilePaths, sidecar: Sidecar, descriptor: int) -> None:
         """Compare the digest of an open content that looks as its sidecar says, where the policy wants that.
 
         Raises:
@@ -93,9 +93,9 @@ class Integrity:
         if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
         if _digest(descriptor) != sidecar.digest:
-            raise DamagedError(f"the content {_name(place)} is damaged: its digest is not the one its sidecar says")
+            raise DamagedError(f"the content {_name(paths)} is damaged: its digest is not the one its sidecar says")
 
-    def _looked_at(self, place: Place, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
+    def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
         """Return the verdict on a file, or as a text why it is damage."""
         descriptor = nofollow.open_file(file) if isinstance(file, str) else os.dup(file)
         try:
@@ -103,25 +103,25 @@ class Integrity:
                 raise StateChangedError
             if status.st_size == sidecar.size and sidecar.digest is not None and _digest(descriptor) == sidecar.digest:
                 return Verdict.SAME
-            cause = self._fault(place, status, descriptor)
+            cause = self._fault(paths, status, descriptor)
         finally:
             os.close(descriptor)
         if cause is None:
             return Verdict.EDITED
-        return f"the content {_name(place)} is damaged: it is not that of {sidecar.modified}, and {cause}"
+        return f"the content {_name(paths)} is damaged: it is not that of {sidecar.modified}, and {cause}"
 
-    def _fault(self, place: Place, status: os.stat_result, descriptor: int) -> str | None:
+    def _fault(self, paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
         """Why a content of another digest is no edit; ``None`` where it is one."""
         if self.hand_edits is HandEdits.ALL:
             return None
         if self.hand_edits is HandEdits.NONE:
             return "edits by hand are not served (hand_edits)"
-        if not place.must_be_xml:
-            return "only XML may be edited by hand" if not place.is_older else "an older revision is never edited"
-        older = _older_content(place, status, descriptor)
+        if not paths.must_be_xml:
+            return "only XML may be edited by hand" if not paths.is_older else "an older revision is never edited"
+        older = _older_content(paths, status, descriptor)
         if older is not None:
             return f"it is that of an older revision, {older}"
-        with Streaming() as parser:
+        with XmlCheck() as parser:
             try:
                 parser.read(iter(_pieces(descriptor), b""))
             except MalformedXmlError as error:
@@ -133,19 +133,19 @@ class StateChangedError(Exception):
     """A file is not in the state in which it was looked at."""
 
 
-def _older_content(place: Place, status: os.stat_result, descriptor: int) -> str | None:
+def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
     """The instant of an older revision whose content a file is, with size and time; ``None`` where it is of none.
 
     A copy that was made while the file was written, or a disk that went back, leaves it so. Raises ``OSError``.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
-        for name in os.listdir(place.history):
-            revision = revision_of(name) if name.endswith(place.name) else None
-            if revision is None or revision[1] != place.name:
+        for name in os.listdir(paths.history):
+            revision = revision_of(name) if name.endswith(paths.name) else None
+            if revision is None or revision[1] != paths.name:
                 continue
             if abs(epoch_seconds(revision[0]) - status.st_mtime_ns // 1_000_000_000) > 1:
                 continue
-            with suppress(FileNotFoundError), FileIO(nofollow.open_to_read(f"{place.history}/{name}")) as file:
+            with suppress(FileNotFoundError), FileIO(nofollow.open_to_read(f"{paths.history}/{name}")) as file:
                 kept = os.fstat(file.fileno())
                 is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
                 if is_alike and _digest(file.fileno()) == _digest(descriptor):
@@ -177,5 +177,5 @@ def _digest(descriptor: int) -> str:
     return digests.text(hashing.hexdigest())
 
 
-def _name(place: Place) -> str:
-    return sidecars.last_names(place.content)
+def _name(paths: FilePaths) -> str:
+    return sidecars.last_names(paths.content)

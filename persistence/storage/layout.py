@@ -57,7 +57,7 @@ SERVE = ".serve"
 QUARANTINE = ".quarantine"
 CHECKED = ".checked.json"
 INDEX = ".index"
-PENDING = ".index/.pending"
+JOURNAL = ".index/.pending"
 REINDEXING = ".index/.reindexing"
 REENCRYPTING = ".index/.reencrypting"
 REENCRYPTED = ".index/.reencrypted"
@@ -190,10 +190,10 @@ def unfinished_of(name: str) -> str | None:
     return match[1] if match is not None else None
 
 
-def pending_of(name: str) -> tuple[str, str] | None:
+def next_content_of(name: str) -> tuple[str, str] | None:
     """Return the name and the id of the content that a file holds between its arrival and its last rename.
 
-    The id is as much of it as ``Place.pending`` gives the file. ``None`` for any other file.
+    The id is as much of it as ``FilePaths.next_content`` gives the file. ``None`` for any other file.
     """
     match = _PENDING.fullmatch(name)
     return (match[1], match[2]) if match is not None else None
@@ -205,8 +205,8 @@ def is_unfinished_layout(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The place of one resource: its directory, its file name, and the names around it.
+class FilePaths:
+    """The paths of one resource: its directory, its file name, and the names around it.
 
     ``content`` is the path of its content, ``sidecar`` that of its commit record.
     """
@@ -226,7 +226,7 @@ class Place:
     def address(self) -> str:
         """The path of the content below the root, as its sidecar says it; that of an older revision is the same."""
         if self.directory.endswith(_IN_HISTORY):
-            return Place(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
+            return FilePaths(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
         return "/".join((*self.directory.rsplit("/", FOLDER_DEPTH)[1:], self.name))
 
     @property
@@ -241,11 +241,11 @@ class Place:
         return self.name == (FORM_XHTML if collection == _DEFINITIONS else DATA_XML) and not self.is_older
 
     @property
-    def prepared(self) -> str:
+    def next_sidecar(self) -> str:
         """The next sidecar, before its rename commits it."""
         return f"{self.directory}/.{self.name}{SIDECAR_SUFFIX}"
 
-    def pending(self, content_id: str) -> str:
+    def next_content(self, content_id: str) -> str:
         """Return the content of a revision between its arrival and its last rename.
 
         An older revision of a file with a long name has part of the id in it: 112 bits tell it from all others, too.
@@ -260,9 +260,9 @@ class Place:
         """The directory of older revisions."""
         return f"{self.directory}/{HISTORY}"
 
-    def revision(self, instant: Instant) -> Place:
+    def revision(self, instant: Instant) -> FilePaths:
         """Return an older revision."""
-        return Place(self.history, f"{file_name(instant)}.{self.name}")
+        return FilePaths(self.history, f"{file_name(instant)}.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,15 +271,15 @@ class Layout:
 
     root: str
 
-    def place(self, address: Address) -> Place:
+    def paths(self, address: Address) -> FilePaths:
         """Return where a resource lies. It is asked once per operation: each name of the path costs a look-up.
 
         Raises:
             BadAddressError: one of its names cannot be a file name.
         """
         if isinstance(address, DefinitionAddress):
-            return Place(f"{self.form(address.form)}/{_DEFINITIONS}/{address.version}", _file(address.name))
-        return Place(self.document(address.form, address.collection, address.document), _file(address.name))
+            return FilePaths(f"{self.form(address.form)}/{_DEFINITIONS}/{address.version}", _file(address.name))
+        return FilePaths(self.document(address.form, address.collection, address.document), _file(address.name))
 
     def application(self, app: str) -> str:
         """Return the directory of an application.

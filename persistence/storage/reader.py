@@ -49,18 +49,18 @@ class StoreReader:
 
     def sidecar(self, address: Address) -> Sidecar | None:
         """Return the sidecar of a resource; ``None`` where nothing was ever stored."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         with disk_errors("reading", address):
-            sidecar = stored_revision.read_sidecar(place)
+            sidecar = stored_revision.read_sidecar(paths)
             if sidecar is None:
                 self._require_tree()
         return sidecar
 
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         try:
-            found = stored_revision.read(place, self._integrity, content=content)
+            found = stored_revision.read(paths, self._integrity, content=content)
             if found is None:
                 self._require_tree()
         except OSError as error:
@@ -69,15 +69,15 @@ class StoreReader:
 
     def content(self, address: Address) -> BinaryIO | None:
         """Return the content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         with disk_errors("reading", address):
-            return stored_revision.content(place)
+            return stored_revision.content(paths)
 
     def fingerprint(self, address: Address) -> Fingerprint:
         """Return the fingerprint of the state of a resource, which no other state of it has."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         try:
-            return stored_revision.fingerprint(place.content)
+            return stored_revision.fingerprint(paths.content)
         except OSError as error:
             raise as_disk_error(error, "looking at", address) from error
 
@@ -90,15 +90,15 @@ class StoreReader:
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
             # afterwards finds whatever has just stopped being current.
-            current = stored_revision.read(place, self._integrity, content=content)
+            current = stored_revision.read(paths, self._integrity, content=content)
             if current is None or current.sidecar.modified == instant:
                 return current
             current.close()
-            return stored_revision.read(place.revision(instant), self._integrity, content=content)
+            return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
         """Yield all forms, or those of one application, that have a directory, in no order."""
@@ -138,40 +138,40 @@ class StoreReader:
 
     def names(self, main: DocumentAddress) -> list[str]:
         """Return the file names that were ever stored of a document in a collection, in order."""
-        directory = self._layout.place(main).directory
+        directory = self._layout.paths(main).directory
         with disk_errors("listing", main):
             found = _with_sidecar(directory)
         return sorted(unescape(name) for name in found if is_file_name(name))
 
     def has_unfinished(self, main: DocumentAddress) -> bool:
         """Return whether writes of a document are under way, or a crash has left something of one."""
-        place = self._layout.place(main)
+        paths = self._layout.paths(main)
         with disk_errors("listing", main):
-            return next(stored_revision.incomplete_writes(place), None) is not None
+            return next(stored_revision.incomplete_writes(paths), None) is not None
 
     def read_older(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The older revision of an instant, also where the current one is of the same; ``None`` where there is none."""
-        place = self._layout.place(address).revision(instant)
+        paths = self._layout.paths(address).revision(instant)
         with disk_errors("reading", address):
-            return stored_revision.read(place, self._integrity, content=content)
+            return stored_revision.read(paths, self._integrity, content=content)
 
     def is_older_name_of(self, address: Address, instant: Instant, content_id: str) -> bool:
         """Return whether the older revision of an instant is a second name of the revision with an id.
 
         A write that was killed leaves it, with or without the content.
         """
-        place = self._layout.place(address).revision(instant)
+        paths = self._layout.paths(address).revision(instant)
         with disk_errors("reading", address):
-            sidecar = stored_revision.read_sidecar(place)
+            sidecar = stored_revision.read_sidecar(paths)
         return sidecar is not None and sidecar.id == content_id
 
     def revisions(self, address: Address) -> list[Instant]:
         """Return the instants of the older revisions of a resource, newest first."""
-        place = self._layout.place(address)
+        paths = self._layout.paths(address)
         with disk_errors("listing the older revisions of", address):
-            found = _with_sidecar(place.history)
+            found = _with_sidecar(paths.history)
         revisions = (revision_of(name) for name in found)
-        return sorted((each[0] for each in revisions if each is not None and each[1] == place.name), reverse=True)
+        return sorted((each[0] for each in revisions if each is not None and each[1] == paths.name), reverse=True)
 
 
 def _with_sidecar(directory: str) -> list[str]:

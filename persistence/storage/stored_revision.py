@@ -27,7 +27,7 @@ from persistence.model.instants import Instant, one_later
 from persistence.model.sidecar import Sidecar, shows_stamp, stamp
 from persistence.storage import nofollow, sidecars
 from persistence.storage.integrity import Integrity, StateChangedError, Verdict
-from persistence.storage.layout import SIDECAR_SUFFIX, Place, unfinished_of
+from persistence.storage.layout import SIDECAR_SUFFIX, FilePaths, unfinished_of
 from persistence.storage.nofollow import NotOpenedError
 
 _ATTEMPTS = 200
@@ -75,7 +75,7 @@ class StoredRevision:
             self.file.close()
 
 
-def read_sidecar(place: Place) -> Sidecar | None:
+def read_sidecar(paths: FilePaths) -> Sidecar | None:
     """Return the sidecar alone; ``None`` where nothing was ever stored.
 
     Raises:
@@ -83,61 +83,74 @@ def read_sidecar(place: Place) -> Sidecar | None:
         OSError: it cannot be read.
     """
     try:
-        descriptor = _opened(place)
+        descriptor = _opened(paths)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return _decoded(descriptor, place)
+        return _decoded(descriptor, paths)
     finally:
         os.close(descriptor)
 
 
-def _decoded(descriptor: int, place: Place) -> Sidecar:
+def read_committed(paths: FilePaths) -> tuple[Sidecar | None, FileFingerprint | None]:
+    """Return the sidecar, as ``read_sidecar`` does, and the fingerprint of its file, which no later state has."""
     try:
-        return sidecars.decode(nofollow.read_small(descriptor), place.sidecar, place.address)
+        descriptor = _opened(paths)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    try:
+        fingerprint = _of_status(os.fstat(descriptor))
+        return _decoded(descriptor, paths), fingerprint
+    finally:
+        os.close(descriptor)
+
+
+def _decoded(descriptor: int, paths: FilePaths) -> Sidecar:
+    try:
+        return sidecars.decode(nofollow.read_small(descriptor), paths.sidecar, paths.address)
     except IsADirectoryError as error:
-        raise _no_sidecar(place, "a directory") from error
+        raise _no_sidecar(paths, "a directory") from error
     except BlockingIOError as error:
-        raise _no_sidecar(place, "a pipe") from error
+        raise _no_sidecar(paths, "a pipe") from error
 
 
-def _opened(place: Place) -> int:
-    """Return the sidecar of a place, open.
+def _opened(paths: FilePaths) -> int:
+    """Return the sidecar of a resource, open.
 
     Raises:
         DamagedError: it is a symbolic link, or below one.
         OSError: it cannot be opened.
     """
     try:
-        return nofollow.open_to_read(place.sidecar)
+        return nofollow.open_to_read(paths.sidecar)
     except NotOpenedError as error:
         raise _no_sidecar(
-            place, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
+            paths, "a socket" if error.errno == errno.ENXIO else "a symbolic link, or below one"
         ) from error
 
 
-def _no_sidecar(place: Place, what: str) -> DamagedError:
-    return DamagedError(f"the sidecar {sidecars.last_names(place.sidecar)} cannot be read: {what}")
+def _no_sidecar(paths: FilePaths, what: str) -> DamagedError:
+    return DamagedError(f"the sidecar {sidecars.last_names(paths.sidecar)} cannot be read: {what}")
 
 
-def read_prepared(place: Place) -> Sidecar | None:
+def read_next_sidecar(paths: FilePaths) -> Sidecar | None:
     """The sidecar of a write that was not committed; ``None`` where there is none, or a power cut took what it said.
 
     Raises ``OSError``.
     """
     try:
-        descriptor = nofollow.open_to_read(place.prepared)
+        descriptor = nofollow.open_to_read(paths.next_sidecar)
     except (FileNotFoundError, NotOpenedError):
         return None
     try:
-        return sidecars.decode(nofollow.read_small(descriptor), place.prepared, place.address)
+        return sidecars.decode(nofollow.read_small(descriptor), paths.next_sidecar, paths.address)
     except (DamagedError, IsADirectoryError, BlockingIOError):
         return None
     finally:
         os.close(descriptor)
 
 
-def read(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision | None:
+def read(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     """Return the current revision, with its content opened if asked for; ``None`` where nothing was ever stored.
 
     Raises:
@@ -145,18 +158,18 @@ def read(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision
         BusyError: writers passed by at every attempt.
         OSError: a file cannot be read.
     """
-    sidecar = read_sidecar(place)
+    sidecar = read_sidecar(paths)
     if sidecar is None:
         return None
     if sidecar.deleted:
         return StoredRevision(sidecar, sidecar.etag, 0)
-    found = _stamped(place, sidecar, content=content)
+    found = _stamped(paths, sidecar, content=content)
     if found is None:
-        return _read_guarded(place, integrity, content=content)
-    return verified(place, integrity, found)
+        return _read_guarded(paths, integrity, content=content)
+    return verified(paths, integrity, found)
 
 
-def verified(place: Place, integrity: Integrity, found: StoredRevision) -> StoredRevision:
+def verified(paths: FilePaths, integrity: Integrity, found: StoredRevision) -> StoredRevision:
     """Return a revision whose open content has the digest of its sidecar, where the policy wants to know.
 
     Raises:
@@ -165,16 +178,16 @@ def verified(place: Place, integrity: Integrity, found: StoredRevision) -> Store
     """
     if integrity.verify_up_to and found.file is not None and not found.is_edited:
         try:
-            integrity.verify(place, found.sidecar, found.file.fileno())
+            integrity.verify(paths, found.sidecar, found.file.fileno())
         except (DamagedError, OSError):
             found.file.close()
             raise
     return found
 
 
-def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
+def _stamped(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
     try:
-        status, file = _open(place.content, content=content)
+        status, file = _open(paths.content, content=content)
     except FileNotFoundError:
         return None
     if status.st_mtime_ns == stamp(sidecar) and status.st_size == sidecar.size:
@@ -184,38 +197,41 @@ def _stamped(place: Place, sidecar: Sidecar, *, content: bool) -> StoredRevision
     return None
 
 
-def _read_guarded(place: Place, integrity: Integrity, *, content: bool) -> StoredRevision | None:
+def _read_guarded(paths: FilePaths, integrity: Integrity, *, content: bool) -> StoredRevision | None:
     for _ in range(_ATTEMPTS):
         try:
-            descriptor = _opened(place)
+            descriptor = _opened(paths)
         except (FileNotFoundError, NotADirectoryError):
             return None
         with FileIO(descriptor):
-            sidecar = _decoded(descriptor, place)
+            sidecar = _decoded(descriptor, paths)
             if sidecar.deleted:
                 return StoredRevision(sidecar, sidecar.etag, 0)
-            lying = _beside(place, sidecar, content=content)
-            if not is_still_at(descriptor, place.sidecar):
+            lying = _beside(paths, sidecar, content=content)
+            if not is_still_at(descriptor, paths.sidecar):
                 if lying is not None:
                     lying.close()
                 continue
             if lying is None:
-                raise _missing(place)
+                raise _missing(paths)
             with suppress(StateChangedError):
-                return verified(place, integrity, lying.judged(place, integrity, sidecar))
-    raise BusyError(f"{place.name} is being written too often to be read")
+                return verified(paths, integrity, lying.judged(paths, integrity, sidecar))
+    raise BusyError(f"{paths.name} is being written too often to be read")
 
 
-def content(place: Place) -> BinaryIO | None:
+def content(paths: FilePaths) -> BinaryIO | None:
     """Return the content at its place, whatever its sidecar says; ``None`` where there is none. Raises ``OSError``."""
     try:
-        return _open(place.content, content=True)[1]
+        return _open(paths.content, content=True)[1]
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-Fingerprint = tuple[tuple[int, int, int] | None, ...]
-"""Tells one state of a resource from every other: inode, modification time and size of its two files."""
+FileFingerprint = tuple[int, int, int]
+"""Tells one state of a file from every other: its inode, modification time and size."""
+
+Fingerprint = tuple[FileFingerprint | None, ...]
+"""Tells one state of a resource from every other, by its two files."""
 
 
 NOTHING_THERE: Fingerprint = (None, None)
@@ -229,16 +245,19 @@ def fingerprint(content: str) -> Fingerprint:
     return file_fingerprint(content + SIDECAR_SUFFIX), file_fingerprint(content)
 
 
-def file_fingerprint(path: str) -> tuple[int, int, int] | None:
-    """Tell one state of a file from every other; ``None`` where there is no file. Raises ``OSError``."""
+def file_fingerprint(path: str) -> FileFingerprint | None:
+    """Return the fingerprint of what is at a path; ``None`` where there is nothing. Raises ``OSError``."""
     try:
-        status = os.lstat(path)
+        return _of_status(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _of_status(status: os.stat_result) -> FileFingerprint:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
+def facts(paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
     """Return the facts about a revision whose sidecar is known to be the current one: for writers, who hold the lock.
 
     Raises:
@@ -247,17 +266,17 @@ def facts(place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevisio
     """
     if sidecar.deleted:
         return StoredRevision(sidecar, sidecar.etag, 0)
-    found = _stamped(place, sidecar, content=False) or beside(place, integrity, sidecar, content=False)
+    found = _stamped(paths, sidecar, content=False) or beside(paths, integrity, sidecar, content=False)
     if found is None:
-        raise _missing(place)
+        raise _missing(paths)
     return found
 
 
-def _missing(place: Place) -> DamagedError:
-    return DamagedError(f"the content {sidecars.last_names(place.content)} is missing")
+def _missing(paths: FilePaths) -> DamagedError:
+    return DamagedError(f"the content {sidecars.last_names(paths.content)} is missing")
 
 
-def beside(place: Place, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
+def beside(paths: FilePaths, integrity: Integrity, sidecar: Sidecar, *, content: bool) -> StoredRevision | None:
     """A revision's content: what waits for its last name, else what lies at its place; ``None`` where there is none.
 
     Raises:
@@ -266,12 +285,12 @@ def beside(place: Place, integrity: Integrity, sidecar: Sidecar, *, content: boo
         OSError: it cannot be read.
     """
     for _ in range(_ATTEMPTS):
-        lying = _beside(place, sidecar, content=content)
+        lying = _beside(paths, sidecar, content=content)
         if lying is None:
             return None
         with suppress(StateChangedError):
-            return lying.judged(place, integrity, sidecar)
-    raise BusyError(f"{place.name} is being changed too often to be read")
+            return lying.judged(paths, integrity, sidecar)
+    raise BusyError(f"{paths.name} is being changed too often to be read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +301,12 @@ class _Lying:
     status: os.stat_result
     file: FileIO | None
 
-    def judged(self, place: Place, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
+    def judged(self, paths: FilePaths, integrity: Integrity, sidecar: Sidecar) -> StoredRevision:
         """Return the file as the content of a revision; it is closed where it is none."""
         size, nanoseconds = self.status.st_size, self.status.st_mtime_ns
         try:
             is_same = size == sidecar.size and shows_stamp(nanoseconds, sidecar)
-            if is_same or integrity.judge(place, sidecar, self.path, self.status) is Verdict.SAME:
+            if is_same or integrity.judge(paths, sidecar, self.path, self.status) is Verdict.SAME:
                 return StoredRevision(sidecar, sidecar.etag, size, self.file)
         except BaseException:
             self.close()
@@ -302,8 +321,8 @@ class _Lying:
             self.file.close()
 
 
-def _beside(place: Place, sidecar: Sidecar, *, content: bool) -> _Lying | None:
-    for path in (place.pending(sidecar.id), place.content):
+def _beside(paths: FilePaths, sidecar: Sidecar, *, content: bool) -> _Lying | None:
+    for path in (paths.next_content(sidecar.id), paths.content):
         with suppress(FileNotFoundError):
             return _Lying(path, *_open(path, content=content))
     return None
@@ -340,7 +359,7 @@ def is_still_at(descriptor: int, path: str) -> bool:
     return ours.st_ino == theirs.st_ino and ours.st_dev == theirs.st_dev
 
 
-def incomplete_writes(main: Place) -> Iterator[Place]:
+def incomplete_writes(main: FilePaths) -> Iterator[FilePaths]:
     """Yield the resources in the directory of one, and the older revisions there, of which a write is not complete.
 
     It is under way, or was killed. Raises ``OSError``.
@@ -350,4 +369,4 @@ def incomplete_writes(main: Place) -> Iterator[Place]:
             for name in os.listdir(directory):
                 content = unfinished_of(name)
                 if content is not None:
-                    yield Place(directory, content)
+                    yield FilePaths(directory, content)

@@ -29,13 +29,13 @@ class _Paths:
     parent: str
     directory: str
     content: str
-    prepared: str
+    next_sidecar: str
     history: str
 
 
 def _paths(request: Request) -> _Paths:
-    place = Layout("").place(PLANS[request].address)
-    names = (os.path.dirname(place.directory), place.directory, place.content, place.prepared, place.history)
+    place = Layout("").paths(PLANS[request].address)
+    names = (os.path.dirname(place.directory), place.directory, place.content, place.next_sidecar, place.history)
     return _Paths(*(name.removeprefix("/") for name in names))
 
 
@@ -44,7 +44,7 @@ def _fsync_of(path: str | None) -> _Chosen:
 
 
 def _commit(paths: _Paths) -> _Chosen:
-    return lambda operation: isinstance(operation, Renamed) and operation.source == paths.prepared
+    return lambda operation: isinstance(operation, Renamed) and operation.source == paths.next_sidecar
 
 
 def _placing(paths: _Paths) -> _Chosen:
@@ -92,7 +92,7 @@ def _content_not_synced(operations: Operations, _: _Paths) -> Operations:
 
 
 def _sidecar_not_synced(operations: Operations, paths: _Paths) -> Operations:
-    return _without(operations, _fsync_of(paths.prepared))
+    return _without(operations, _fsync_of(paths.next_sidecar))
 
 
 def _history_not_synced(operations: Operations, paths: _Paths) -> Operations:

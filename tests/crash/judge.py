@@ -29,7 +29,7 @@ from persistence.services.results import Written
 from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import Layout, Place
+from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from tests.crash import trees
@@ -132,7 +132,7 @@ class Judge(Closable):
                 yield f"{address} is not as it was"
 
     def _missing_in_history(self, address: Address, revision: Revision) -> Iterator[str]:
-        found, body = _read(self._layout.place(address).revision(revision.modified))
+        found, body = _read(self._layout.paths(address).revision(revision.modified))
         if found is None or found.etag != revision.etag or body != revision.body:
             yield f"{_tag(revision)} is not in the history, as it was"
 
@@ -153,7 +153,7 @@ class Judge(Closable):
         if change.address == DATA and any(self._read(address)[0] is not None for address in DRAFT):
             yield "the next write leaves the draft"
         yield from self._other_faults(change)
-        directory = Path(self._layout.place(change.address).directory)
+        directory = Path(self._layout.paths(change.address).directory)
         stray = [path.name for path in directory.glob(".*") if path.name != ".history"]
         if stray and killed:
             yield f"the next write leaves {stray}"
@@ -172,13 +172,13 @@ class Judge(Closable):
         return None if found is None else Revision(found.etag, found.sidecar.modified, body)
 
     def _read(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        return _read(self._layout.place(address))
+        return _read(self._layout.paths(address))
 
 
 _UNKNOWN = Revision("", Instant(""), None)
 
 
-def _read(place: Place) -> tuple[StoredRevision | None, bytes | None]:
+def _read(place: FilePaths) -> tuple[StoredRevision | None, bytes | None]:
     found = stored_revision.read(place, Integrity(), content=True)
     if found is None or found.file is None:
         return found, None

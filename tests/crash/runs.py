@@ -109,7 +109,7 @@ class _Recorder:
         with traces.recording(self._service, self._log) as operations:
             answer = self._service.ask(method, path, body, None, **own)
         assert answer.status in (201, 204), answer.cause
-        sidecar = stored_revision.read_sidecar(Layout(str(self._service.data)).place(address))
+        sidecar = stored_revision.read_sidecar(Layout(str(self._service.data)).paths(address))
         assert sidecar is not None
         assert answer["ETag"] == f'"{sidecar.id}"'
         assert operations.count(Acknowledged()) == 1, "the log does not show the answer"

@@ -15,7 +15,7 @@ from persistence.http import contents
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.storage import commit, files, stored_revision
-from persistence.storage.layout import Place
+from persistence.storage.layout import FilePaths
 from tests.rigged import rig
 
 WEAKNESS = "TESTS_WEAKNESS"
@@ -45,7 +45,7 @@ def _repeat_fsync() -> None:
 
 
 def _leave_everything() -> None:
-    def discard(_self: commit.Writer, _place: Place) -> None:
+    def discard(_self: commit.Writer, _place: FilePaths) -> None:
         """Nothing."""
 
     commit.Writer._discard = discard  # type: ignore[assignment]  # noqa: SLF001 - the weakness

@@ -7,12 +7,13 @@ import pytest
 from persistence.errors import BadRequestError, DamagedError
 from persistence.forms.controls import read_controls
 from persistence.limits import MOST_STEPS
+from persistence.model.form_versions import DATA_FORMATS
 from tests.forms.vectors import COMPONENT, META_4_8, V7, V8, VECTORS, Form, bind, cell, grid, section
 
 
 def paths(form: Form) -> dict[str, dict[str, str]]:
     found = read_controls(form.document().encode())
-    return {each.name: {version: "/".join(path) for version, path in each.paths.items()} for each in found}
+    return {each.name: {version: "/".join(each.path(version)) for version in DATA_FORMATS} for each in found}
 
 
 S_C = Form("<form/>", bind("s", bind("g", bind("c"))), section("s", grid("g", cell("c"))))
@@ -87,7 +88,7 @@ def test_the_controls_of_section_templates_come_last_with_the_path_of_their_sect
         binds=bind("who") + bind("whom", bind("whom-iteration")) + V8.binds.replace(bind("who"), ""),
         body=section("whom", f'<component:contact xmlns:component="{COMPONENT}"/>', ' repeat="content"') + V8.body,
     )
-    found = [("/".join(each.paths["4.8.0"]), each.kind) for each in read_controls(twice.document().encode())]
+    found = [("/".join(each.path("4.8.0")), each.kind) for each in read_controls(twice.document().encode())]
     assert found == [
         ("main/ref-no", "input"),
         ("whom/whom-iteration/mail", "input"),

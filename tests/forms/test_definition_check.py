@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.forms.metadata import DefinitionCheck, MetadataReader
+from persistence.forms.metadata import MetadataReader
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
  xmlns:fr="http://orbeon.org/oxf/xml/form-runner" xmlns:acme="urn:acme" xmlns:xbl="http://www.w3.org/ns/xbl"><xh:head>
@@ -24,7 +24,7 @@ def check(**parts: str) -> None:
     document = ENVELOPE.format(**said).encode()
     with MetadataReader() as reader:  # what is refused is well-formed, and was accepted
         reader.read([document])
-    with DefinitionCheck() as reader:
+    with MetadataReader(is_checked=True) as reader:
         reader.read([document])
 
 

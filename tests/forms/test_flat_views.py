@@ -266,7 +266,7 @@ def test_real_definitions_have_views_of_their_controls(corpus: Path) -> None:
             total += len(view.columns)
             assert len(set(map(str.lower, view.column_names))) == len(view.column_names)
         if path.parent.parent.name != "library":
-            assert {control.paths["4.0.0"] for control in read_controls(stored)} <= there, path
+            assert {control.path("4.0.0") for control in read_controls(stored)} <= there, path
     assert total > 100
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
@@ -9,31 +10,36 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms import messages
 from persistence.forms.form_list_xml import read_form_query
-from persistence.forms.messages import RequestElement
 from persistence.limits import MOST_FILTERS
 from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 
 
-def element(text: str = "", **attributes: str) -> RequestElement:
-    return RequestElement({name.replace("_", "-"): value for name, value in attributes.items()}, text)
+@dataclass(frozen=True)
+class Element:
+    attributes: dict[str, str] = field(default_factory=dict)
+    text: str = ""
 
 
-def condition(text: str, metadata: str, match: str, **more: str) -> RequestElement:
+def element(text: str = "", **attributes: str) -> Element:
+    return Element({name.replace("_", "-"): value for name, value in attributes.items()}, text)
+
+
+def condition(text: str, metadata: str, match: str, **more: str) -> Element:
     return element(text, metadata=metadata, match=match, **more)
 
 
 def query(
-    *filters: RequestElement,
-    root: RequestElement | None = None,
-    sort: RequestElement | None = None,
-    page: RequestElement | None = None,
+    *filters: Element,
+    root: Element | None = None,
+    sort: Element | None = None,
+    page: Element | None = None,
 ) -> FormQuery:
     children = [("filter", each) for each in filters] + [("sort", sort), ("pagination", page)]
     content = "".join(written(name, each) for name, each in children if each is not None)
-    return read_form_query([written("search", root or RequestElement(), content).encode()])
+    return read_form_query([written("search", root or Element(), content).encode()])
 
 
-def written(name: str, given: RequestElement, content: str = "") -> str:
+def written(name: str, given: Element, content: str = "") -> str:
     attributes = "".join(messages.attribute(key, value) for key, value in given.attributes.items())
     return messages.element(name, attributes, content or messages.text(given.text))
 
@@ -67,7 +73,7 @@ def test_nothing_asked_for_is_every_version_the_last_modified_first() -> None:
         ),
     ],
 )
-def test_filters(given: RequestElement, made: FormFilter) -> None:
+def test_filters(given: Element, made: FormFilter) -> None:
     assert query(given).filters == (made,)
 
 
@@ -80,8 +86,8 @@ def test_the_language_of_titles_is_the_nearest_that_is_given(
 ) -> None:
     """A blank one counts as given: the real client sends it."""
 
-    def with_language(given: str | None, attributes: dict[str, str]) -> RequestElement:
-        return RequestElement(attributes if given is None else {**attributes, "xml:lang": given}, "x")
+    def with_language(given: str | None, attributes: dict[str, str]) -> Element:
+        return Element(attributes if given is None else {**attributes, "xml:lang": given}, "x")
 
     made = query(
         with_language(own, {"metadata": "title", "match": "exact"}),
@@ -126,7 +132,7 @@ def test_flags_of_the_root_are_exactly_true(text: str, holds: bool) -> None:  # 
         (element(page_number=" 007 ", page_size=""), FormPage(7, 10)),
     ],
 )
-def test_pages(page: RequestElement | None, made: FormPage | None) -> None:
+def test_pages(page: Element | None, made: FormPage | None) -> None:
     assert query(page=page).page == made
 
 
@@ -148,7 +154,7 @@ def test_pages(page: RequestElement | None, made: FormPage | None) -> None:
         condition("true", "available", "exact", url="http://a", combinator="or"),
     ],
 )  # fmt: skip
-def test_filters_that_are_refused(given: RequestElement) -> None:
+def test_filters_that_are_refused(given: Element) -> None:
     with pytest.raises(BadRequestError):
         query(given)
 
@@ -177,7 +183,7 @@ def test_there_is_an_end_to_filters() -> None:
         element(metadata="title", direction="asc", combinator="min"),
     ],
 )
-def test_sorts_that_are_refused(sort: RequestElement) -> None:
+def test_sorts_that_are_refused(sort: Element) -> None:
     with pytest.raises(BadRequestError):
         query(sort=sort)
 
@@ -186,4 +192,4 @@ def test_sorts_that_are_refused(sort: RequestElement) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "+1", "9" * 30, "\N{ARABIC-INDIC DIGIT THREE}"])
 def test_pages_that_are_refused(name: str, text: str) -> None:
     with pytest.raises(BadRequestError, match=name):
-        query(page=RequestElement({name: text}))
+        query(page=Element({name: text}))

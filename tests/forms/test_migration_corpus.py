@@ -22,7 +22,7 @@ def test_real_definitions_migrate_to_every_format_with_their_names(corpus: Path)
         stored = path.read_bytes()
         controls = read_controls(stored)
         assert controls
-        assert len({(control.name, control.paths["2019.1.0"]) for control in controls}) == len(controls)
+        assert len({(control.name, control.path("2019.1.0")) for control in controls}) == len(controls)
         for target in DATA_FORMATS:
             result = migrate(stored, target, is_unpublished=False)
             assert ids(result) == ids(stored), path
@@ -44,6 +44,6 @@ def test_the_inline_data_of_real_definitions_has_the_paths_of_their_controls(cor
             result = migrate(path.read_bytes(), target, is_unpublished=False)
             data = etree.fromstring(result).find(".//{*}instance[@id='fr-form-instance']/*")
             assert data is not None
-            there = [data.find("/".join(control.paths[target])) is not None for control in read_controls(result)]
+            there = [data.find("/".join(control.path(target))) is not None for control in read_controls(result)]
             found, total = found + sum(there), total + len(there)
     assert found >= total * 0.9

@@ -105,7 +105,7 @@ def test_the_controls_are_found_in_the_migrated_data_and_are_the_same_from_any_f
     found = read_controls(form.document().encode())
     result = migrated(form.document(), target)
     assert read_controls(result) == found
-    assert len({(control.name, control.paths[target]) for control in found}) == len(found)
+    assert len({(control.name, control.path(target)) for control in found}) == len(found)
     data = etree.fromstring(result)[0][0][0][0]
     assert all(is_there(data, control, target) for control in found)
 
@@ -115,13 +115,13 @@ def test_the_controls_are_found_in_the_migrated_data_and_are_the_same_from_any_f
 def test_so_they_are_where_iterations_have_names_of_their_own(form: Form, target: str) -> None:
     found = read_controls(form.document().encode())
     result = migrated(form.document(), target)
-    assert [each.paths[target] for each in read_controls(result)] == [each.paths[target] for each in found]
+    assert [each.path(target) for each in read_controls(result)] == [each.path(target) for each in found]
     data = etree.fromstring(result)[0][0][0][0]
     assert all(is_there(data, control, target) for control in found)
 
 
 def is_there(data: etree._Element, control: Control, target: str) -> bool:
-    return data.find("/".join(control.paths[target])) is not None
+    return data.find("/".join(control.path(target))) is not None
 
 
 TAGS = (

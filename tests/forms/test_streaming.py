@@ -1,32 +1,46 @@
 """The pre-pass over XML: hostile documents are refused quickly, without memory in proportion."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from persistence.errors import MalformedXmlError
 from persistence.limits import (
     DEEPEST,
     LONGEST_NAMESPACE,
     LONGEST_TOKEN,
+    LONGEST_XML_NAME,
     MOST_ATTRIBUTES,
     MOST_ELEMENTS,
     MOST_NAMES,
     MOST_NAMESPACES,
     XML_STEP,
 )
-from persistence.xml.streaming import Streaming
+from persistence.xml.streaming import Streaming, XmlCheck
 
 LONG = b"u" * (LONGEST_NAMESPACE - 1)
 LAUGHS = "".join(f'<!ENTITY a{n} "{"&a" + str(n - 1) + ";"}{"&a" + str(n - 1) + ";"}">' for n in range(1, 30))
 
 
 def check(*chunks: bytes) -> None:
-    with Streaming() as document:
-        for chunk in chunks:
-            document.feed(chunk)
-        document.finish()
+    """Check a document by both parsers: that of rules, and the one whose elements are counted in C."""
+    found = refusal(Streaming(), chunks)
+    assert refusal(XmlCheck(), chunks) == found
+    if found is not None:
+        raise MalformedXmlError(found)
+
+
+def refusal(parser: Streaming, chunks: Iterable[bytes]) -> str | None:
+    with parser:
+        try:
+            parser.read(chunks)
+        except MalformedXmlError as error:
+            return str(error)
+    return None
 
 
 @pytest.mark.parametrize(
@@ -98,6 +112,37 @@ HOSTILE = {
     "version 1": b"<?xml version='1'?><r/>",
     "no version": b"<?xml version=''?><r/>",
 }
+
+
+TOO_LONG = b"n" * (LONGEST_XML_NAME + 1)
+PARTS = {
+    "deep": b"<d>" * (DEEPEST + 1),
+    "almost deep": b"<d>" * (DEEPEST - 2) + b"</d>" * (DEEPEST - 2),
+    "ends": b"</d>" * 3,
+    "attributes": b"<a %s/>" % b" ".join(b"x%d=''" % each for each in range(MOST_ATTRIBUTES + 1)),
+    "many equals signs": b"<a %s/>" % b" ".join(b"x%d='='" % each for each in range(MOST_ATTRIBUTES)),
+    "long name": b"<%s/>" % TOO_LONG,
+    "long attribute": b"<a %s=''/>" % TOO_LONG,
+    "step": b"y" * XML_STEP,
+    "namespaces": b"<r %s/>" % b" ".join(b"xmlns:x%d='u'" % each for each in range(MOST_NAMESPACES + 1)),
+    "malformed": b"<&>",
+    "leaves": b"<b>1</b><b/>" * 100,
+}
+"""Parts of documents, each of which passes one limit or none."""
+
+
+@given(st.lists(st.sampled_from(sorted(PARTS)), max_size=5), st.sampled_from([1 << 20, 4_099]))
+def test_the_first_limit_that_is_passed_is_named(names: list[str], piece: int) -> None:
+    document = b"<r>" + b"".join(map(PARTS.__getitem__, names)) + b"</r>"
+    chunks = [document[at : at + piece] for at in range(0, len(document), piece)]
+    assert refusal(XmlCheck(), chunks) == refusal(Streaming(), chunks)
+
+
+def test_elements_are_counted_over_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Streaming, "most_elements", 10_000)
+    check(b"<r>" + b"<b/>" * 9_999 + b"</r>")
+    with pytest.raises(MalformedXmlError, match="more than 10000 elements"):
+        check(b"<r>" + b"<b/>" * 10_000 + b"</r>")
 
 
 @pytest.mark.parametrize("name", HOSTILE)

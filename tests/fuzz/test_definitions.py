@@ -10,7 +10,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import read_controls
-from persistence.forms.metadata import DefinitionCheck
+from persistence.forms.metadata import MetadataReader
 from persistence.forms.migration.pipeline import migrate
 from tests.fuzz import verdict
 from tests.fuzz.bodies import Bodies, places
@@ -87,7 +87,7 @@ def test_permissions_are_judged_as_the_service_does(permissions: str, *, is_know
     tree = verdict.opinion(document).tree
     assert tree is not None
     assert verdict.knows_permissions(tree) is is_known
-    with DefinitionCheck() as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
+    with MetadataReader(is_checked=True) as reader, pytest.raises(BadRequestError) if not is_known else nullcontext():
         reader.read([document])
 
 

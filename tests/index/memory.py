@@ -17,7 +17,7 @@ from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
 from persistence.model.users import User
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened
 
@@ -174,7 +174,7 @@ def _user(owner: Owner) -> User:
 
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
-    journal = Journal(Layout(str(root)).own(PENDING))
+    journal = Journal(Layout(str(root)).own(JOURNAL))
     index = TreeIndex(str(root), journal, lambda _: memory)  # type: ignore[arg-type, return-value]
     return opened(index), journal
 

@@ -85,7 +85,7 @@ def rows(root: Path, table: str = MAIN) -> list[tuple[object, ...]]:
 
 def wish(root: Path) -> None:
     """Let the sidecar of the definition say that there are flat views."""
-    place = Layout(str(root)).place(DefinitionAddress(ORDER, 1, FORM_XHTML))
+    place = Layout(str(root)).paths(DefinitionAddress(ORDER, 1, FORM_XHTML))
     resealed(Path(place.sidecar), flat_view=True)
 
 

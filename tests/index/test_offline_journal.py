@@ -10,7 +10,7 @@ import pytest
 from persistence.index.sync.journal import Journal, JournalEntry, OfflineJournal
 from persistence.model.addresses import Form
 from persistence.storage import files
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests.opened import opened
 
 FORM = Form("hr", "50%")
@@ -18,7 +18,7 @@ FORM = Form("hr", "50%")
 
 def service(root: Path) -> Journal:
     """The notes, as another process sees them."""
-    return opened(Journal(Layout(str(root)).own(PENDING)))
+    return opened(Journal(Layout(str(root)).own(JOURNAL)))
 
 
 def test_a_change_is_noted_and_stays_so(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from persistence.cli import main
 from persistence.model.addresses import Address
 from persistence.model.instants import Instant
-from persistence.storage import commit, locks
+from persistence.storage import locks
+from persistence.storage.commit import Committed
 from persistence.storage.locks import Locks
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
@@ -43,8 +44,8 @@ def _without_locks_between_processes() -> None:
 
 def _without_conditions() -> None:
     """Every writer overwrites what is there, whatever that is."""
-    commit._Condition.require = lambda _self, _prepared: None  # type: ignore[method-assign]  # noqa: SLF001
-    commit._Condition.__init__ = lambda _self, _place, _over: None  # type: ignore[method-assign]  # noqa: SLF001
+    Committed.require = lambda _self, _over: None  # type: ignore[method-assign]
+    Committed.require_before = lambda _self, _prepared: None  # type: ignore[method-assign]
 
 
 def _without_fresh_reads() -> None:

@@ -11,8 +11,8 @@ from persistence.dialect import SVC
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import FolderTree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.settings import Settings

@@ -23,7 +23,7 @@ from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.settings import Settings
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
 from tests.opened import opened
@@ -166,10 +166,10 @@ def lose_a_form(workshop: Workshop) -> None:
 
 
 def leave_notes(workshop: Workshop) -> None:
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-1")
     journal.leave()
-    (log,) = workshop.file(PENDING).iterdir()
+    (log,) = workshop.file(JOURNAL).iterdir()
     os.utime(log, (time.time() - 100,) * 2)
 
 
@@ -203,7 +203,7 @@ CASES = (
     Case(leave_an_unfinished_one, "stray-temporary", INDEX),
     Case(leave_an_unfinished_pointer, "stray-temporary", INDEX),
     Case(lose_a_form, "stray-temporary", ".index/acme/gone"),
-    Case(leave_notes, "index-notes", PENDING),
+    Case(leave_notes, "index-notes", JOURNAL),
 )
 DEEP = (
     Case(change_a_value, "index-wrong", D1),
@@ -267,7 +267,7 @@ def test_a_document_that_is_noted_is_not_stale(workshop: Workshop) -> None:
     """The next search updates the index first."""
     put_a_document_there(workshop)
     remove_a_document(workshop)
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-9")
     journal.write(ORDER, "d-1")
     assert workshop.check("--deep").findings == []
@@ -319,10 +319,10 @@ def test_a_deleted_document_has_no_row_and_is_not_missed(workshop: Workshop) -> 
 
 
 def test_notes_are_left_to_the_service_for_a_while(workshop: Workshop) -> None:
-    journal = opened(Journal(str(workshop.file(PENDING))))
+    journal = opened(Journal(str(workshop.file(JOURNAL))))
     journal.write(ORDER, "d-1")
     assert workshop.check().findings == []
-    os.utime(next(workshop.file(PENDING).iterdir()), (1, 1))
+    os.utime(next(workshop.file(JOURNAL).iterdir()), (1, 1))
     assert workshop.check().findings == []  # its process lives
     journal.leave()
     assert [kind for kind, _ in workshop.check().kinds] == ["index-notes"]

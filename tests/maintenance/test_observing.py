@@ -16,15 +16,15 @@ from persistence.errors import BusyError
 from persistence.index.sync.journal import Journal, OfflineJournal
 from persistence.maintenance.check import Check, CheckOptions
 from persistence.maintenance.findings import FindingKind, Remedy
+from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.maintenance.tree_reader import TreeReader
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.settings import Settings
 from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
-from persistence.storage.layout import PENDING
+from persistence.storage.layout import JOURNAL
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
@@ -61,7 +61,7 @@ def looked_after(workshop: Workshop, *remedies: Remedy) -> list[FindingKind]:
 
 def noted(root: Path) -> set[str]:
     """Return the documents that the next search has to look at."""
-    found = opened(Journal(str(root / PENDING))).outstanding()
+    found = opened(Journal(str(root / JOURNAL))).outstanding()
     assert {each.form for each in found} <= {Form("app", "form")}
     return {each.document for each in found}
 

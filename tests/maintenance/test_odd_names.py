@@ -9,7 +9,7 @@ from urllib.parse import quote
 from click.testing import CliRunner
 
 from persistence.cli import commands
-from persistence.storage.layout import Place, pending_of, unfinished_of
+from persistence.storage.layout import FilePaths, next_content_of, unfinished_of
 from tests.maintenance.workshop import Workshop
 from tests.sealed import DEFINITION, UNMARKED, data, path
 
@@ -99,14 +99,14 @@ def test_older_revisions_under_the_longest_names_can_be_encrypted_anew(tmp_path:
 
 
 def test_every_file_beside_a_content_has_room_for_the_longest_name() -> None:
-    place = Place("/root/app/form/data/d", "n" * 200)
-    older = Place(place.history, f"2025-03-04T05-06-07.089Z.{place.name}")
-    for each in (place, older, Place(older.directory, f"2025-03-04T05-06-07.089Z.{'é' * 100}")):
-        for path_of in (each.content, each.sidecar, each.prepared, each.pending("a" * 40)):
+    place = FilePaths("/root/app/form/data/d", "n" * 200)
+    older = FilePaths(place.history, f"2025-03-04T05-06-07.089Z.{place.name}")
+    for each in (place, older, FilePaths(older.directory, f"2025-03-04T05-06-07.089Z.{'é' * 100}")):
+        for path_of in (each.content, each.sidecar, each.next_sidecar, each.next_content("a" * 40)):
             assert len(path_of.rpartition("/")[2].encode()) <= 255
-        pending = each.pending("ab" * 20).rpartition("/")[2]
+        pending = each.next_content("ab" * 20).rpartition("/")[2]
         assert unfinished_of(pending) == each.name
-        said = pending_of(pending)
+        said = next_content_of(pending)
         assert said is not None
         assert said[0] == each.name
         assert ("ab" * 20).startswith(said[1])

@@ -263,7 +263,7 @@ class _Judge:
     def _older_definition_faults(self, resource: Resource, state: State) -> Iterator[str]:
         """Older definitions are not served; they are files."""
         app, form, _, name = resource.path.split("/")
-        place = self._layout.place(DefinitionAddress(Form(app, form), resource.version or 0, name))
+        place = self._layout.paths(DefinitionAddress(Form(app, form), resource.version or 0, name))
         try:
             found = stored_revision.read(place.revision(Instant(state.instant)), Integrity(), content=True)
         except DamagedError as error:

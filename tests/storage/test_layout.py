@@ -10,23 +10,23 @@ from persistence.errors import BadAddressError
 from persistence.limits import LONGEST_NAME
 from persistence.model.addresses import DATA_XML, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.storage import layout
-from persistence.storage.layout import INDEX, PENDING, Layout, Place, escape, is_escaped, is_file_name, unescape
+from persistence.storage.layout import INDEX, JOURNAL, FilePaths, Layout, escape, is_escaped, is_file_name, unescape
 
 LAYOUT = Layout("/root")
 FORM = Form("hr", "leave")
 OWN_ENDINGS = (".json",)
 
 
-def document(name: str, identifier: str = "D") -> Place:
-    return LAYOUT.place(DocumentAddress(FORM, Collection.DATA, identifier, name))
+def document(name: str, identifier: str = "D") -> FilePaths:
+    return LAYOUT.paths(DocumentAddress(FORM, Collection.DATA, identifier, name))
 
 
 def test_the_virtual_hierarchy_is_the_directory_tree() -> None:
     assert document("data.xml").content == "/root/hr/leave/data/D/data.xml"
     assert document("data.xml").sidecar == "/root/hr/leave/data/D/data.xml.json"
-    assert LAYOUT.place(DefinitionAddress(FORM, 3, "form.xhtml")).content == "/root/hr/leave/form/3/form.xhtml"
+    assert LAYOUT.paths(DefinitionAddress(FORM, 3, "form.xhtml")).content == "/root/hr/leave/form/3/form.xhtml"
     draft = DocumentAddress(FORM, Collection.DRAFT, "D", "a.bin")
-    assert LAYOUT.place(draft).content == "/root/hr/leave/draft/D/a.bin"
+    assert LAYOUT.paths(draft).content == "/root/hr/leave/draft/D/a.bin"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_two_names_never_share_a_file(one: str, other: str) -> None:
         return
     identifier = "0" * 40
 
-    def files(place: Place) -> set[str]:
-        return {place.content, place.sidecar, place.prepared, place.pending(identifier)}
+    def files(place: FilePaths) -> set[str]:
+        return {place.content, place.sidecar, place.next_sidecar, place.next_content(identifier)}
 
     assert not files(mine) & files(theirs)
 
@@ -101,7 +101,7 @@ def test_two_names_never_share_a_file(one: str, other: str) -> None:
 def test_what_is_indexed_of_a_form_lies_where_no_application_can() -> None:
     assert LAYOUT.index(Form("a:b", "x.json")) == "/root/.index/a%3Ab/x%2Ejson"
     assert LAYOUT.current_index(FORM) == "/root/.index/hr/leave/current"
-    for name in (INDEX, PENDING.removeprefix(f"{INDEX}/")):
+    for name in (INDEX, JOURNAL.removeprefix(f"{INDEX}/")):
         with pytest.raises(BadAddressError):
             LAYOUT.application(name)
 
@@ -118,9 +118,9 @@ def test_names_that_are_refused_are_not_kept() -> None:
         with pytest.raises(BadAddressError, match="too long"):
             escape(f"{number}{':' * LONGEST_NAME}")
         with pytest.raises(BadAddressError, match="too long"):
-            LAYOUT.place(DocumentAddress(FORM, Collection.DATA, f"{number}{':' * LONGEST_NAME}", DATA_XML))
+            LAYOUT.paths(DocumentAddress(FORM, Collection.DATA, f"{number}{':' * LONGEST_NAME}", DATA_XML))
         with pytest.raises(BadAddressError, match="too long"):
-            LAYOUT.place(DocumentAddress(FORM, Collection.DATA, "D", f"{number}{':' * LONGEST_NAME}"))
+            LAYOUT.paths(DocumentAddress(FORM, Collection.DATA, "D", f"{number}{':' * LONGEST_NAME}"))
     left = [layout._directory.cache_info().currsize, layout._file.cache_info().currsize]  # noqa: SLF001
     assert left[1] == kept[1]
     assert left[0] <= kept[0] + len({FORM.app, FORM.name, "D"})

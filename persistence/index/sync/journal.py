@@ -23,7 +23,7 @@ from persistence.closable import Closable, closed
 from persistence.model.addresses import Form
 from persistence.model.sidecar import fresh_id
 from persistence.storage import directories, files, nofollow
-from persistence.storage.layout import PENDING, Layout
+from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.locks import try_lock
 
 _FULL = 1 << 13
@@ -284,7 +284,7 @@ class OfflineJournal(Closable):
 
     def __init__(self, root: str) -> None:
         self._layout = Layout(os.path.realpath(root))
-        self._journal = Journal(self._layout.own(PENDING))
+        self._journal = Journal(self._layout.own(JOURNAL))
         self._invalid: set[Form] = set()
         self._count = 0
 
