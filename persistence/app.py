@@ -14,17 +14,14 @@ from persistence.closable import Closable
 from persistence.dialect import DIALECTS
 from persistence.errors import DamagedError, DiskError, NotSupportedError, PersistenceError, StartupError
 from persistence.http import application, callers, logs
+from persistence.http.apis import PublishApi, QueryApi, ReencryptApi, ReindexApi, add_attachment_lists
+from persistence.http.application import add_health
 from persistence.http.callers import AllowedSites, CallersOnly, Forwarding, Policy
 from persistence.http.clean_requests import CleanRequests
 from persistence.http.contents import Contents
-from persistence.http.crud import CrudApi
-from persistence.http.health import add_health
+from persistence.http.crud import CrudApi, add_unknown_paths
 from persistence.http.logs import RequestLog
-from persistence.http.parsing import Face, RequestParser
-from persistence.http.proxied import ProxiedParser, add_unknown_paths
-from persistence.http.publish import PublishApi
-from persistence.http.queries import QueryApi, add_attachment_lists
-from persistence.http.rebuilding import ReencryptApi, ReindexApi
+from persistence.http.parsing import Face, ProxiedParser, RequestParser
 from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
@@ -34,8 +31,8 @@ from persistence.providers.opened import Providers
 from persistence.providers.trees import probe
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.encryption_codec import EncryptionCodec
+from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
-from persistence.services.reencryption_jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.services import Services
 from persistence.settings import Settings
 

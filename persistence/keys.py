@@ -59,21 +59,11 @@ def name_of(secret: str, keys: Iterable[Key]) -> str | None:
     return name
 
 
-class Keys:
-    """The keys of one file. ``tree`` is the data directory, whose user must be able to read it.
-
-    Every method raises ``DiskError`` for what the operating system refuses, and ``DamagedError`` for a file that is not
-    as ``add`` and ``remove`` write it: a file in doubt is never taken for one without keys.
-    """
+class Keys(KeyFile[tuple[Key, ...]]):
+    """The keys of one file; ``read`` returns them as they are now, none where there is no file."""
 
     def __init__(self, path: str, *, tree: str) -> None:
-        self._file: KeyFile[tuple[Key, ...]] = KeyFile(
-            path, tree=tree, what="API keys", decode=lambda data, _: _decode(data).keys, nothing=()
-        )
-
-    def read(self) -> tuple[Key, ...]:
-        """The keys as they are now; none where there is no file. Costs one ``stat`` unless the file has changed."""
-        return self._file.read()
+        super().__init__(path, tree=tree, what="API keys", decode=lambda data, _: _decode(data).keys, nothing=())
 
     def add(self, name: str) -> str:
         """Make a key and keep its digest; the key itself is in the result only.
@@ -86,13 +76,13 @@ class Keys:
         """
         if not _NAME.fullmatch(name) or name == TRUSTED:
             raise BadRequestError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits or ._@-")
-        with self._file.changing() as keys:
+        with self.changing() as keys:
             if any(key.name == name for key in keys):
                 raise ConflictError(f"there is a key {name} already: remove it first, or choose another name")
             if len(keys) >= _MOST:
                 raise ConflictError(f"there are {_MOST} keys already")
             secret = secrets.token_hex(_BITS // 8)
-            self._file.write(_File(1, (*keys, Key(name, _digest(secret), next_after(None)))))
+            self.write(_File(1, (*keys, Key(name, _digest(secret), next_after(None)))))
         return secret
 
     def remove(self, name: str) -> None:
@@ -102,11 +92,11 @@ class Keys:
             NotFoundError: there is no key of that name.
             BusyError, StartupError: as ``add``.
         """
-        with self._file.changing() as keys:
+        with self.changing() as keys:
             left = tuple(key for key in keys if key.name != name)
             if len(left) == len(keys):
                 raise NotFoundError(f"there is no key {name}")
-            self._file.write(_File(1, left))
+            self.write(_File(1, left))
 
 
 def _digest(secret: str) -> str:

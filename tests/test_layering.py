@@ -181,6 +181,22 @@ def test_the_index_is_known_by_its_protocol(path: Path) -> None:
             assert not f"{name}.".startswith(f"{package}.") or _is_in(path, homes), f"{path} imports {name}"
 
 
+SYNC = sorted((PACKAGE / "index/sync").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", SYNC, ids=lambda path: path.name)
+def test_the_synchronisation_knows_one_module_of_the_engine_and_no_sql(path: Path) -> None:
+    """It uses what ``engine`` lends: no connection, no statement."""
+    for name in imports(path):
+        known = f"{name}.".startswith("persistence.index.sqlite.")
+        assert not known or name.startswith("persistence.index.sqlite.engine."), f"{path.name} imports {name}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in {"connection", "execute", "executemany"}, f"{path.name}:{node.lineno} runs SQL"
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            assert not node.value.startswith(("PRAGMA ", "SELECT ", "BEGIN")), f"{path.name}:{node.lineno} has SQL"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_downwards(path: Path) -> None:
     own = layer(path)

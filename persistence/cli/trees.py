@@ -22,8 +22,8 @@ from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import init_trees, open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.jobs import ReencryptionJob
 from persistence.services.reencryption import Reencryption
-from persistence.services.reencryption_jobs import ReencryptionJob
 from persistence.storage import owner, root
 from persistence.storage.reader import StoreReader
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from lxml import etree
 
-from persistence.errors import BadRequestError
 from persistence.forms.structure import (
     BIND,
     FR,
@@ -29,7 +28,7 @@ from persistence.forms.structure import (
     on_definition,
     step_of,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_STEPS
 from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
@@ -164,30 +163,23 @@ class Control:
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls of a stored definition; return none where it has no form model.
+    """Read the controls that have a bind to an element: the form's own in document order, then those of templates.
+
+    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
+    appears twice under the same name and path is one, with the marks of both. There are none without a form model.
 
     Raises:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
         DamagedError: it is not well-formed XML.
     """
-    return on_definition(stored, controls) or ()
+    return on_definition(stored, _controls) or ()
 
 
-def controls(definition: DefinitionTree) -> tuple[Control, ...]:
-    """Return the controls that have a bind to an element: the form's own in document order, then those of templates.
-
-    Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
-    appears twice under the same name and path is one, with the marks of both.
-
-    Raises:
-        BadRequestError: they are too many, or too deep (``MOST_STEPS``).
-    """
+def _controls(definition: DefinitionTree) -> tuple[Control, ...]:
     found: dict[tuple[str, tuple[str, ...]], Control] = {}
-    left = MOST_STEPS
+    steps = Bound(MOST_STEPS, "the form has too many controls, or too deeply nested ones")
     for control in _all(definition):
-        left -= len(control.steps)
-        if left < 0:
-            raise BadRequestError("the form has too many controls, or too deeply nested ones")
+        steps.count(len(control.steps))
         key = control.name, control.path(V2019_1_0)
         same = found.get(key, control)
         found[key] = replace(

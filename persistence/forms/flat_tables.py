@@ -11,7 +11,6 @@ from lxml import etree
 from persistence.errors import BadRequestError
 from persistence.forms.controls import default_iteration
 from persistence.forms.form_data import is_value_marked
-from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.forms.structure import (
     BIND,
     GRID,
@@ -24,7 +23,8 @@ from persistence.forms.structure import (
     is_template_use,
     on_definition,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
+from persistence.forms.values import PathState, path_matcher
 from persistence.limits import MOST_CELLS, MOST_COLUMNS, MOST_VIEW_CHARACTERS, MOST_VIEWS
 from persistence.model.addresses import LIBRARY_FORM, Form
 from persistence.model.flat_views import (
@@ -85,7 +85,7 @@ class _Walk:
         self._naming = naming
         self._names = UniqueNames(taken, naming.longest)
         self._growing: list[_Growing] = []
-        self._left = MOST_VIEW_CHARACTERS
+        self._size = Bound(MOST_VIEW_CHARACTERS, "the form has too many controls for flat views, or too long names")
 
     def views(self) -> tuple[FlatView, ...]:
         """Return the views, in the order of their elements in the definition."""
@@ -158,9 +158,7 @@ class _Walk:
         return growing
 
     def _count(self, *names: str) -> None:
-        self._left -= sum(map(len, names)) + 1
-        if self._left < 0:
-            raise BadRequestError("the form has too many controls for flat views, or too long names")
+        self._size.count(sum(map(len, names)) + 1)
 
 
 Cell = str | int | None
@@ -232,7 +230,6 @@ class _Rows(Streaming):
         self._parts: list[str] = []
         self._places: list[PathState[_Opens | _Fills]] = []
         self._place = outer
-        self._off_path: PathState[_Opens | _Fills] = off_path()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._parts.append
         self.parser.CommentHandler = self._settle
@@ -243,11 +240,7 @@ class _Rows(Streaming):
         super().start(name, attributes)
         self._settle()
         self._places.append(self._place)
-        following = self._place.following
-        if following is None:
-            self._place = self._place.chosen(name, attributes)
-        else:
-            self._place = following.get(name, self._off_path)
+        self._place = self._place.entered(name, attributes)
         if attributes and not self._sealed_from and is_value_marked(attributes):
             self._sealed_from = self.depth
         for found in self._place.found:

@@ -7,24 +7,22 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from persistence.errors import BadRequestError
 from persistence.forms.controls import INDEXED, template_uses
 from persistence.forms.structure import (
     BIND,
-    METADATA_ID,
     XF,
     XH,
     DefinitionTree,
     FormPart,
     classes,
     control_name,
-    instance_of,
     is_element_name,
     on_definition,
     reference,
+    text_in,
     with_namespaces,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
 from persistence.model.form_versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
@@ -46,21 +44,21 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
         DamagedError: it is not well-formed XML.
     """
-    return on_definition(stored, lambda definition: index_keys(definition, data_format)) or ()
+    return on_definition(stored, lambda definition: _index_keys(definition, data_format)) or ()
 
 
-def index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
-    """Return the keys of a definition in index order, for data of a format; raises as ``read_index_keys`` does."""
+def _index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
     grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
     namespaces = _Namespaces(definition)
     found: dict[str, IndexKey] = {}
-    characters = patterns = 0
+    patterns = 0
+    characters = Bound(
+        MOST_KEY_CHARACTERS, f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"
+    )
     for complete in _Indexed(definition).paths():
         path = _adapted(complete, grids)
         literal = "/".join(text for text, _ in path)
-        characters += len(literal)
-        if characters > MOST_KEY_CHARACTERS:
-            raise BadRequestError(f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters")
+        characters.count(len(literal))
         if literal and literal not in found:
             steps = _steps((text, namespaces.of(bind)) for text, bind in path)
             patterns += not all(map(_is_plain, steps))
@@ -73,7 +71,7 @@ class _Indexed:
 
     def __init__(self, definition: DefinitionTree) -> None:
         self._definition = definition
-        self._left = MOST_STEPS
+        self._steps = Bound(MOST_STEPS, "the form indexes too many controls, or too deeply nested ones")
 
     def paths(self) -> Iterator[_Path]:
         """Yield all paths in index order: those of a part are looked for once, even if many sections show it."""
@@ -87,21 +85,16 @@ class _Indexed:
                     listed[id(use.part)] = list(self._of(use.part, is_marked))
                 around = _path(main, use.bind) + (((use.iteration, None),) if use.iteration else ())
                 for path in listed[id(use.part)]:
-                    self._count(len(around) + len(path))
+                    self._steps.count(len(around) + len(path))
                     yield around + path
 
     def _of(self, part: FormPart, is_marked: Callable[[Element], bool]) -> Iterator[_Path]:
         for element in () if part.body is None else part.body.iterdescendants("*"):
             bind = part.bind_named_by(element) if control_name(element) and is_marked(element) else None
             path = () if bind is None else _path(part, bind)
-            self._count(len(path))
+            self._steps.count(len(path))
             if path:
                 yield path
-
-    def _count(self, steps: int) -> None:
-        self._left -= steps
-        if self._left < 0:
-            raise BadRequestError("the form indexes too many controls, or too deeply nested ones")
 
 
 def _has_index(element: Element) -> bool:
@@ -126,14 +119,12 @@ def _adapted(path: _Path, grids: _Grids) -> _Path:
 
 def _grids(definition: DefinitionTree, version: str) -> _Grids:
     """Return the paths of the grids that the metadata lists for a migration; none where the list is malformed."""
-    instance = instance_of(definition.model, METADATA_ID)
-    metadata = None if instance is None else next(instance.iterchildren("*"), None)
-    migrations = () if metadata is None else metadata.iterchildren("migration")
+    migrations = () if definition.metadata is None else definition.metadata.iterchildren("migration")
     found = next((each for each in migrations if each.get("version") == version), None)
     if found is None:
         return frozenset()
     try:
-        return frozenset(_LISTS[version](json.loads(str(found.xpath("string()")))))
+        return frozenset(_LISTS[version](json.loads(text_in(found))))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return frozenset()
 

@@ -13,8 +13,7 @@ from typing import TypeVar
 
 from lxml import etree
 
-from persistence.errors import BadRequestError
-from persistence.forms.trees import Element, Tree, on_stored_tree
+from persistence.forms.trees import Bound, Element, Tree, on_stored_tree
 from persistence.limits import LONGEST_XML_NAME, MOST_WALKED
 
 XH = "{http://www.w3.org/1999/xhtml}"
@@ -97,26 +96,6 @@ def is_plain_grid(container: Element) -> bool:
     return container.tag == GRID and not is_repeated(container)
 
 
-class StepBudget:
-    """A bound on the steps from elements to those around them, for all parts of a definition together.
-
-    Each step is short, but there are as many as a form has elements times the levels of their nesting.
-    """
-
-    def __init__(self) -> None:
-        self._left = MOST_WALKED
-
-    def count(self, steps: int) -> None:
-        """Count steps.
-
-        Raises:
-            BadRequestError: there are too many.
-        """
-        self._left -= steps
-        if self._left < 0:
-            raise BadRequestError("the form has too many sections, grids and binds, or too deeply nested ones")
-
-
 @dataclass(frozen=True, slots=True)
 class FormPart:
     """The main document or one section template: names are unique within one, and resolved within one."""
@@ -135,10 +114,14 @@ class FormPart:
     A legacy repeat has only the binds of its controls there.
     """
 
-    walk: StepBudget
+    walk: Bound
+    """The steps from elements to those around them, for all parts of a definition together.
+
+    Each is short, but there are as many as a form has elements times the levels of their nesting.
+    """
 
     @classmethod
-    def of(cls, model: Element | None, body: Element | None, walk: StepBudget) -> FormPart:
+    def of(cls, model: Element | None, body: Element | None, walk: Bound) -> FormPart:
         """Index a model and a body."""
         tops = () if model is None else model.iterchildren(BIND)
         top = next((bind for bind in tops if bind.get("id") == BINDS_ID), None)
@@ -203,12 +186,18 @@ class DefinitionTree:
         if model is None or instance is None:
             return None
         data = next(instance.iterchildren("*"), None)
-        walk = StepBudget()
+        walk = Bound(MOST_WALKED, "the form has too many sections, grids and binds, or too deeply nested ones")
         return cls(model, data, FormPart.of(model, _body(root), walk), dict(_templates(root, walk)))
 
     def reread(self) -> DefinitionTree:
         """Index the main document again, after its model or body has changed."""
         return replace(self, main=FormPart.of(self.model, self.main.body, self.main.walk))
+
+    @property
+    def metadata(self) -> Element | None:
+        """The element of the metadata; ``None`` where there is none."""
+        instance = instance_of(self.model, METADATA_ID)
+        return None if instance is None else next(instance.iterchildren("*"), None)
 
     def template(self, section: Element) -> FormPart | None:
         """Return the section template that a section uses, where it is inlined."""
@@ -234,6 +223,11 @@ def on_definition(stored: bytes, work: Callable[[DefinitionTree], T]) -> T | Non
 def instance_of(model: Element, identifier: str) -> Element | None:
     """Return the instance of a model with an id."""
     return next((each for each in model.iterchildren(INSTANCE) if each.get("id") == identifier), None)
+
+
+def text_in(element: Element) -> str:
+    """Return all text in an element, without surrounding blanks."""
+    return str(element.xpath("string()")).strip()
 
 
 def reference(bind: Element) -> str:
@@ -283,7 +277,7 @@ def _body(root: Element) -> Element | None:
     return next((group for group in groups if "fb-body" in {group.get("id"), *classes(group)}), None)
 
 
-def _templates(root: Element, walk: StepBudget) -> Iterator[tuple[str, FormPart]]:
+def _templates(root: Element, walk: Bound) -> Iterator[tuple[str, FormPart]]:
     """Return inlined section templates with the name of their uses; the first of a name is last, to win in a dict.
 
     A binding inside another is part of that one's template (XBL 2.0, 2.1, has bindings in ``xbl:xbl`` only): so each

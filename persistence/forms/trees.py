@@ -87,6 +87,24 @@ class _Limits(Streaming):
             raise BadRequestError(f"the XML declares more than {MOST_DECLARATIONS} namespaces: it is not taken apart")
 
 
+class Bound:
+    """A bound on a sum, for work that can be much more than a tree is large."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._left = most
+        self._refusal = refusal
+
+    def count(self, number: int = 1) -> None:
+        """Add to the sum.
+
+        Raises:
+            BadRequestError: the bound is passed.
+        """
+        self._left -= number
+        if self._left < 0:
+            raise BadRequestError(self._refusal)
+
+
 def serialized(tree: Tree) -> bytes:
     """Serialize a document: UTF-8 with an XML declaration, not indented, with the nodes before and after the root."""
     return etree.tostring(tree, encoding="UTF-8", xml_declaration=True)

@@ -1,12 +1,15 @@
-"""The content of a document that is searched: the values of keys, and all other text (spec search 2.1)."""
+"""Values in a document that streams by: those at many paths at once, and all other text (spec search 2.1).
+
+The paths are matched step by step by a small state machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from persistence.forms.form_data import is_value_marked
-from persistence.forms.matching import PathState, off_path, path_matcher
 from persistence.limits import (
     DEEPEST,
     LONGEST_XML_NAME,
@@ -17,8 +20,96 @@ from persistence.limits import (
     MOST_REST,
     MOST_VALUES,
 )
-from persistence.model.form_versions import IndexKey
-from persistence.xml.streaming import Streaming, past_limits
+from persistence.model.form_versions import IndexKey, PathStep
+from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
+
+T = TypeVar("T")
+
+_MOST_KEPT = 10_000
+
+
+class PathState(Generic[T]):
+    """A state of the matcher, at an element: ``found`` are the values of the paths that lead here.
+
+    ``following`` are the states of the elements inside by the names that a parser gives them; other elements are on no
+    path. It is ``None`` where more than the name counts, and ``chosen`` decides.
+    """
+
+    __slots__ = ("_chosen", "_identities", "_inside", "following", "found")
+
+    def __init__(self, nodes: tuple[_Node[T], ...]) -> None:
+        self.found = tuple(found for node in nodes for found in node.found)
+        self._inside: dict[str, list[tuple[str | None, _Node[T]]]] = {}
+        for node in nodes:
+            for step, child in node.inside.items():
+                self._inside.setdefault(_name(step), []).append((step.id, child))
+        self._identities = frozenset(identity for each in self._inside.values() for identity, _ in each)
+        is_plain = "" not in self._inside and self._identities <= {None}
+        self.following: dict[str, PathState[T]] | None = {} if is_plain else None
+        self._chosen: dict[tuple[str | None, str | None], PathState[T]] = {}
+
+    def entered(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
+        """Return the state of an element inside."""
+        return self.chosen(name, attributes) if self.following is None else self.following.get(name, OFF_PATH)
+
+    def chosen(self, name: str, attributes: Mapping[str, str]) -> PathState[T]:
+        """Return the state of an element inside where more than its name counts; states are kept by all that counts."""
+        identity = attributes.get("id")
+        key = (name if name in self._inside else None, identity if identity in self._identities else None)
+        place = self._chosen.get(key)
+        if place is None:
+            steps = (*self._inside.get("", ()), *self._inside.get(name, ()))
+            place = _place(child for wanted, child in steps if wanted in {None, identity})
+            if len(self._chosen) < _MOST_KEPT:
+                self._chosen[key] = place
+        return place
+
+    def branch(self) -> Iterator[PathState[T]]:
+        """Make the states of ``following``, and yield them."""
+        if self.following is not None:
+            for name, inside in self._inside.items():
+                place = PathState(tuple(child for _, child in inside))
+                self.following[name] = place
+                yield place
+
+
+OFF_PATH: PathState[Any] = PathState(())
+"""The state of elements that are on no path."""
+
+
+class _Node(Generic[T]):
+    """A step of some paths, with the next steps."""
+
+    __slots__ = ("found", "inside")
+
+    def __init__(self) -> None:
+        self.found: list[T] = []
+        self.inside: dict[PathStep, _Node[T]] = {}
+
+
+def path_matcher(paths: Iterable[tuple[tuple[PathStep, ...], T]]) -> PathState[T]:
+    """Return the state around the root element, for paths of steps below that element, each with its value."""
+    top: _Node[T] = _Node()
+    for steps, found in paths:
+        if len(steps) < DEEPEST and not any(SEPARATOR in step.name for step in steps):
+            node = top
+            for step in (PathStep(""), *steps):
+                node = node.inside.setdefault(step, _Node())
+            node.found.append(found)
+    return _place([top])
+
+
+def _place(nodes: Iterable[_Node[T]]) -> PathState[T]:
+    first = PathState(tuple(nodes))
+    waiting = [first]
+    while waiting:
+        waiting += waiting.pop().branch()
+    return first
+
+
+def _name(step: PathStep) -> str:
+    return f"{step.namespace}{SEPARATOR}{step.name}" if step.namespace else step.name
+
 
 NODE_END = "\x1f"
 """Between text nodes: a character that XML does not have."""
@@ -75,7 +166,6 @@ class TextExtraction(Streaming):
         parts, opened, close = self._parts, self._opened, self._close
         places: list[PathState[str]] = []
         place: PathState[str] = reader.start
-        lost: PathState[str] = off_path()
         elements = sealed = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:
@@ -85,7 +175,7 @@ class TextExtraction(Streaming):
             if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_XML_NAME:
                 raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
             following = place.following
-            place = place.chosen(name, attributes) if following is None else following.get(name, lost)
+            place = place.chosen(name, attributes) if following is None else following.get(name, OFF_PATH)
             parts.append(NODE_END)
             if place.found:
                 opened.append(len(parts))

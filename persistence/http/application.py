@@ -1,25 +1,37 @@
-"""The Flask application: exact routes, and one line of ``text/plain`` for every error, never a page or a traceback."""
+"""The Flask application: exact routes, one line of ``text/plain`` for every error, and health checks.
+
+No error is answered by a page or a traceback. Supervisors and load balancers ask whether the service runs
+(``/healthz``), and whether it can store (``/readyz``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import Rule
 
 from persistence.dialect import Dialect
-from persistence.errors import DeletedError, PersistenceError, status_of
+from persistence.errors import BusyError, DeletedError, DiskError, PersistenceError, one_line, status_of
 from persistence.http import logs
-from persistence.http.logs import REQUEST_ID
-from persistence.http.responses import headers_of, refusal
+from persistence.http.logs import CAUSE, REQUEST_ID
+from persistence.http.responses import headers_of, refusal, text
 
 RESOURCE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
 """The methods of resources."""
 
 _READS = ("GET", "HEAD")
+
+IS_STRANGER = "persistence.is_stranger"
+"""Environ key: whether the caller would be refused everywhere else."""
+
+_NOT_READY = "not ready: the log of the service says why"
+
+HEALTH_PATHS = ("/healthz", "/readyz")
+"""The paths that a supervisor asks for; it has no key."""
 
 
 class _ExactRule(Rule):
@@ -72,3 +84,48 @@ def _http_error(error: HTTPException) -> Response:
 def _unexpected(error: Exception) -> Response:
     logs.write("unexpected", is_error=True, id=request.environ.get(REQUEST_ID), exc_info=error)
     return refusal(request.environ, 500, "internal error; the log has the details under this request's id")
+
+
+class Writable(Protocol):
+    """A directory that the service writes into."""
+
+    @property
+    def root(self) -> str:
+        """Its path."""
+
+    def free_bytes(self) -> int:
+        """Return the space that the service may still use there.
+
+        Raises:
+            DiskError, BusyError: it cannot write there.
+        """
+
+
+def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None:
+    """Add ``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many.
+
+    The cause goes to the log, and to callers that are let in; a stranger is told neither paths nor numbers.
+    """
+
+    def healthz() -> Response:
+        return text(HTTPStatus.OK, "ok")
+
+    def readyz() -> Response:
+        for place in places:
+            try:
+                free = place.free_bytes()
+            except (BusyError, DiskError) as error:
+                return _not_ready(str(error))
+            if free < min_free:
+                return _not_ready(f"{free} bytes are free in {place.root}; the floor is {min_free}")
+        return text(HTTPStatus.OK, "ready")
+
+    for path, view in zip(HEALTH_PATHS, (healthz, readyz), strict=True):
+        add_route(app, path, view, "GET", "HEAD")
+
+
+def _not_ready(cause: str) -> Response:
+    environ = request.environ
+    environ[CAUSE] = one_line(cause)
+    said = _NOT_READY if environ.get(IS_STRANGER) else environ[CAUSE]
+    return text(HTTPStatus.SERVICE_UNAVAILABLE, said)

@@ -38,11 +38,19 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
     coding = environ.get("HTTP_CONTENT_ENCODING", "").strip().lower()
     if coding not in ("", "identity"):
         raise EncodedBodyError(f"content coding {coding!r} is not accepted: send the body as it is")
-    length = _announced(environ)
-    if length is not None and length > limit:
-        raise _too_large(limit)
+    transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
     stream: BinaryIO = environ["wsgi.input"]
-    return _chunked(stream, limit) if length is None else _measured(stream, length)
+    if transfer == "chunked":
+        return _chunked(stream, limit)
+    if transfer:
+        raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
+    announced = environ.get("CONTENT_LENGTH")
+    if not announced:
+        raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
+    length = int(announced)
+    if length > limit:
+        raise _too_large(limit)
+    return _measured(stream, length)
 
 
 def drain(environ: WSGIEnvironment) -> None:
@@ -57,18 +65,6 @@ def drain(environ: WSGIEnvironment) -> None:
     with suppress(Exception):  # the answer is settled; what the client does now changes nothing
         while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
             left -= len(chunk)
-
-
-def _announced(environ: WSGIEnvironment) -> int | None:
-    transfer = environ.get("HTTP_TRANSFER_ENCODING", "").strip().lower()
-    if transfer == "chunked":
-        return None
-    if transfer:
-        raise NotSupportedError(f"transfer coding {transfer!r} is not understood")
-    text = environ.get("CONTENT_LENGTH") or ""
-    if not text:
-        raise LengthRequiredError("the request announces no body: send Content-Length, 0 for an empty one, or chunks")
-    return int(text)
 
 
 def _measured(stream: BinaryIO, length: int) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ from persistence.errors import (
     UnauthorizedError,
     status_of,
 )
-from persistence.http import health
+from persistence.http.application import HEALTH_PATHS, IS_STRANGER
 from persistence.http.clean_requests import sent_path
 from persistence.http.logs import CALLER, REQUEST_ID
 from persistence.http.responses import headers_of, refusal
@@ -143,24 +143,20 @@ class AllowedSites:
         self._origins = frozenset(origin.lower() for origin in origins)
         self._is_own = lru_cache(HOSTS_KEPT)(self._look_up)
 
-    def check_host(self, environ: WSGIEnvironment) -> None:
-        """Check the name under which a caller without a key has reached the service; a browser always sends one.
+    def check(self, environ: WSGIEnvironment, *, has_key: bool) -> None:
+        """Check the name under which a caller without a key has reached the service, which a browser always sends.
+
+        And check whose page has made a browser send a request that may change something.
 
         Raises:
-            MisdirectedError: it is none of the service's.
+            MisdirectedError: the name is none of the service's.
+            ForbiddenError: the page is a third party's.
         """
         host = environ.get("HTTP_HOST")
-        if host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
+        if not has_key and host and not (len(host) <= HOST_LENGTH and self._is_own(host)):
             raise MisdirectedError(
                 f"this is no name of the service, whose setting hosts has them without port: {host!r}"
             )
-
-    def check_origin(self, environ: WSGIEnvironment) -> None:
-        """Check whose page has made a browser send a request that may change something.
-
-        Raises:
-            ForbiddenError: it is a third party's.
-        """
         if environ["REQUEST_METHOD"] in _READS:
             return
         origin, site = environ.get("HTTP_ORIGIN"), environ.get("HTTP_SEC_FETCH_SITE")
@@ -210,7 +206,7 @@ class CallersOnly:
             if not _is_health(environ):
                 answer = refusal(environ, status_of(error), str(error), headers_of(error))
                 return answer(environ, start_response)
-            environ[health.IS_STRANGER] = True
+            environ[IS_STRANGER] = True
         else:
             if name is not None:
                 environ[CALLER] = name
@@ -221,9 +217,7 @@ class CallersOnly:
         name = None
         if self._policy.opens is not Opens.ALWAYS:
             name = caller(self._policy, self._read_keys(), peer_of(environ), environ.get("HTTP_AUTHORIZATION"))
-        if name in (None, TRUSTED):
-            self._sites.check_host(environ)
-        self._sites.check_origin(environ)
+        self._sites.check(environ, has_key=name not in (None, TRUSTED))
         return name
 
 
@@ -255,6 +249,6 @@ def _fields(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
 def _is_health(environ: WSGIEnvironment) -> bool:
     """Return whether a supervisor asks, who has no key: in the very words of these paths, in no other spelling."""
     try:
-        return sent_path(environ) in health.PATHS
+        return sent_path(environ) in HEALTH_PATHS
     except ValueError:
         return False

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError
-from persistence.http import health
+from persistence.http.application import HEALTH_PATHS
 from persistence.http.parsing import REQUEST_NAMES, environ_key
 from persistence.http.responses import refusal
 from persistence.limits import LONGEST_NAME
@@ -126,6 +126,6 @@ class CleanRequests:
 
     def _refuse_foreign(self, environ: WSGIEnvironment, path: str) -> None:
         """Raise ``BadRequestError`` unless a supervisor asks: a proxy in front may add headers to every request."""
-        if path not in health.PATHS:
+        if path not in HEALTH_PATHS:
             sent, own = self._foreign[min(self._foreign_keys.intersection(environ))]
             raise BadRequestError(f"this service speaks dialect {self._dialect.name!r}: it reads {own}, not {sent}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 from flask import Flask, Request, Response
-from flask import request as current_request
+from flask.globals import request_ctx
 
 from persistence.dialect import Dialect
+from persistence.errors import BadAddressError
 from persistence.http import bodies
 from persistence.http.application import RESOURCE_METHODS, add_route
 from persistence.http.contents import Contents, send_transformed
@@ -33,13 +35,14 @@ class CrudApi:
         """Add the routes."""
         form = f"{self.face.prefix}/crud/<app>/<form>"
         add_route(app, f"{form}/form/<name>", self.definition, *RESOURCE_METHODS)
-        add_route(app, f"{form}/data/<document>/<name>", self.data, *RESOURCE_METHODS)
-        add_route(app, f"{form}/draft/<document>/<name>", self.draft, *RESOURCE_METHODS)
+        for collection in Collection:
+            view = partial(self.document, collection)
+            add_route(app, f"{form}/{collection.value}/<document>/<name>", view, *RESOURCE_METHODS)
         add_route(app, f"{form}/data/", self.delete_all, "DELETE", strict_slashes=False)
 
     def definition(self, app: str, form: str, name: str) -> Response:
         """Answer ``/crud/$app/$form/form/$filename``."""
-        request, target, parser = _request(), Form(app, form), self.face.parser
+        request, target, parser = request_ctx.request, Form(app, form), self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)
@@ -51,16 +54,10 @@ class CrudApi:
         read = self.face.services(request).definitions.read(target, name, parser.get(request))
         return self._read(request, read, data_format)
 
-    def data(self, app: str, form: str, document: str, name: str) -> Response:
-        """Answer ``/crud/$app/$form/data/$document/$filename``."""
-        return self._document(DocumentAddress(Form(app, form), Collection.DATA, document, name))
-
-    def draft(self, app: str, form: str, document: str, name: str) -> Response:
-        """Answer ``/crud/$app/$form/draft/$document/$filename``."""
-        return self._document(DocumentAddress(Form(app, form), Collection.DRAFT, document, name))
-
-    def _document(self, address: DocumentAddress) -> Response:
-        request, parser = _request(), self.face.parser
+    def document(self, collection: Collection, app: str, form: str, document: str, name: str) -> Response:
+        """Answer ``/crud/$app/$form/data/$document/$filename``, or below ``draft/``."""
+        address = DocumentAddress(Form(app, form), collection, document, name)
+        request, parser = request_ctx.request, self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
             body = bodies.chunks(request.environ, self.max_body)
@@ -78,7 +75,7 @@ class CrudApi:
 
     def delete_all(self, app: str, form: str) -> Response:
         """Answer ``DELETE /crud/$app/$form/data/``."""
-        request = _request()
+        request = request_ctx.request
         documents = self.face.services(request).documents
         cleared = documents.delete_all(Form(app, form), self.face.parser.delete(request))
         headers = self.headers.of_clearing(cleared)
@@ -110,5 +107,11 @@ class CrudApi:
         return empty(HTTPStatus.NO_CONTENT, self.headers.of_removal(removed))
 
 
-def _request() -> Request:
-    return current_request._get_current_object()  # type: ignore[attr-defined,no-any-return] # noqa: SLF001
+def add_unknown_paths(app: Flask) -> None:
+    """Answer 400 under all other paths of resources, to the methods that resources have; to others it stays 405."""
+    for path in ("/crud", "/crud/", "/crud/<path:rest>"):
+        add_route(app, path, _unknown, *RESOURCE_METHODS)
+
+
+def _unknown(rest: str = "") -> Response:
+    raise BadAddressError(f"there are no resources under the path {rest!r}")

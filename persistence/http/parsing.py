@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flask import Request
@@ -19,7 +19,7 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.requests import Delete, Get, Put
+from persistence.services.requests import Delete, Get, Origin, Put
 from persistence.services.services import Services
 from persistence.services.transforms import migration_target
 
@@ -56,6 +56,10 @@ def environ_key(header: str) -> str:
     return "HTTP_" + header.upper().replace("-", "_")
 
 
+_NO_ARGUMENTS: Mapping[str, str] = {}
+"""The parameters of most requests: an empty query is not worth parsing."""
+
+
 class RequestParser:
     """Reads requests in one dialect. Every method raises ``BadRequestError`` for what is malformed."""
 
@@ -64,48 +68,48 @@ class RequestParser:
 
     def get(self, request: Request) -> Get:
         """Read a GET or HEAD."""
-        is_get, environ = request.method == "GET", request.environ
-        decrypt = environ.get(self._keys["Decrypt"]) == "true"
-        if not request.query_string:
-            return Get(version=self._version(environ), content=is_get, user=self.user(request), decrypt=decrypt)
-        self._refuse_purge(request)
+        environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
+        sent = self._sent(environ)
+        if args:
+            _refuse_purge(request)
         return Get(
-            version=self._version(environ),
-            instant=instant_of(request.args.get("last-modified-time"), "last-modified-time"),
-            content=is_get,
-            user=self.user(request),
-            data_format=request.args.get("data-format-version"),
-            decrypt=decrypt,
+            version=self._version(environ, sent),
+            instant=instant_of(args.get("last-modified-time"), "last-modified-time") if args else None,
+            content=request.method == "GET",
+            user=self._user(environ, sent),
+            data_format=args.get("data-format-version"),
+            decrypt=sent.get("Decrypt") == "true",
         )
 
     def put(self, request: Request) -> Put:
         """Read a PUT without its body."""
-        environ = request.environ
-        algorithm, value = self._text(environ, "Hash-Algorithm"), self._text(environ, "Hash-Value")
+        environ, args = request.environ, request.args if request.query_string else _NO_ARGUMENTS
+        sent = self._sent(environ)
         return Put(
-            version=self._version(environ),
+            version=self._version(environ, sent),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
-            data_format=request.args.get("data-format-version"),
-            user=self.user(request),
+            data_format=args.get("data-format-version"),
+            user=self._user(environ, sent),
             content_type=environ.get("CONTENT_TYPE"),
-            valid=flag(request.args.get("valid") or None, "valid"),
-            stage=short(self._text(environ, "Workflow-Stage"), "workflow stage"),
-            source=short(request.args.get("document"), "document parameter"),
-            client_hash=_client_hash(algorithm, value),
-            flat_view=self.flat_view(request),
-            holder=self._text(environ, "Path-To-Holder"),
+            valid=flag(args.get("valid") or None, "valid") if args else None,
+            stage=short(sent.get("Workflow-Stage"), "workflow stage"),
+            source=short(args.get("document"), "document parameter") if args else None,
+            client_hash=_client_hash(sent),
+            flat_view=_is_true(sent.get("Create-Flat-View")),
+            holder=sent.get("Path-To-Holder"),
         )
 
     def delete(self, request: Request) -> Delete:
         """Read a DELETE."""
-        self._refuse_purge(request)
+        _refuse_purge(request)
         if request.args.get("last-modified-time"):
             raise BadRequestError("deleting a single revision is not enabled on this service")
         environ = request.environ
+        sent = self._sent(environ)
         return Delete(
-            version=self._version(environ),
+            version=self._version(environ, sent),
             precondition=parse_precondition(environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH")),
-            user=self.user(request),
+            user=self._user(environ, sent),
         )
 
     def definition_format(self, request: Request) -> str | None:
@@ -119,8 +123,9 @@ class RequestParser:
 
     def version_to_publish(self, request: Request) -> VersionRequest:
         """Return the version of a publication: the parameter, else the header (spec crud 8.3)."""
-        parameter = request.args.get("form-definition-version")
-        return versions.parse(parameter, None, None) if parameter else self._version(request.environ)
+        if parameter := request.args.get("form-definition-version"):
+            return versions.parse(parameter, None, None)
+        return self._version(request.environ, self._sent(request.environ))
 
     def version_to_search(self, request: Request) -> int | Searched:
         """Return the version whose documents are searched (spec search 1.4)."""
@@ -131,60 +136,97 @@ class RequestParser:
         return versions.parse_reindexed(request.environ.get(self._keys["Form-Definition-Version"]))
 
     def version_to_reencrypt(self, request: Request) -> int | None:
-        """Return the version whose data is encrypted anew; ``None`` for all (spec forms 4.5)."""
-        return versions.number_only(self._version(request.environ), "encrypting anew")
+        """Return the version whose data is encrypted again; ``None`` for all (spec forms 4.5)."""
+        asked = self._version(request.environ, self._sent(request.environ))
+        return versions.number_only(asked, "encrypting anew")
 
     def user(self, request: Request) -> User:
         """Return the user that the caller names (spec crud 6.1)."""
-        environ = request.environ
-        [credentials] = self._exact(environ, "Credentials")
-        if credentials and credentials.strip():
-            return users.parse_credentials(credentials)
-        return users.from_headers(*self._exact(environ, "Username", "Group", "Roles"))
+        return self._user(request.environ, self._sent(request.environ))
 
     def datasource(self, request: Request) -> str:
         """Return the name of the data source that is asked; empty where none is named (spec crud 10.2)."""
-        return (self._text(request.environ, "Datasource") or "").strip()
+        return self._sent(request.environ).get("Datasource", "").strip()
 
     def flat_view(self, request: Request) -> bool:
         """Return whether flat views are asked for (spec search 7.1)."""
-        return (request.environ.get(self._keys["Create-Flat-View"]) or "").strip().lower() == "true"
+        return _is_true(self._sent(request.environ).get("Create-Flat-View"))
 
-    def _version(self, environ: WSGIEnvironment) -> VersionRequest:
+    def _sent(self, environ: WSGIEnvironment) -> dict[str, str]:
+        """Return the headers that were sent, by name.
+
+        They are UTF-8 where their bytes are, else Latin-1, which is what WSGI passes on (PEP 3333).
+        """
+        sent: dict[str, str] = {name: environ[key] for name, key in self._keys.items() if key in environ}
+        for name, value in sent.items():
+            if not value.isascii():
+                with suppress(UnicodeError):
+                    sent[name] = value.encode("latin-1").decode()
+        return sent
+
+    def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:
         return versions.parse(
             environ.get(self._keys["Form-Definition-Version"]),
-            self._text(environ, "For-Document-Id"),
+            sent.get("For-Document-Id"),
             environ.get(self._keys["For-Document-IsDraft"]),
         )
 
-    def _text(self, environ: WSGIEnvironment, name: str) -> str | None:
-        """Return a header: UTF-8 where its bytes are, else Latin-1, which is what WSGI passes on (PEP 3333)."""
-        value: str | None = environ.get(self._keys[name])
-        if value is None or value.isascii():
-            return value
-        with suppress(UnicodeError):
-            return value.encode("latin-1").decode()
-        return value
+    def _user(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> User:
+        if sent.get("Credentials", "").strip():
+            self._require_utf8(environ, sent, "Credentials")
+            return users.parse_credentials(sent["Credentials"])
+        self._require_utf8(environ, sent, "Username", "Group", "Roles")
+        return users.from_headers(sent.get("Username"), sent.get("Group"), sent.get("Roles"))
 
-    def _exact(self, environ: WSGIEnvironment, *names: str) -> list[str | None]:
-        """Return headers that must be UTF-8: guessed at, one could be the name of another user.
+    def _require_utf8(self, environ: WSGIEnvironment, sent: Mapping[str, str], *names: str) -> None:
+        """Refuse headers that are not UTF-8: guessed at, one could be the name of another user.
 
         Raises:
-            BadRequestError: one is not.
+            BadRequestError: one is not, so it is still as it was sent.
         """
-        values: list[str | None] = [environ.get(self._keys[name]) for name in names]
-        for at, value in enumerate(values):
-            if value is not None and not value.isascii():
-                try:
-                    values[at] = value.encode("latin-1").decode()
-                except UnicodeError:
-                    raise BadRequestError(f"the header that ends in {names[at]} is not UTF-8") from None
-        return values
+        for name in names:
+            if not (value := sent.get(name, "")).isascii() and value == environ[self._keys[name]]:
+                raise BadRequestError(f"the header that ends in {name} is not UTF-8")
 
-    @staticmethod
-    def _refuse_purge(request: Request) -> None:
-        if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
-            raise BadRequestError("purging (force-delete) is not enabled on this service")
+
+class ProxiedParser(RequestParser):
+    """Reads requests of the proxy of a runtime, which passes on what its own caller sent, and what it has found out.
+
+    The proxy itself finds the version of a document, migrates definitions and removes data that is not relevant
+    (spec crud 11, forms 5.6).
+    """
+
+    def put(self, request: Request) -> Put:
+        """Read a PUT without its body."""
+        put = super().put(request)
+        is_singleton = _is_true(self._sent(request.environ).get("Singleton"))
+        return replace(put, origin=self._origin(request, put.user), is_singleton=is_singleton)
+
+    def delete(self, request: Request) -> Delete:
+        """Read a DELETE."""
+        delete = super().delete(request)
+        return replace(delete, origin=self._origin(request, delete.user))
+
+    def definition_format(self, request: Request) -> None:
+        """Return ``None``: definitions are sent as they are stored."""
+
+    def nonrelevant(self, request: Request) -> None:
+        """Return ``None``: data is sent as it is stored."""
+
+    def _version(self, environ: WSGIEnvironment, sent: Mapping[str, str]) -> VersionRequest:  # noqa: ARG002 - inherited
+        return versions.parse(environ.get(self._keys["Form-Definition-Version"]), None, None)
+
+    def _origin(self, request: Request, user: User) -> Origin:
+        """Return the creation and the owner that the proxy has found; where it has found none, the user's."""
+        sent = self._sent(request.environ)
+        created = instant_of(sent.get("Created-Existing"), "the creation that exists")
+        if created is None:
+            return Origin(None, user)
+        self._require_utf8(request.environ, sent, "Username-Existing", "Group-Existing")
+        name = short(sent.get("Username-Existing"), "owner's name") or user.name
+        group = short(sent.get("Group-Existing"), "owner's group") or user.group
+        organization = user.organization if name == user.name else ()
+        return Origin(created, User(name=name, group=group, organization=organization))
 
 
 def instant_of(value: str | None, name: str) -> Instant | None:
@@ -201,8 +243,19 @@ def instant_of(value: str | None, name: str) -> Instant | None:
         raise BadRequestError(f"{name} must be an instant such as 2025-03-04T05:06:07.089Z, not {value!r}") from error
 
 
-def _client_hash(algorithm: str | None, value: str | None) -> ClientHash | None:
-    name, digest = short(algorithm, "hash algorithm"), short(value, "hash value")
+def _refuse_purge(request: Request) -> None:
+    if request.method != "GET" and flag(request.args.get("force-delete") or None, "force-delete"):
+        raise BadRequestError("purging (force-delete) is not enabled on this service")
+
+
+def _is_true(sent: str | None) -> bool:
+    return sent is not None and sent.strip().lower() == "true"
+
+
+def _client_hash(sent: Mapping[str, str]) -> ClientHash | None:
+    if "Hash-Algorithm" not in sent and "Hash-Value" not in sent:
+        return None
+    name, digest = short(sent.get("Hash-Algorithm"), "hash algorithm"), short(sent.get("Hash-Value"), "hash value")
     return ClientHash(name, digest) if name and digest else None
 
 

@@ -60,13 +60,6 @@ _WITH_LENGTH = (HTTPStatus.OK, HTTPStatus.CREATED)
 _CHALLENGES = [("WWW-Authenticate", "Bearer"), ("WWW-Authenticate", 'Basic realm="persistence", charset="UTF-8"')]
 
 
-class _Ready(ResponseHeaderFields):
-    """Header fields that need no further checks: their values were checked when they came in."""
-
-    def __init__(self, fields: Headers) -> None:
-        self._list = fields
-
-
 class BareResponse(Response):
     """A response with exactly the headers it was given: nothing is guessed, added or looked at again."""
 
@@ -74,7 +67,8 @@ class BareResponse(Response):
     automatically_set_content_length = False
 
     def __init__(self, body: bytes | Iterable[bytes], status: int, headers: Headers, *, streams: bool = False) -> None:
-        super().__init__(body, status=status, headers=_Ready(headers), direct_passthrough=streams)
+        super().__init__(body, status=status, direct_passthrough=streams)
+        self.headers._list = headers  # noqa: SLF001 - unchecked: the values were checked when they came in
 
     def get_wsgi_headers(self, environ: WSGIEnvironment) -> ResponseHeaderFields:  # noqa: ARG002 - werkzeug's signature
         """Return the headers as they are."""

@@ -140,6 +140,6 @@ class OfflineProviders(Closable):
     def _open(self, root: str) -> Tree:
         settings = self._settings
         store = self._opened.enter_context(open_store(settings, root, self._listener))
-        index = open_index(settings, self._properties, root, catalog_at=self._catalog_at)
+        index = open_index(settings, self._properties, root, self._catalog_at)
         self._opened.enter_context(index)
         return Tree(store, provider_of_tree(store, index, self._catalog_at(store.root)))

@@ -17,7 +17,6 @@ from persistence.index.sync.jobs import TreeReindexer
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.properties.properties import Properties, ProviderProperties
@@ -76,9 +75,8 @@ class Trees:
 def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tree]:
     """Serve a tree for a block: changes in it go to its index. At the end the tree is released last."""
     settings, properties = opening.settings, opening.properties
-    pending = pending_in(path)
-    index = open_index(settings, properties, path, pending=pending, catalog_at=catalog_at)
-    updater = Updater(index, pending, opening.failed)
+    index = open_index(settings, properties, path, catalog_at)
+    updater = index.updater(opening.failed)
 
     def index_catalog(form: Form) -> Catalog:
         return catalog_at(definitions_root(form, path, properties, settings.roots))
@@ -102,11 +100,9 @@ def open_index(
     settings: Settings,
     properties: Properties,
     path: str,
-    *,
-    pending: Journal | None = None,
     catalog_at: CatalogAt | None = None,
 ) -> TreeIndex:
-    """Open the index of the tree of a root, with its flat views. ``pending`` is what it has still to take in."""
+    """Open the index of the tree of a root, with its flat views and its journal."""
     path, roots = os.path.realpath(path), settings.roots
     dialect, hand_edits = DIALECTS[settings.dialect], HandEdits(settings.hand_edits)
     extracted, integrity = ExtractionCache(), Integrity(hand_edits)
@@ -121,20 +117,13 @@ def open_index(
         return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
 
     flat = FlatViews(path, source_of, partial(defined_elsewhere, path, properties, roots))
-    return TreeIndex(path, pending or pending_in(path), source_of, flat)
-
-
-def pending_in(path: str) -> Journal:
-    """Return what the index of the tree of a root has still to take in."""
-    return Journal(Layout(os.path.realpath(path)).own(JOURNAL))
+    return TreeIndex(path, Journal(Layout(path).own(JOURNAL)), source_of, flat)
 
 
 def provider_of_tree(
     store: Store, index: TreeIndex, catalog: Catalog, index_catalog: Callable[[Form], Catalog] | None = None
 ) -> Provider:
     """Return the provider that a tree is; ``index`` must hear of its changes. Both stay the caller's."""
-    if index.flat is None:
-        raise ValueError("a provider has flat views")
     return Provider(store, catalog, index, index.flat, TreeReindexer(store, index), index_catalog)
 
 

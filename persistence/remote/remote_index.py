@@ -19,8 +19,7 @@ from persistence.forms.search_xml import (
     write_distinct_request,
     write_search_request,
 )
-from persistence.index.budget import Budget
-from persistence.index.protocol import ReindexingState, ReindexingStatus
+from persistence.index.protocol import Budget, ReindexingState, ReindexingStatus
 from persistence.limits import LARGEST_ANSWER
 from persistence.model import instants
 from persistence.model.addresses import Collection, Form

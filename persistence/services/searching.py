@@ -14,7 +14,7 @@ from persistence.forms.search_xml import (
     write_distinct_answer,
     write_search_answer,
 )
-from persistence.index.budget import Budget
+from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
 from persistence.model.users import User

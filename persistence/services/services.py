@@ -16,6 +16,7 @@ from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
+from persistence.services.jobs import Reindexing
 from persistence.services.notices import Notices
 from persistence.services.publishing import Publishing
 from persistence.services.searching import Searching
@@ -23,15 +24,15 @@ from persistence.services.searching import Searching
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The services behind the requests of one face; ``router`` rebuilds indexes."""
+    """The services behind the requests of one face."""
 
-    router: Router
     definitions: Definitions | DefinitionsBehindProxy
     documents: Documents | DocumentsBehindProxy
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
     searching: Searching
+    reindexing: Reindexing
 
     @classmethod
     def public(
@@ -62,11 +63,11 @@ class Services:
         router, dialect = documents.router, documents.dialect
         forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
         return cls(
-            router=router,
             definitions=definitions,
             documents=served,
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             forms=forms,
             searching=Searching(router, dialect, Notices(forms, dialect)),
+            reindexing=Reindexing(router),
         )

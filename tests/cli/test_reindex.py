@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import StartupError
-from persistence.index.sync.generations import Generations
 from persistence.index.sync.jobs import IndexJob, reported
+from persistence.index.sync.rebuild import Generations
 from persistence.storage.layout import Layout
 from tests import orders
 from tests.cli.command_runner import Place, ended

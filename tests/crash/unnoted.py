@@ -16,7 +16,7 @@ def _changing(_self: Updater, _form: Form, _document: str) -> None:
 
 
 def _changed(self: Updater, form: Form, document: str) -> None:
-    self._index.files.refresh(form, [document])
+    self._files.refresh(form, [document])
 
 
 if __name__ == "__main__":

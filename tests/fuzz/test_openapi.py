@@ -16,7 +16,8 @@ from werkzeug.routing import Rule
 from persistence.app import create_app
 from persistence.dialect import DIALECTS
 from persistence.errors import STATUS
-from persistence.http import callers, health
+from persistence.http import callers
+from persistence.http.application import HEALTH_PATHS
 from persistence.http.responses import RESPONSE_NAMES
 from persistence.settings import Settings
 from tests.fuzz import interface
@@ -51,8 +52,13 @@ def asked_for() -> set[str]:
             match node:
                 case ast.Constant(value=str(text)) if re.fullmatch("HTTP_[A-Z_]{2,}[A-Z]", text):
                     names.add(text.removeprefix("HTTP_"))
-                case ast.Call(func=ast.Attribute(attr="_text" | "_exact"), args=[_, *named]):
-                    names.update(ast.literal_eval(each) for each in named)
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Name(id="sent") | ast.Call(func=ast.Attribute(attr="_sent")), attr="get"
+                    ),
+                    args=[ast.Constant(value=str(text)), *_],
+                ):
+                    names.add(text)
                 case ast.Subscript(value=ast.Attribute(attr="_keys"), slice=ast.Constant(value=str(text))):
                     names.add(text)
     return {name.replace("_", "-").lower() for name in names}
@@ -104,11 +110,10 @@ def test_every_scheme_of_authorization_is_documented(app: Flask) -> None:
     assert {scheme["scheme"] for scheme in schemes.values()} == set(callers.SCHEMES)
     assert document["security"] == [{}, *({name: []} for name in schemes)]
     asking = {path: item["get"].get("security") for path, item in document["paths"].items() if "get" in item}
-    assert {path for path, own in asking.items() if own == []} == set(health.PATHS)
-    routes = [
-        rule for rule in app.url_map.iter_rules() if app.view_functions[rule.endpoint].__module__ == health.__name__
-    ]
-    assert {rule.rule for rule in routes} == set(health.PATHS)
+    assert {path for path, own in asking.items() if own == []} == set(HEALTH_PATHS)
+    views = {rule.rule: app.view_functions[rule.endpoint] for rule in app.url_map.iter_rules()}
+    checks = {path for path, view in views.items() if getattr(view, "__qualname__", "").startswith("add_health.")}
+    assert checks == set(HEALTH_PATHS)
 
 
 def test_every_parameter_of_queries_is_documented() -> None:

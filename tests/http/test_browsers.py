@@ -17,6 +17,9 @@ EVIL = "https://evil.example"
 V1 = {"Form_Definition_Version": 1}
 
 
+GET = {"REQUEST_METHOD": "GET"}
+
+
 @pytest.mark.parametrize(
     ("bind", "hosts", "own", "foreign"),
     [
@@ -45,10 +48,11 @@ def test_the_names_of_the_service(
 ) -> None:
     sites = AllowedSites(bind, hosts, ())
     for host in own:
-        sites.check_host({} if host is None else {"HTTP_HOST": host})
+        sites.check(GET if host is None else {**GET, "HTTP_HOST": host}, has_key=False)
     for host in foreign:
         with pytest.raises(MisdirectedError, match="setting hosts"):
-            sites.check_host({"HTTP_HOST": host})
+            sites.check({**GET, "HTTP_HOST": host}, has_key=False)
+        sites.check({**GET, "HTTP_HOST": host}, has_key=True)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +79,9 @@ def test_whose_pages_may_change_something(headers: dict[str, str], *, is_refused
         environ = {"REQUEST_METHOD": method, "HTTP_HOST": "localhost:8080", **headers}
         if is_refused and method not in ("GET", "HEAD"):
             with pytest.raises(ForbiddenError, match="may change nothing here"):
-                sites.check_origin(environ)
+                sites.check(environ, has_key=False)
         else:
-            sites.check_origin(environ)
+            sites.check(environ, has_key=False)
 
 
 def test_a_page_elsewhere_cannot_publish(svc: Service, form: str) -> None:

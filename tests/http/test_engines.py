@@ -14,11 +14,10 @@ from persistence.app import create_app
 from persistence.cli import commands
 from persistence.definitions.catalog import Catalog
 from persistence.errors import StartupError
-from persistence.index.sync.updater import Updater
 from persistence.properties.properties import ProviderProperties
 from persistence.properties.property_table import ENGINES
 from persistence.providers.provider import Opening, Provider
-from persistence.providers.trees import open_index, open_store, pending_in, provider_of_tree
+from persistence.providers.trees import open_index, open_store, provider_of_tree
 from persistence.storage.attachment_bodies import FileBodies
 from persistence.storage.storage import Storage
 from tests import orders
@@ -45,9 +44,8 @@ class Drawers:
     def provider(self, said: ProviderProperties) -> Provider:
         closing, properties, path = self._opening.closing, self._opening.properties, initialised(self._path(said))
         settings = msgspec.structs.replace(self._opening.settings, data=path)
-        pending = pending_in(path)
-        index = closing.enter_context(open_index(settings, properties, path, pending=pending))
-        updater = closing.enter_context(Updater(index, pending, self._opening.failed))
+        index = closing.enter_context(open_index(settings, properties, path))
+        updater = closing.enter_context(index.updater(self._opening.failed))
         store = closing.enter_context(open_store(settings, path, updater))
         updater.start()
         return provider_of_tree(store, index, Catalog(store))

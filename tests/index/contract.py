@@ -13,9 +13,8 @@ import pytest
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, MalformedXmlError, NotSupportedError
-from persistence.index import budget as budgets
-from persistence.index.budget import Budget
-from persistence.index.protocol import Reindexer, ReindexingState, SearchIndex
+from persistence.index import protocol as budgets
+from persistence.index.protocol import Budget, Reindexer, ReindexingState, SearchIndex
 from persistence.model.addresses import Form
 from persistence.model.search import (
     Comparison,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from persistence.index.budget import Budget
+from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import (
     Comparison,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from persistence.index.sqlite import conditions, paging, partitions, planner, trigrams
+from persistence.index.sqlite import conditions, paging, partitions, planner, texts
 from persistence.index.sqlite.records import LONGEST_KEY
 from persistence.model.search import Field, Query, Scope
 from tests.index import asked
@@ -33,7 +33,7 @@ _DISTINCT = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE, *as
 
 PLANS: dict[str, dict[object, dict[str, object]]] = {
     "as it is": {},
-    "each is looked for": {planner: {"_WORTH_READING": 0}, partitions: {"_FEW": 0}},
+    "each is looked for": {planner: {"_WORTH_READING": 0}, partitions: {"_FEW_PARTITIONS": 0}},
     "everything is a lot": {
         planner: {"_FEW": 1, "_SAMPLES": (1, 2), "_LEAPS": 1},
         paging: {"NEAR": 2, "_WALKING": 1, "_SORTING": 0},
@@ -45,12 +45,12 @@ PLANS: dict[str, dict[object, dict[str, object]]] = {
     "what trigrams tell is always looked at": {
         planner: {"_FEW": 3, "_SAMPLES": (2, 5, 9)},
         conditions: {"_WORTH_IN_FIELD": 1.0, "_WORTH_ANYWHERE": 1.0},
-        trigrams: {"_MOST": 1, "_SAMPLED": 2},
+        texts: {"_MOST": 1, "_SAMPLED": 2},
     },
     "what trigrams tell is never looked at": {
         planner: {"_FEW": 0},
         conditions: {"_WORTH_IN_FIELD": 0.0, "_WORTH_ANYWHERE": 0.0},
-        trigrams: {"_MOST": 100},
+        texts: {"_MOST": 100},
     },
 }
 """Other thresholds, so that few documents are found in the ways in which many are."""

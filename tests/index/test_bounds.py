@@ -10,10 +10,10 @@ import pytest
 
 from persistence.errors import BadRequestError
 from persistence.forms.values import ExtractedText
-from persistence.index import budget as module
-from persistence.index.budget import Budget
+from persistence.index import protocol as module
 from persistence.index.extraction import ExtractionCache, IndexedDocument
-from persistence.index.sqlite.connections import limited
+from persistence.index.protocol import Budget
+from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant

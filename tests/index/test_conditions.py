@@ -9,9 +9,8 @@ from contextlib import closing
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.index.sqlite import card_search, conditions
-from persistence.index.sqlite.owners import visible
-from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql
+from persistence.index.sqlite import conditions, texts
+from persistence.index.sqlite.partitions import NumberedControls, Partition, Sql, visible
 from persistence.index.sqlite.records import Card, encode
 from persistence.limits import SEARCHED_OWNERS
 from persistence.model.instants import Instant
@@ -27,7 +26,7 @@ _CARD = encode(Card(1, _DAY, _DAY, None, None, (), None, None, _VALUES))
 @pytest.fixture(name="connection")
 def _connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        card_search.install(connection, lambda: None)
+        texts.install(connection, lambda: None)
         connection.execute("CREATE TABLE documents (row INTEGER PRIMARY KEY, card TEXT)")
         connection.execute("INSERT INTO documents VALUES (1, ?)", (_CARD,))
         yield connection

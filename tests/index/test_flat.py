@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
-from persistence.index.sources import Source, SourceDescription
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
 from persistence.index.sync import live_views as module
 from persistence.index.sync.flat_maker import FlatMaker
@@ -23,6 +23,7 @@ from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
 from tests import orders
+from tests.index.memory import source_in
 from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
@@ -54,10 +55,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def flat_of(root: Path) -> FlatViews:
-    def source_of(form: Form) -> Source:
-        return SourceDescription(form, "4.0.0", False, NAMING, str(root)).opened(str(root))
-
-    return opened(FlatViews(str(root), source_of))
+    return opened(FlatViews(str(root), partial(source_in, root)))
 
 
 def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
@@ -95,9 +93,9 @@ def test_views_are_taken_down_as_they_are() -> None:
         b'<fr:section id="s-section" repeat="content"><xf:input id="x-control"/></fr:section>'
         b'<fr:grid id="g-grid" repeat="content"><xf:input id="y-control"/></fr:grid><xf:input id="product-control"',
     )
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.executescript(TABLES)
-        catalogue = FlatCatalogue(connection)
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(TABLES)
+    with FlatCatalogue(connection) as catalogue:
         for form, version, body in ((ORDER, 1, nested), (ORDER, 2, orders.definition()), (Form("a", "b"), 1, nested)):
             views = read_flat_views(body, form, version, NAMING)
             assert len(views) == (4 if body is nested else 2)
@@ -160,8 +158,8 @@ def test_rows_are_read_anew_unless_they_are_known_to_be_of_the_tree(root: Path) 
     maker = maker_of(root)
     maker.create(1)
     file = FlatFile(str(root))
-    with closing(file.opened()) as connection:
-        tree = FlatCatalogue(connection).versions(ORDER)[1].tree
+    with file.opened() as catalogue:
+        tree = catalogue.versions(ORDER)[1].tree
     save(root, "d-1", "Eve")
     assert list(maker.refill_all(but=tree)) == []
     assert rows(root) == ROWS

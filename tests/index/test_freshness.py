@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from persistence.errors import BusyError
-from persistence.index.sqlite import connections, pool
-from persistence.index.sqlite.schema import SCHEMA_FACT, write_fact
-from persistence.index.sync import generations
+from persistence.index.protocol import RebuildAim
+from persistence.index.sqlite import connections, engine
+from persistence.index.sqlite.state import SCHEMA_FACT, write_fact
+from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.tree_index import TreeIndex
-from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.search import ControlFilter, Query, Scope, TextMatch
 from tests.index import asked
@@ -73,16 +73,16 @@ def test_an_index_whose_place_is_taken_by_another_while_it_is_opened(
 ) -> None:
     """As the one that stands for the first until that is made."""
     names(index_of(tmp_path, memory)[0])
-    opened, real = list[str](), connections.check
+    opened, real = list[str](), engine.require_own
 
     def checked(path: str) -> None:
         real(path)
         opened.append(path)
         if len(opened) == 1:
-            index.files.rebuild(FORM).run(processes=1, timeout=1.0, progress=lambda _: None)
+            index.files.rebuild(FORM).run(RebuildAim.REBUILT, timeout=1.0)
 
     index, _ = index_of(tmp_path, memory)
-    monkeypatch.setattr(pool, "check", checked)
+    monkeypatch.setattr(engine, "require_own", checked)
     assert len(names(index)) == 5
     assert not os.path.exists(opened[0])
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
     memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_LONGEST_WAIT", 0.05)
-    index, journal = index_of(tmp_path, memory)
+    index, _ = index_of(tmp_path, memory)
     assert len(names(index)) == 5
     tried, real = threading.Semaphore(0), index.files.refresh
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_taken_in_because_others_write_stays_noted(
             tried.release()
 
     monkeypatch.setattr(index.files, "refresh", refresh)
-    updater = opened(Updater(index, journal, lambda *_: None))
+    updater = opened(index.updater(lambda *_: None))
     with closing(sqlite3.connect(file_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         updater.changing(FORM, "d1")
@@ -256,7 +256,7 @@ def test_after_a_start_of_the_machine_an_index_is_compared_with_the_tree(
     file_of(tmp_path).write_bytes(was)
     for name in os.listdir(tmp_path / ".index/.pending"):
         os.unlink(tmp_path / ".index/.pending" / name)
-    monkeypatch.setattr(generations, "_boot", lambda: "another")
+    monkeypatch.setattr(staleness, "_boot", lambda: "another")
     for _ in range(2):
         again, _ = index_of(tmp_path, memory)
         assert names(again) == ["new", "d1", "d4", "d3", "d0"]
@@ -317,7 +317,7 @@ def test_two_who_make_an_index_at_once_do_not_disturb_each_other(memory: Memory,
         journal = index_of(tmp_path, memory)[1]
         journal.write(FORM, f"new {number}")
         with ThreadPoolExecutor() as threads:
-            rebuilds = [threads.submit(rebuild.run, processes=1, timeout=30, progress=lambda _: None) for _ in range(2)]
+            rebuilds = [threads.submit(rebuild.run, RebuildAim.REBUILT, timeout=30) for _ in range(2)]
             searches = [threads.submit(names, each, token("new")) for each in indexes]
             for each in searches:
                 assert len(each.result()) == number + 1

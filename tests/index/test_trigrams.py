@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 
 from persistence.index.sqlite.records import COLUMNS
-from persistence.index.sqlite.schema import FIELDS, TABLES
-from persistence.index.sqlite.trigrams import Sample
+from persistence.index.sqlite.state import FIELDS, TABLES
+from persistence.index.sqlite.texts import Sample
 
 _MARKS = ", ".join("?" * COLUMNS)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from persistence.dialect import SVC
-from persistence.index.sync.generations import Generations
 from persistence.index.sync.journal import Journal
+from persistence.index.sync.rebuild import Generations
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope

@@ -24,7 +24,7 @@ from persistence.app import create_app
 from persistence.cli import commands
 from persistence.closable import Closable
 from persistence.errors import DamagedError
-from persistence.index.sync import generations
+from persistence.index.sync import staleness
 from persistence.model.addresses import DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.providers.trees import open_store
@@ -102,8 +102,8 @@ def prepare_process(log: str) -> None:
     The index takes a picture for the disk itself after a start of the machine: it compares what is left of it with the
     tree, where it would make the index of a copy anew.
     """
-    generations._place = lambda _identity: ""  # noqa: SLF001 - the picture is a copy
-    generations._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
+    staleness._place = lambda _identity: ""  # noqa: SLF001 - the picture is a copy
+    staleness._boot = lambda: "the start after the cut"  # noqa: SLF001 - as Linux gives each start its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()  # what is imported by now stays; looking through it again for each disk takes longer than the rest
     sys.stderr = open(log, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the process lives

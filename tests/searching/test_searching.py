@@ -15,7 +15,7 @@ from persistence.dialect import SVC
 from persistence.errors import BadAddressError, BadRequestError, DamagedError, VersionError
 from persistence.forms import index_keys
 from persistence.forms.index_keys import DESIGNER_KEYS
-from persistence.index.budget import Budget
+from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User

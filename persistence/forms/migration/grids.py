@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from persistence.errors import BadRequestError
 from persistence.forms.migration.plan import (
-    NestedControls,
     PlainGrid,
-    PlanNode,
     RepeatedGrid,
+    cell_bound,
     plain_grids,
+    plan_grids,
+    plan_repeats,
     repeated_grids,
     visits,
 )
-from persistence.forms.structure import BIND, FormPart, is_content_repeat, is_legacy_repeat
-from persistence.forms.trees import Element
+from persistence.forms.structure import BIND, DefinitionTree, FormPart, is_content_repeat, is_legacy_repeat
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_MIGRATED
 
 _ELEMENT = 100
@@ -34,7 +34,8 @@ class Editor:
     """An editor of elements with a bound; its methods raise ``BadRequestError`` when it is passed."""
 
     def __init__(self) -> None:
-        self._left = MOST_MIGRATED
+        refusal = "the form definition cannot be migrated: its grids and repeats multiply too much"
+        self._count = Bound(MOST_MIGRATED, refusal).count
 
     def make(
         self, parent: Element, name: str, attributes: Mapping[str, str] | None = None, *, is_undeclared: bool = False
@@ -84,11 +85,6 @@ class Editor:
             parent.remove(child)
         _add_text(parent, before, texts)
 
-    def _count(self, characters: int) -> None:
-        self._left -= characters
-        if self._left < 0:
-            raise BadRequestError("the form definition cannot be migrated: its grids and repeats multiply too much")
-
 
 def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None:
     """Add text behind a child, or at the beginning of the parent."""
@@ -101,12 +97,12 @@ def _add_text(parent: Element, before: Element | None, texts: list[str]) -> None
         before.tail = (before.tail or "") + text
 
 
-def dissolve_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
+def dissolve_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
     """Replace the element of each plain grid by its controls, in the order of its cells (2019.1.0 to 4.8.0).
 
     Other content of the element comes after them.
     """
-    for container, grids in reversed(list(visits(data, plan))):
+    for container, grids in reversed(list(visits(data, plan_grids(definition)))):
         found = [(child, grids[child.tag]) for child in container.iterchildren("*") if child.tag in grids]
         editor.dissolve(container, {child: _in_order(child, grid.content) for child, grid in found})
 
@@ -115,13 +111,13 @@ def _in_order(elements: Iterable[Element], content: Mapping[str, int]) -> list[E
     return sorted(elements, key=lambda element: content.get(element.tag, len(content)))
 
 
-def wrap_plain_grids(data: Element, plan: PlanNode[PlainGrid], editor: Editor) -> None:
+def wrap_plain_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
     """Put the controls of each plain grid into an element of its own (4.8.0 to 2019.1.0).
 
     Where that element is already there and nothing is left to go into it, nothing is done.
     """
     owners: dict[int, dict[str, str]] = {}
-    for container, grids in visits(data, plan):
+    for container, grids in visits(data, plan_grids(definition)):
         if id(grids) not in owners:
             owners[id(grids)] = {control: grid.name for grid in reversed(grids.values()) for control in grid.content}
         _wrap_controls(container, grids, owners[id(grids)], editor)
@@ -150,12 +146,12 @@ def _wrap_controls(
         last[name] = wrapper
 
 
-def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
+def dissolve_repeated_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
     """Replace the wrapper of each repeated grid by its iterations, under the grid's name (4.8.0 to 4.0.0).
 
     Of several wrappers of one name only the first counts.
     """
-    for parent, grids in reversed(list(visits(data, plan))):
+    for parent, grids in reversed(list(visits(data, plan_repeats(definition)))):
         wrappers: dict[str, Element] = {}
         for child in parent.iterchildren("*"):
             if child.tag in grids and not grids[child.tag].is_flat:
@@ -166,9 +162,9 @@ def dissolve_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor:
         editor.dissolve(parent, {wrapper: wrapper for wrapper in wrappers.values()})
 
 
-def wrap_repeated_grids(data: Element, plan: PlanNode[RepeatedGrid], editor: Editor) -> None:
+def wrap_repeated_grids(data: Element, definition: DefinitionTree, editor: Editor) -> None:
     """Put the elements of each repeated grid as iterations into a wrapper, even if there are none (4.0.0 to 4.8.0)."""
-    for parent, grids in reversed(list(visits(data, plan))):
+    for parent, grids in reversed(list(visits(data, plan_repeats(definition)))):
         iterations: dict[str, list[Element]] = {}
         for child in parent.iterchildren("*"):
             iterations.setdefault(child.tag, []).append(child)
@@ -191,7 +187,7 @@ def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedG
 def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
     """Replace the bind of each plain grid by the binds inside it (2019.1.0 to 4.8.0)."""
     doomed = []
-    for grid in plain_grids(main, NestedControls()):
+    for grid in plain_grids(main, cell_bound()):
         bind = main.bind(grid.name)
         if bind is not None:
             doomed.append(bind)
@@ -205,7 +201,7 @@ def bind_plain_grids(main: FormPart, editor: Editor) -> None:
     A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
     """
     binds = dict(main.binds)
-    for grid in plain_grids(main, NestedControls()):
+    for grid in plain_grids(main, cell_bound()):
         identifier = f"{grid.name}-bind"
         around = binds.get(f"{grid.container[-1]}-bind") if grid.container else main.top
         if identifier not in binds and around is not None:

@@ -1,16 +1,32 @@
-"""The migration of a definition as a whole, from the format that it is in (spec forms 1.3, 1.9 to 1.11)."""
+"""The migration of a definition as a whole, from the format that it is in (spec forms 1.3, 1.8 to 1.11)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from persistence.forms.migration import grids, templates
+from persistence.forms.controls import containers
+from persistence.forms.migration import grids
 from persistence.forms.migration.grids import Editor
-from persistence.forms.migration.plan import plan_grids, plan_repeats
-from persistence.forms.structure import FR, METADATA_ID, DefinitionTree, instance_of
+from persistence.forms.migration.plan import PlanNode, visits
+from persistence.forms.structure import (
+    BIND,
+    FB,
+    FR,
+    GRID,
+    INSTANCE,
+    DefinitionTree,
+    FormPart,
+    is_element_name,
+    is_legacy_repeat,
+    is_repeated,
+    reference,
+    text_in,
+)
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
-from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0
+from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _RELEASES = frozenset({"created-with-version", "updated-with-version"})
 _MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
@@ -18,6 +34,30 @@ _SINCE = {tuple(map(int, version.split(".")[:2])): version for version in DATA_F
 _SEPARATOR = re.compile(r"[. -]")
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FORMAT = f"{FR}data-format-version"
+
+_Change = tuple[Callable[[Element, DefinitionTree, Editor], None], Callable[[FormPart, Editor], None]]
+"""A change of the data, and the change of the binds that goes with it."""
+_MADE: Mapping[str, _Change] = {
+    V4_8_0: (grids.wrap_repeated_grids, grids.bind_iterations),
+    V2019_1_0: (grids.wrap_plain_grids, grids.bind_plain_grids),
+}
+_UNDONE: Mapping[str, _Change] = {
+    V4_8_0: (grids.dissolve_repeated_grids, grids.unbind_iterations),
+    V2019_1_0: (grids.dissolve_plain_grids, grids.unbind_plain_grids),
+}
+"""The difference of each format from the one before."""
+
+_INITIALLY = f"{FB}initial-iterations"
+_CHECKBOX = f"{FR}checkbox-input"
+_FILE = ("filename", "mediatype", "size")
+_SHAPES: Mapping[str, tuple[str, ...]] = {
+    f"{FR}attachment": (*_FILE, "hash-algorithm", "hash-value"),
+    f"{FR}image-attachment": _FILE,
+    f"{FR}video-attachment": _FILE,
+    f"{FR}image": _FILE[:2],
+    f"{FR}video": _FILE[:2],
+}
+"""Attributes of the empty holders of attachments and images."""
 
 
 def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
@@ -44,51 +84,32 @@ def migrate(stored: bytes, target: str, *, is_unpublished: bool) -> bytes:
 
 def _migrate(definition: DefinitionTree, target: str, *, is_unpublished: bool) -> None:
     """Migrate all of the data first: binds and grids lead to it."""
-    source = source_format(definition)
+    changes = _changes(source_format(definition), target)
     editor = Editor()
     if definition.data is not None:
-        _migrate_data(definition, definition.data, source, target, editor)
+        for change, _ in changes:
+            change(definition.data, definition, editor)
         if is_unpublished:
             definition.data.attrib.pop(_FORMAT, "")
         else:
             definition.data.set(_FORMAT, target)
-    templates.regenerate(_migrate_binds(definition, source, target, editor), target, editor)
-
-
-def _steps(source: str, target: str) -> tuple[tuple[str, ...], bool]:
-    """Return the formats whose differences are to be made or undone, in order, and whether they are made."""
-    at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
-    return (DATA_FORMATS[at + 1 : to + 1], True) if at <= to else (DATA_FORMATS[at:to:-1], False)
-
-
-def _migrate_data(definition: DefinitionTree, root: Element, source: str, target: str, editor: Editor) -> None:
-    steps, is_up = _steps(source, target)
-    for step in steps:
-        if step == V4_8_0:
-            change = grids.wrap_repeated_grids if is_up else grids.dissolve_repeated_grids
-            change(root, plan_repeats(definition), editor)
-        else:
-            change_plain = grids.wrap_plain_grids if is_up else grids.dissolve_plain_grids
-            change_plain(root, plan_grids(definition), editor)
-
-
-def _migrate_binds(definition: DefinitionTree, source: str, target: str, editor: Editor) -> DefinitionTree:
-    steps, is_up = _steps(source, target)
-    for step in steps:
-        if step == V4_8_0:
-            change = grids.bind_iterations if is_up else grids.unbind_iterations
-        else:
-            change = grids.bind_plain_grids if is_up else grids.unbind_plain_grids
-        change(definition.main, editor)
+    for _, change_binds in changes:
+        change_binds(definition.main, editor)
         definition = definition.reread()
-    return definition
+    _rebuild_templates(definition, target, editor)
+
+
+def _changes(source: str, target: str) -> list[_Change]:
+    """Return the differences between formats that are to be made or undone, in order."""
+    at, to = DATA_FORMATS.index(source), DATA_FORMATS.index(target)
+    if at <= to:
+        return [_MADE[step] for step in DATA_FORMATS[at + 1 : to + 1]]
+    return [_UNDONE[step] for step in DATA_FORMATS[at:to:-1]]
 
 
 def source_format(definition: DefinitionTree) -> str:
     """Return the data format of the newest release named; 4.8.0 where none is, or one before 4.0 only."""
-    instance = instance_of(definition.model, METADATA_ID)
-    metadata = None if instance is None else next(instance.iterchildren("*"), None)
-    named = () if metadata is None else _named(metadata)
+    named = () if definition.metadata is None else _named(definition.metadata)
     newest = max((release for text in named if (release := _release(text))), default=None)
     known = [since for since in _SINCE if newest is not None and since <= newest]
     return _SINCE[max(known)] if known else V4_8_0
@@ -97,13 +118,9 @@ def source_format(definition: DefinitionTree) -> str:
 def _named(metadata: Element) -> Iterator[str]:
     for child in metadata.iterchildren("*"):
         if child.tag in _RELEASES:
-            yield _text(child)
-        elif child.tag == "migration" and child.get("version") in _MIGRATED and _text(child):
+            yield text_in(child)
+        elif child.tag == "migration" and child.get("version") in _MIGRATED and text_in(child):
             yield child.get("version", "")
-
-
-def _text(element: Element) -> str:
-    return str(element.xpath("string()")).strip()
 
 
 def _release(text: str) -> tuple[int, int] | None:
@@ -112,3 +129,125 @@ def _release(text: str) -> tuple[int, int] | None:
     if len(parts) < 2 or not all(_NUMBER.fullmatch(part) for part in parts):  # noqa: PLR2004 - major and minor
         return None
     return int(parts[0]), int(parts[1])
+
+
+def _rebuild_templates(definition: DefinitionTree, target: str, editor: Editor) -> None:
+    """Rebuild the content of each template of a repeat, in the format that binds and data have by now.
+
+    An instance whose id only looks like a template's, with no repeat of its name, is left as it is.
+    """
+    main, model = definition.main, definition.model
+    builder = _Builder(main, _counts(definition, target), editor, has_default=bool(model.nsmap.get(None)))
+    for instance in model.iterchildren(INSTANCE):
+        name, _, suffix = instance.get("id", "").rpartition("-")
+        bind = _template_bind(main, name, target) if suffix == "template" else None
+        if bind is not None:
+            builder.fill(instance, bind)
+
+
+def _template_bind(main: FormPart, name: str, target: str) -> Element | None:
+    """Return the bind for the root of a repeat's template: of its iterations; in 4.0.0 of the repeated grid itself."""
+    repeat = main.control(name)
+    if repeat is None or not is_repeated(repeat):
+        return None
+    if target == V4_0_0 and repeat.tag == GRID and is_legacy_repeat(repeat):
+        return main.bind(name)
+    return main.bind(main.iteration_name(repeat) or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    main: FormPart
+    counts: Mapping[Element, int]
+    editor: Editor
+    has_default: bool
+    """True if elements without a prefix would be in a namespace, which those of data are not."""
+
+    def fill(self, instance: Element, bind: Element) -> None:
+        """Replace an instance's elements by one with the elements of the binds inside ``bind``."""
+        name = bind.get("name")
+        if not is_element_name(name):
+            return
+        previous = _previous(instance)
+        root = self.editor.make(instance, name or "", is_undeclared=self.has_default)
+        ahead = [(bind.iterchildren(BIND), root)]
+        while ahead:
+            inside, parent = ahead[-1]
+            inner = next(inside, None)
+            if inner is None:
+                ahead.pop()
+            else:
+                ahead += [(inner.iterchildren(BIND), made) for made in self._made(inner, parent, previous)]
+        for child in list(instance.iterchildren("*")):
+            instance.remove(child)
+        instance.insert(0, root)
+
+    def _made(self, bind: Element, parent: Element, previous: Mapping[str, Element]) -> list[Element]:
+        """Put the element of a bind into a parent, as often as it is to occur."""
+        about, name = reference(bind), bind.get("name")
+        if about.startswith("@") and is_element_name(about[1:]):
+            self.editor.fill(parent, {about[1:]: ""}, parent.text)
+        if about.startswith("@") or about == "." or not is_element_name(name):
+            return []
+        made = [self.editor.make(parent, name or "") for _ in range(self.counts.get(bind, 1))]
+        parent.extend(made)
+        if next(bind.iterchildren(BIND), None) is None:
+            for element in made:
+                self.editor.fill(element, *self._content(element.tag, previous.get(element.tag)))
+        return made
+
+    def _content(self, name: str, previous: Element | None) -> tuple[Mapping[str, str], str | None]:
+        """Return attributes and text of a leaf: its previous ones, else the initial ones of its kind of control."""
+        if previous is not None:
+            had = {str(key): str(value) for key, value in previous.items()}
+            return had, previous.text if next(previous.iterchildren("*"), None) is None else None
+        control = self.main.control(name)
+        if control is None or control.get("multiple") == "true":
+            return {}, None
+        return dict.fromkeys(_SHAPES.get(control.tag, ()), ""), "false" if control.tag == _CHECKBOX else None
+
+
+def _previous(instance: Element) -> dict[str, Element]:
+    """Return the elements of an instance by name; of equal names the first."""
+    found: dict[str, Element] = {}
+    for element in instance.iterdescendants("*"):
+        found.setdefault(element.tag, element)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A bind that occurs as often as its first place has children; with ``name``, children of that name."""
+
+    bind: Element
+    name: str | None
+
+
+def _counts(definition: DefinitionTree, target: str) -> dict[Element, int]:
+    """Count the binds of repeats that begin with the iterations of the first place in the data."""
+    found: dict[Element, int] = {}
+    seen: set[int] = set()
+    if definition.data is None:
+        return found
+    for place, counted in visits(definition.data, _to_count(definition.main, target)):
+        if id(counted) not in seen:
+            seen.add(id(counted))
+            tags = Counter(child.tag for child in place.iterchildren("*"))
+            found |= {each.bind: tags[each.name] if each.name else tags.total() for each in counted.values()}
+    return found
+
+
+def _to_count(main: FormPart, target: str) -> PlanNode[_Counted]:
+    plan: PlanNode[_Counted] = PlanNode()
+    for container in containers(main):
+        repeat, name = container.element, container.name or ""
+        bind = main.bind(name)
+        path = None if bind is None else main.path(bind)
+        inner = _template_bind(main, name, target)
+        if repeat.get(_INITIALLY) != "first" or bind is None or inner is None or not path:
+            continue
+        if inner is bind:
+            plan.at(path[:-1]).tasks[name] = _Counted(bind, path[-1])
+        else:
+            plan.at(path).tasks[name] = _Counted(inner, None)
+    return plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
-from persistence.errors import BadRequestError
 from persistence.forms.controls import containers, default_iteration, template_uses
 from persistence.forms.structure import (
     GRID,
@@ -23,7 +23,7 @@ from persistence.forms.structure import (
     is_plain_grid,
     is_repeated,
 )
-from persistence.forms.trees import Element
+from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_NESTED_CELLS
 
 T = TypeVar("T")
@@ -64,34 +64,9 @@ def visits(data: Element, plan: PlanNode[T]) -> Iterator[tuple[Element, dict[str
             ahead.append((element, place.overlay))
 
 
-class NestedControls:
-    """A list of the controls of grids, with a bound on the cells of grids within grids."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-
-    def of(self, grid: Element) -> tuple[str, ...]:
-        """Return the names of the controls in a grid's cells, in the order of the cells, the first of each cell.
-
-        Raises:
-            BadRequestError: the cells of all grids so far are too many.
-        """
-        found = []
-        for cell in grid.iterdescendants("{*}c", "{*}td"):
-            self._seen += 1
-            if self._seen > MOST_NESTED_CELLS:
-                raise BadRequestError(
-                    f"the grids of the form, as they are nested, hold more than {MOST_NESTED_CELLS} cells"
-                )
-            name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
-            if name:
-                found.append(name)
-        return tuple(found)
-
-
 @dataclass(frozen=True, slots=True)
 class RepeatedGrid:
-    """An entry of list R: elements called ``name`` below ``parent``; their iterations are called ``iteration``.
+    """An entry of list R: elements called ``name`` in ``container``; their iterations are called ``iteration``.
 
     The bind of a legacy repeat excludes one direction: ``is_wrapped`` if there is a bind of iterations with the name
     that the migration from 4.0.0 gives, ``is_flat`` if there is no bind of iterations at all.
@@ -99,7 +74,7 @@ class RepeatedGrid:
 
     element: Element
     bind: Element
-    parent: tuple[str, ...]
+    container: tuple[str, ...]
     name: str
     iteration: str
     is_wrapped: bool
@@ -140,19 +115,35 @@ def repeated_grids(part: FormPart) -> Iterator[RepeatedGrid]:
             yield RepeatedGrid(grid, bind, path[:-1], path[-1], iteration, is_wrapped, is_flat)
 
 
-def plain_grids(part: FormPart, controls: NestedControls) -> Iterator[PlainGrid]:
+def cell_bound() -> Bound:
+    """Return a bound on the cells of grids within grids: their list can be far longer than the form."""
+    return Bound(
+        MOST_NESTED_CELLS, f"the grids of the form, as they are nested, hold more than {MOST_NESTED_CELLS} cells"
+    )
+
+
+def plain_grids(part: FormPart, cells: Bound) -> Iterator[PlainGrid]:
     """Yield list G of one part: the grids that do not repeat and have a name, in document order.
 
     Raises:
-        BadRequestError: grids are nested so that the list would be far longer than the form.
+        BadRequestError: grids are nested so that there are too many ``cells``.
     """
     before: dict[Element | None, str | None] = {}
     for container in containers(part):
         grid, parent = container.element, container.element.getparent()
         after, before[parent] = before.get(parent), container.name
         if is_plain_grid(grid) and not container.is_in_dialog and is_element_name(container.name):
-            content = {name: place for place, name in enumerate(dict.fromkeys(controls.of(grid)))}
+            content = {name: place for place, name in enumerate(dict.fromkeys(_controls_of(grid, cells)))}
             yield PlainGrid(grid, container.around, container.name or "", after, content)
+
+
+def _controls_of(grid: Element, cells: Bound) -> Iterator[str]:
+    """Yield the names of the controls in a grid's cells, in the order of the cells, the first of each cell."""
+    for cell in grid.iterdescendants("{*}c", "{*}td"):
+        cells.count()
+        name = next(filter(None, map(control_name, cell.iterchildren("*"))), None)
+        if name:
+            yield name
 
 
 _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
@@ -160,32 +151,27 @@ _Grid = TypeVar("_Grid", RepeatedGrid, PlainGrid)
 
 def plan_repeats(definition: DefinitionTree) -> PlanNode[RepeatedGrid]:
     """Plan the repeated grids in the data of the main document and its section templates."""
-    return _plan(definition, repeated_grids, lambda entry: entry.parent)
+    return _plan(definition, repeated_grids)
 
 
 def plan_grids(definition: DefinitionTree) -> PlanNode[PlainGrid]:
     """Plan the plain grids in the data of the main document and its section templates."""
-    controls = NestedControls()
-    return _plan(definition, lambda part: plain_grids(part, controls), lambda entry: entry.container)
+    return _plan(definition, partial(plain_grids, cells=cell_bound()))
 
 
-def _plan(
-    definition: DefinitionTree,
-    entries: Callable[[FormPart], Iterable[_Grid]],
-    where: Callable[[_Grid], tuple[str, ...]],
-) -> PlanNode[_Grid]:
-    plan = _placed(entries(definition.main), where)
+def _plan(definition: DefinitionTree, entries: Callable[[FormPart], Iterable[_Grid]]) -> PlanNode[_Grid]:
+    plan = _placed(entries(definition.main))
     overlays: dict[int, PlanNode[_Grid]] = {}
     for use in template_uses(definition):
         if id(use.part) not in overlays:
-            overlays[id(use.part)] = _placed(entries(use.part), where)
+            overlays[id(use.part)] = _placed(entries(use.part))
         place = plan.at(use.path)
         place.overlay = place.overlay or overlays[id(use.part)]
     return plan
 
 
-def _placed(entries: Iterable[_Grid], where: Callable[[_Grid], tuple[str, ...]]) -> PlanNode[_Grid]:
+def _placed(entries: Iterable[_Grid]) -> PlanNode[_Grid]:
     plan: PlanNode[_Grid] = PlanNode()
     for entry in entries:
-        plan.at(where(entry)).tasks.setdefault(entry.name, entry)
+        plan.at(entry.container).tasks.setdefault(entry.name, entry)
     return plan

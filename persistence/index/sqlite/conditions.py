@@ -7,15 +7,21 @@ others test the documents that it leads to. The planner decides which one select
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from persistence.index.sqlite import trigrams
-from persistence.index.sqlite.card_search import CardTest, passing
-from persistence.index.sqlite.owners import keyed, visible
-from persistence.index.sqlite.partitions import Arms, NumberedControls, Partition, Sql, parameters_of
+from persistence.index.sqlite.partitions import (
+    CardTest,
+    Narrowing,
+    NumberedControls,
+    Partition,
+    Sql,
+    SqlCondition,
+    joined,
+    keyed,
+    visible,
+)
 from persistence.index.sqlite.records import FACTS, SEPARATOR, column_of, first_row
-from persistence.index.sqlite.schema import FIELDS
-from persistence.index.sqlite.trigrams import Rarity
+from persistence.index.sqlite.state import FIELDS
+from persistence.index.sqlite.texts import TRIGRAM, Rarity, passing, query_for
 from persistence.model.instants import Instant
 from persistence.model.search import Comparison, ControlFilter, Drafts, Field, FieldFilter, Query, Scope, TextMatch
 
@@ -23,36 +29,6 @@ _WORTH_IN_FIELD, _WORTH_ANYWHERE = 0.03, 0.25
 
 _BEFORE_ALL = Instant("0001-01-01T00:00:00.000Z")
 _AFTER_ALL = Instant("9999-12-31T23:59:59.999Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """The SQL for the texts of some documents, among which are all that meet a condition.
-
-    Above the share ``worth`` of all documents, looking at everything is quicker than looking at each of these.
-    """
-
-    narrows: Sql
-    worth: float
-
-
-@dataclass(frozen=True, slots=True)
-class SqlCondition:
-    """One condition of a search.
-
-    ``selects`` gives ``row`` and ``shelf`` of the documents that meet it, each once; with ``is_scan`` it looks at every
-    document. ``test`` is an expression that is true of ``c``, a row and its shelf, where the document meets the
-    condition; with ``is_quick`` it need not look at the document. With ``is_ordered``, ``selects`` goes by row in a
-    partition, and can be counted quickly. ``card_test`` is the condition where it asks of the document's card only.
-    """
-
-    selects: Sql | Arms
-    test: Sql
-    narrowing: Narrowing | None = None
-    is_scan: bool = False
-    is_quick: bool = False
-    is_ordered: bool = False
-    card_test: CardTest | None = None
 
 
 def conditions(
@@ -65,9 +41,7 @@ def conditions(
     found: list[SqlCondition] = []
     seen = visible(searched, is_by_saved=scope.seen.is_by_saved)
     if seen is not None:
-        found.append(
-            SqlCondition(seen.selects, seen.test, is_scan=seen.is_scan, is_quick=True, is_ordered=seen.is_ordered)
-        )
+        found.append(seen)
     if scope.drafts.kind is Drafts.ONLY:
         if scope.drafts.for_document is not None:
             found.append(_draft_of(scope.drafts.for_document))
@@ -82,12 +56,6 @@ def conditions(
     if query.text:
         found.append(_anywhere(query.text.casefold(), controls, rarity))
     return found
-
-
-def _keyed(number: int, text: str) -> SqlCondition:
-    """Return the condition that a control or fact has exactly this value."""
-    selects, test = keyed(number, text)
-    return SqlCondition(selects, test, is_quick=True, is_ordered=True)
 
 
 def _draft_of(document: str) -> SqlCondition:
@@ -113,7 +81,7 @@ def _fields(filters: Iterable[FieldFilter]) -> list[SqlCondition]:
     limits: dict[Field, list[FieldFilter]] = {}
     for each in dict.fromkeys(filters):
         if each.comparison is Comparison.EXACT:
-            found.append(_keyed(FACTS[each.field], each.value))
+            found.append(SqlCondition(*keyed(FACTS[each.field], each.value), is_quick=True, is_ordered=True))
         else:
             limits.setdefault(each.field, []).append(each)
     for field, bounds in limits.items():
@@ -148,7 +116,7 @@ def _saved(low: str, high: str) -> SqlCondition:
 def _matching(number: int, control: ControlFilter, distinct: str, rarity: Rarity) -> SqlCondition:
     folded = control.text.casefold()
     if control.match is TextMatch.EXACT:
-        return _keyed(number, control.text)
+        return SqlCondition(*keyed(number, control.text), is_quick=True, is_ordered=True)
     if control.match is TextMatch.SUBSTRING:
         scanned = Sql("instr(fold, ?)", (folded,))
         return _on_card(CardTest(number, folded, are_words=False), [folded], scanned, distinct, rarity)
@@ -166,7 +134,7 @@ def _on_card(card_test: CardTest, texts: list[str], scanned: Sql, distinct: str,
         f" CASE WHEN substr(fold, -1) = '{SEPARATOR}' THEN {cut.text} ELSE {scanned.text} END",
         (number, *cut.parameters, *scanned.parameters),
     )
-    asked = trigrams.query_for(texts, column_of(number), rarity)
+    asked = query_for(texts, column_of(number), rarity)
     if not asked:
         return SqlCondition(scans, test, is_scan=True, card_test=card_test)
     match = f"{FIELDS[column_of(number)]} : ({asked})"
@@ -190,14 +158,14 @@ def _anywhere(folded: str, controls: NumberedControls, rarity: Rarity) -> SqlCon
         f" ON d.shelf IN {{partitions}} AND d.row = t.row WHERE instr(r.c0, ?) OR {in_fields}",
         texts,
     )
-    asked = trigrams.query_for([folded], None, rarity)
+    asked = query_for([folded], None, rarity)
     if not asked:
         return SqlCondition(scans, test, is_scan=True)
     either = Sql(
         "SELECT rowid AS text FROM rests WHERE rests MATCH ? UNION SELECT rowid FROM fields WHERE fields MATCH ?",
         (asked, asked),
     )
-    if len(folded) == trigrams.TRIGRAM:  # where the index says that it is there, it is
+    if len(folded) == TRIGRAM:  # where the index says that it is there, it is
         return SqlCondition(among(either), test)
     return SqlCondition(scans, test, Narrowing(either, _WORTH_ANYWHERE))
 
@@ -221,4 +189,4 @@ def tested(found: Iterable[SqlCondition]) -> Sql:
     tests = [each.test for each in found if each.is_quick]
     tests += [passing(on_card, "c")] if on_card else []
     tests += [each.test for each in found if not each.is_quick and each.card_test is None]
-    return Sql(" AND ".join(each.text for each in tests) or "1", parameters_of(tests))
+    return joined(" AND ", tests) if tests else Sql("1")

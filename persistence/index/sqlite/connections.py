@@ -1,4 +1,4 @@
-"""Connections to the file of an index, and the check that it is an index of this version.
+"""Connections to the files of the engine, the check that one is an index of this version, and the errors of SQLite.
 
 Nobody but SQLite may open such a file: closing it would take away the locks that this process has on it, which others
 would no longer respect (SQLite, How To Corrupt An SQLite Database File, 2.2).
@@ -6,101 +6,82 @@ would no longer respect (SQLite, How To Corrupt An SQLite Database File, 2.2).
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TypeVar
 from urllib.parse import quote
 
-from persistence.index.budget import Budget
-from persistence.index.sqlite import card_search, faults
-from persistence.index.sqlite.faults import OutdatedError, UnusableError
-from persistence.index.sqlite.schema import (
-    COMPLETE,
-    INDEXES,
-    REBUILDING,
-    SCHEMA,
-    SCHEMA_FACT,
-    TABLES,
-    read_fact,
-    tune_for_changes,
-    write_fact,
-)
-from persistence.index.sqlite.trigrams import Sample
-from persistence.limits import READER_CACHE, SQLITE_KEPT
+import msgspec
+
+from persistence.errors import BusyError, DiskError, DiskFullError, as_disk_error
+from persistence.index.sqlite.state import SCHEMA, SCHEMA_FACT, is_whole, read_fact
 from persistence.storage import files
+from persistence.storage.layout import SPOOL
 
 _LONGEST_WAIT = 10.0
-_STEPS = 500
-"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
+_RETRY_AFTER = 2
 
 _LONGEST_LOG = 8_000
 """Pages of changes after which they are written where they belong: a page that changes often is written there once."""
 
-_SHARED = "mode=ro&readonly_shm=1"
-_UNCHANGING = "mode=ro&immutable=1"
+_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_RANGE,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_CONSTRAINT,
+    }
+)
+_TRANSIENT = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+    }
+)
+_GONE = frozenset({sqlite3.SQLITE_READONLY_DBMOVED})
+_OF_DAMAGE = "user-defined function raised exception", "invalid fts5 file format", "vtable constructor failed"
+"""Errors of statements that damage makes: functions of one's own fail only where a card cannot be read."""
 
-DatabaseError = sqlite3.DatabaseError
-"""An error that shows that a file cannot be used as an index, or that SQLite refuses to."""
+SENSELESS = (LookupError, TypeError, ValueError, StopIteration, msgspec.DecodeError)
+"""Errors of reading an index whose bytes have changed where SQLite does not notice."""
 
-T = TypeVar("T")
-
-
-class Reader:
-    """A connection that reads, and a sample of the texts in the index."""
-
-    def __init__(self, path: str, options: str = "mode=rw") -> None:
-        # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
-        self.connection = connected(path, options, cached_statements=0)
-        try:
-            self.connection.execute("PRAGMA query_only = ON")
-            self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
-            self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
-            card_search.install(self.connection, self._check)
-            self._budget: Budget | None = None
-            self.sample = Sample(self.connection)
-        except BaseException:
-            self.connection.close()
-            raise
-
-    @contextmanager
-    def within(self, budget: Budget | None) -> Iterator[None]:
-        """Use the connection for a block within a budget; raises as ``limited`` does."""
-        if budget is None:
-            yield
-            return
-        self._budget = budget
-        try:
-            with limited(self.connection, budget):
-                yield
-        finally:
-            self._budget = None
-
-    def _check(self) -> None:
-        if self._budget is not None:
-            self._budget.check()
+_LEAST = 1 << 20
+"""Bytes that must be free: much more than SQLite maps at a time."""
+_LEAST_INODES = 16
+"""Files that can still be made: an index has four, and another one may be made beside it."""
+_TRIAL = 1 << 16
+"""Bytes that are written where the numbers of the file system may not tell the truth."""
+_USED_UP = (errno.ENOSPC, errno.EDQUOT)
 
 
-@contextmanager
-def limited(connection: sqlite3.Connection, budget: Budget) -> Iterator[None]:
-    """Count the time of a block, and interrupt the statements of a connection when the budget is used up.
+class UnusableError(Exception):
+    """An index that must be rebuilt: it is damaged, or gone. ``cause`` is the text of SQLite, if it has found that."""
 
-    Raises:
-        BadRequestError: it is used up.
-    """
-    budget.start()
-    connection.set_progress_handler(budget.is_over, _STEPS)
-    try:
-        yield
-    except sqlite3.Error as error:
-        if budget.is_over():  # it was interrupted, by the handler or by a function of a statement
-            raise budget.too_long() from error
-        raise
-    finally:
-        connection.set_progress_handler(None, 0)
-        budget.stop()
+    def __init__(self, path: str, cause: str = "") -> None:
+        super().__init__(cause or path)
+        self.path = path
+        self.cause = cause
+
+
+class OutdatedError(UnusableError):
+    """An index that was made by another version of the service."""
+
+
+class SenselessError(UnusableError):
+    """An index whose bytes have changed where SQLite does not notice, or a mistake of the service that looks so."""
 
 
 @contextmanager
@@ -141,17 +122,6 @@ def opened_to_write(path: str) -> sqlite3.Connection:
     return connection
 
 
-def make_empty(path: str) -> None:
-    """Make an index without rows, which stands for one that is being built."""
-    files.ensure_file(path)
-    with closing(opened_to_write(path)) as connection:
-        connection.executescript(TABLES + INDEXES)
-        tune_for_changes(connection)
-        write_fact(connection, SCHEMA_FACT, SCHEMA)
-        write_fact(connection, COMPLETE, 0)
-        write_fact(connection, REBUILDING, 1)
-
-
 def sync(path: str) -> None:
     """Make a finished file durable."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -159,15 +129,6 @@ def sync(path: str) -> None:
         files.sync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def is_damage(error: sqlite3.Error, path: str) -> bool:
-    """Return whether an error shows that a file is damaged (``faults.shows_damage``)."""
-    try:
-        with closing(connected(path)) as connection:
-            return faults.shows_damage(error, connection)
-    except sqlite3.Error:
-        return True
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -182,19 +143,6 @@ def identity_of(path: str) -> tuple[int, int] | None:
 def companions(path: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
     """Return the identities of the log and the shared memory beside an index; ``None`` for each that is missing."""
     return identity_of(f"{path}-wal"), identity_of(f"{path}-shm")
-
-
-def check(path: str) -> None:
-    """Make sure that a file is an index of this version, and as long as it says: SQLite compares that when it reads.
-
-    Raises:
-        UnusableError: it is not.
-        OutdatedError: it is an index of another version.
-        sqlite3.Error: it is no file of SQLite's, or cannot be read.
-    """
-    require_own(path)
-    with closing(connected(path)) as connection:
-        require_schema(connection, path)
 
 
 def require_own(path: str) -> None:
@@ -215,7 +163,13 @@ def require_own(path: str) -> None:
 
 
 def require_schema(connection: sqlite3.Connection, path: str) -> None:
-    """Make sure that a connection is to an index of this version. Raises as ``check`` does."""
+    """Make sure that a connection is to an index of this version, and one as long as it says: SQLite compares that.
+
+    Raises:
+        UnusableError: it is not.
+        OutdatedError: it is an index of another version.
+        sqlite3.Error: it is no file of SQLite's, or cannot be read.
+    """
     schema = read_fact(connection, SCHEMA_FACT)
     if schema is None:
         raise UnusableError(path)
@@ -223,42 +177,103 @@ def require_schema(connection: sqlite3.Connection, path: str) -> None:
         raise OutdatedError(path)
 
 
-def read_only(path: str, work: Callable[[Reader], T]) -> T:
-    """Do some work on one state of an index without writing anything, as a full disk requires.
+@contextmanager
+def domain_errors(what: str) -> Iterator[None]:
+    """Raise the domain error for one of SQLite in a block, in which ``what`` is used."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise as_told(error, what) from error
 
-    Opening an index to use it writes: SQLite makes a log and a file of shared memory beside it, and maps the latter.
-    Two ways of opening write nothing (SQLite, Write-Ahead Logging, Read-Only Databases):
 
-    - Where the shared memory is there, because others have the index open or have died, it is only read. SQLite finds
-      for itself whether it can be relied on, and else reads the log.
-    - Where neither is there, the index was closed in order, and all is in the one file. It is opened as one that does
-      not change; afterwards it is checked that it has not.
+FAILURES = (sqlite3.Error, FileNotFoundError, *SENSELESS)
+"""Errors of using an index, for ``meaning_of``."""
+
+
+def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskError | BusyError:
+    """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
+    match error:
+        case sqlite3.Error():
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_told(error, what)
+        case FileNotFoundError():
+            return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
+        case _:
+            return SenselessError(path, f"{type(error).__name__}: {error}")
+
+
+def code_of(error: sqlite3.Error) -> int:
+    """Return the primary code of an error; 0 where SQLite gave none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _is_damage(error: sqlite3.Error, path: str) -> bool:
+    """Return whether an error shows that a file is damaged; otherwise it is the disk, or others are busy with it.
+
+    If SQLite refuses a statement, the tables tell: where these are as they should be, the statement is at fault, and a
+    rebuilt index would not understand it either.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    try:
+        with closing(connected(path)) as connection:
+            if code is None or code in _GONE:
+                return True
+            if code & 0xFF != sqlite3.SQLITE_ERROR:
+                return (code & 0xFF) in _DAMAGE
+            return any(text in str(error) for text in _OF_DAMAGE) or not is_whole(connection)
+    except sqlite3.Error:
+        return True
+
+
+def is_lost(error: sqlite3.Error) -> bool:
+    """Return whether a file is damaged as a whole. A file that cannot be opened may be in order."""
+    return code_of(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_transient(error: sqlite3.Error) -> bool:
+    """Return whether an error says nothing about the content of a file."""
+    return code_of(error) in _TRANSIENT
+
+
+def as_told(error: sqlite3.Error, what: str) -> DiskError | BusyError:
+    """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
+    text = f"{what}: {error}"
+    match code_of(error):
+        case sqlite3.SQLITE_FULL:
+            return DiskFullError(text)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BusyError(text, _RETRY_AFTER)
+        case _:
+            return DiskError(text)
+
+
+def require_room(root: str) -> None:
+    """Make sure that SQLite has room to write below a root.
+
+    It keeps an index's shared memory in a file that it maps. Where the disk is too full for the next page of that, the
+    system kills the process (SIGBUS). Where there is no inode for that file, SQLite reports a damaged index.
 
     Raises:
-        UnusableError: the index cannot be read without writing.
-        sqlite3.Error: it cannot be opened or read.
-        FileNotFoundError: it is gone.
+        OSError: ``ENOSPC``, there is no room.
     """
-    log, shared = companions(path)
-    if shared is not None:
-        return _work(path, _SHARED, work)
-    before = _stamp(path)
-    if log is not None:
-        raise UnusableError(path)
-    found = _work(path, _UNCHANGING, work)
-    if companions(path) != (None, None) or _stamp(path) != before:
-        raise UnusableError(path)
-    return found
+    status = os.statvfs(root)
+    is_short_of_inodes = status.f_files and status.f_favail < _LEAST_INODES  # some file systems do not count them
+    if is_short_of_inodes or status.f_bavail * status.f_frsize < _LEAST:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _work(path: str, options: str, work: Callable[[Reader], T]) -> T:
-    reader = Reader(path, options)
-    with closing(reader.connection):
-        require_schema(reader.connection, path)
-        reader.connection.execute("BEGIN")
-        return work(reader)
+def is_full(root: str) -> bool:
+    """Try whether the disk is full, whatever the file system says: some count otherwise, or keep to a quota.
 
-
-def _stamp(path: str) -> tuple[int, int, int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    SQLite reports this as any other error of the disk.
+    """
+    try:
+        descriptor = files.open_unnamed(f"{root}/{SPOOL}")
+        if descriptor is None:
+            return False
+        try:
+            files.write_all(descriptor, bytes(_TRIAL))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.errno in _USED_UP
+    return False

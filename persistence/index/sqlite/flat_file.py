@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from persistence.errors import BadRequestError
+from persistence.closable import Closable
+from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.forms.flat_tables import Cell
 from persistence.index.sqlite import connections
-from persistence.index.sqlite.faults import UnusableError, code_of
-from persistence.index.sqlite.schema import COMPLETE, SCHEMA_FACT, read_fact, write_fact
+from persistence.index.sqlite.connections import UnusableError, as_told, code_of, is_lost, is_transient
+from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
+from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
 from persistence.model.flat_views import DOCUMENT_COLUMN, METADATA_COLUMNS, FlatColumn, FlatView
 from persistence.storage import directories, files
@@ -54,6 +56,28 @@ CREATE TABLE catalogue_columns (
 FileIdentity = tuple[int, int]
 
 
+class InconsistentError(DiskError):
+    """Tables of flat views that contradict their catalogue, in a file that can be read."""
+
+
+FLAT_FAILURES = (sqlite3.Error, UnusableError)
+"""Errors of using the file, for ``flat_failure``."""
+
+
+def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | BusyError:
+    """Return what an error says of the file.
+
+    ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
+    the disk or other processes are in the way.
+    """
+    if not isinstance(error, sqlite3.Error):
+        return UnusableError("the file of flat views", str(error))
+    if is_lost(error):
+        return UnusableError("the file of flat views", str(error))
+    told = as_told(error, doing)
+    return told if is_transient(error) else InconsistentError(str(told))
+
+
 @dataclass(frozen=True, slots=True)
 class FlatFile:
     """The file in the tree of a root. It is made whole and aside, so whoever finds it can use it.
@@ -74,8 +98,8 @@ class FlatFile:
         """Return what distinguishes it from another one that takes its place; ``None`` where there is none."""
         return connections.identity_of(self.path)
 
-    def opened(self) -> sqlite3.Connection:
-        """Open the file, which must be there.
+    def opened(self, patience: float = _LONGEST_WAIT) -> FlatCatalogue:
+        """Open the file, which must be there, for changes that wait so many seconds for others.
 
         Raises:
             UnusableError: it is damaged, or of another version of the service.
@@ -87,10 +111,11 @@ class FlatFile:
             _check(connection)
             connection.execute(f"PRAGMA journal_size_limit = {_WAL}")
             connection.execute("PRAGMA secure_delete = ON")  # a value may have gone because it is encrypted now
+            connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
         except BaseException:
             connection.close()
             raise
-        return connection
+        return FlatCatalogue(connection)
 
     def make(self) -> None:
         """Make it where there is none. Raises ``sqlite3.Error`` too."""
@@ -117,8 +142,8 @@ class FlatFile:
             UnusableError, sqlite3.Error: it cannot be opened.
         """
         if identity is not None and self.identity == identity:
-            with closing(self.opened()) as connection:
-                write_fact(connection, COMPLETE, 1)
+            with self.opened() as catalogue:
+                catalogue.complete()
 
     def discard(self, identity: FileIdentity | None) -> None:
         """Remove it if it is still the file that was found to be unusable."""
@@ -165,23 +190,42 @@ class CataloguedVersion:
     tree: str
 
 
-class FlatCatalogue:
-    """The catalogue in the file of a connection. Methods raise ``sqlite3.Error``."""
+class FlatCatalogue(Closable):
+    """The catalogue in the file of a connection, which it owns, and the rows of the tables.
+
+    Methods raise ``sqlite3.Error``.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
         self._connection = connection
+        self._known: dict[Form, dict[int, tuple[FlatView, ...]]] = {}
+        self._schema = 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change the file for a block, in one transaction."""
+        with connections.transaction(self._connection):
+            yield
+
+    def checkpoint(self, patience: float) -> None:
+        """Empty the log of changes: it has what is gone, too. Wait so many seconds for those who read."""
+        self._execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+        self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @property
     def is_complete(self) -> bool:
         """Return whether all views are there that definitions ask for."""
         return read_fact(self._connection, COMPLETE) is not None
 
-    @property
-    def schema_version(self) -> int:
-        """Return a number that changes whenever tables are made or dropped."""
-        return int(self._execute("PRAGMA schema_version").fetchone()[0])
+    def complete(self) -> None:
+        """Note that all views are there that definitions ask for."""
+        write_fact(self._connection, COMPLETE, 1)
 
     def forms(self) -> list[Form]:
         """Return the forms that have versions in the catalogue."""
@@ -197,6 +241,16 @@ class FlatCatalogue:
             "SELECT version, definition, tree FROM catalogue_versions WHERE app = ? AND form = ?", (form.app, form.name)
         )
         return {version: CataloguedVersion(definition, tree) for version, definition, tree in found}
+
+    def all_views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
+        """Return the views of the versions of a form, cached until tables change; to be called in a transaction."""
+        schema = self._execute("PRAGMA schema_version").fetchone()[0]
+        if schema != self._schema or (form not in self._known and len(self._known) >= INDEXES_KEPT):
+            self._schema = schema
+            self._known.clear()
+        if form not in self._known:
+            self._known[form] = {version: self.views(form, version) for version in self.versions(form)}
+        return self._known[form]
 
     def views(self, form: Form, version: int) -> tuple[FlatView, ...]:
         """Return the views of a version, that of documents first."""
@@ -270,6 +324,31 @@ class FlatCatalogue:
         self._execute(f"DELETE FROM catalogue_views {where}", key)
         self._execute(f"DELETE FROM catalogue_versions {where}", key)
 
+    def add_rows(self, rows: FlatRows) -> None:
+        """Insert the rows of a document; there must be none of it."""
+        for view in rows.views:
+            found = rows.rows[view.name]
+            if found:
+                first = rows.metadata if view.around is None else rows.metadata[:1]
+                values = ", ".join("?" * len(view.column_names))
+                self._executemany(
+                    f"INSERT INTO {_quoted(view.name)} VALUES ({values})", ((*first, *cells) for cells in found)
+                )
+
+    def remove_rows(self, views: Iterable[FlatView], document: str) -> None:
+        """Delete the rows of a document from the tables of some views."""
+        for view in views:
+            self._execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRows:
+    """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
+
+    views: tuple[FlatView, ...]
+    metadata: tuple[Cell, ...]
+    rows: Mapping[str, list[tuple[Cell, ...]]]
+
 
 def _steps(path: str) -> tuple[str, ...]:
     return tuple(path.split("/")) if path else ()
@@ -287,32 +366,6 @@ def _table_of(view: FlatView) -> str:
     if len(statement) > _LONGEST_STATEMENT:
         raise BadRequestError("the names of the columns of a flat view are too long together")
     return statement
-
-
-@dataclass(frozen=True, slots=True)
-class FlatRows:
-    """The rows of a document by the name of the view; ``metadata`` are the values of ``METADATA_COLUMNS``."""
-
-    views: tuple[FlatView, ...]
-    metadata: tuple[Cell, ...]
-    rows: Mapping[str, list[tuple[Cell, ...]]]
-
-    def add(self, connection: sqlite3.Connection) -> None:
-        """Insert the rows; there must be none of the document."""
-        for view in self.views:
-            rows = self.rows[view.name]
-            if rows:
-                first = self.metadata if view.around is None else self.metadata[:1]
-                values = ", ".join("?" * len(view.column_names))
-                connection.executemany(
-                    f"INSERT INTO {_quoted(view.name)} VALUES ({values})", ((*first, *cells) for cells in rows)
-                )
-
-
-def remove_rows(connection: sqlite3.Connection, views: Iterable[FlatView], document: str) -> None:
-    """Delete the rows of a document from the tables of some views."""
-    for view in views:
-        connection.execute(f"DELETE FROM {_quoted(view.name)} WHERE {_quoted(DOCUMENT_COLUMN)} = ?", (document,))
 
 
 def _quoted(name: str) -> str:

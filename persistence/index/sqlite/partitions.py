@@ -1,22 +1,26 @@
-"""The partitions of an index, and pieces of SQL that are put together and bound to the partitions of a search.
+"""The partitions of an index, the SQL of conditions on their documents, and of those that a user may see.
 
-A partition has the saved documents of one version, or its drafts.
+A partition has the saved documents of one version, or its drafts. Pieces of SQL are put together and bound to the
+partitions of a search.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from persistence.errors import BadRequestError
+from persistence.index.sqlite.records import OF_DRAFTS, Fact, key_of
+from persistence.limits import SEARCHED_OWNERS
 from persistence.model.search import Drafts, Scope
-from persistence.model.users import NOBODY, OwnerSets
+from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 
 Parameter = str | int
 
-_FEW = 4
+_FEW_PARTITIONS = 4
 """Partitions on each of which a document is looked for: their index is small, the documents themselves are large."""
 
 
@@ -81,7 +85,7 @@ class Sql:
     def on(self, partitions: Iterable[int]) -> Sql:
         """Return the piece with the numbers of the partitions filled in."""
         numbers = tuple(partitions)
-        indexed = "INDEXED BY documents_by_shelf" if len(numbers) <= _FEW else "NOT INDEXED"
+        indexed = "INDEXED BY documents_by_shelf" if len(numbers) <= _FEW_PARTITIONS else "NOT INDEXED"
         listed = f"({', '.join(map(str, numbers))})"
         return Sql(self.text.replace("{partitions}", listed).replace("{indexed}", indexed), self.parameters)
 
@@ -90,15 +94,188 @@ class Sql:
 class Arms:
     """Pieces of SQL, each for partitions of its own."""
 
-    arms: tuple[tuple[frozenset[int], Sql], ...]
+    arms: tuple[tuple[frozenset[int], Sql | Arms], ...]
 
     def on(self, partitions: Iterable[int]) -> Sql:
         """Return the union of the pieces for some partitions, with their numbers filled in."""
         numbers = frozenset(partitions)
         parts = [sql.on(sorted(own & numbers)) for own, sql in self.arms if not own.isdisjoint(numbers)]
-        return Sql(" UNION ALL ".join(part.text for part in parts), parameters_of(parts))
+        return joined(" UNION ALL ", parts)
+
+
+def joined(separator: str, parts: Sequence[Sql]) -> Sql:
+    """Return several pieces as one, with a separator between."""
+    return Sql(separator.join(part.text for part in parts), parameters_of(parts))
 
 
 def parameters_of(parts: Iterable[Sql]) -> tuple[Parameter, ...]:
     """Return the parameters of several pieces, one after the other."""
     return tuple(parameter for part in parts for parameter in part.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The SQL for the texts of some documents, among which are all that meet a condition.
+
+    Above the share ``worth`` of all documents, looking at everything is quicker than looking at each of these.
+    """
+
+    narrows: Sql
+    worth: float
+
+
+@dataclass(frozen=True, slots=True)
+class CardTest:
+    """One value of a control has the folded ``text`` in it, or all of its words if they ``are_words``."""
+
+    number: int
+    text: str
+    are_words: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition:
+    """One condition of a search.
+
+    ``selects`` gives ``row`` and ``shelf`` of the documents that meet it, each once; with ``is_scan`` it looks at every
+    document. ``test`` is an expression that is true of ``c``, a row and its shelf, where the document meets the
+    condition; with ``is_quick`` it need not look at the document. With ``is_ordered``, ``selects`` goes by row in a
+    partition, and can be counted quickly. ``card_test`` is the condition where it asks of the document's card only.
+    """
+
+    selects: Sql | Arms
+    test: Sql
+    narrowing: Narrowing | None = None
+    is_scan: bool = False
+    is_quick: bool = False
+    is_ordered: bool = False
+    card_test: CardTest | None = None
+
+
+_ON_PARTITIONS = "shelf IN {partitions}"
+_AN_ENTRY = "EXISTS (SELECT 1 FROM entries e WHERE e.number = ? AND e.shelf = c.shelf"
+_ON_CARD = (
+    "EXISTS (SELECT 1 FROM json_each((SELECT card FROM documents d WHERE d.row = c.row), ?) o"
+    " WHERE o.value IN (SELECT value FROM json_each(?)))"
+)
+"""The paths are those of the fields of ``Card``, and of its ``reader``."""
+_ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
+
+
+def keyed(number: int, text: str) -> tuple[Sql, Sql]:
+    """Return the SQL that selects the documents with exactly this value under a number, and the one that tests one."""
+    key = key_of(text)
+    return (
+        Sql(
+            f"SELECT row, shelf FROM entries c WHERE number = ? AND {_ON_PARTITIONS} AND fold = ? AND value = ?",
+            (number, *key),
+        ),
+        Sql(f"{_AN_ENTRY} AND e.fold = ? AND e.value = ? AND e.row = c.row)", (number, *key)),
+    )
+
+
+# The documents that a user may see, by the owners that the index has entered under facts.
+
+_FEW_ORGANIZATIONS = 8
+"""Organizations for each of which an entry is looked for; of more, the card is read."""
+
+_OWN = (Fact.CREATED_BY, Fact.GROUP, Fact.ORGANIZATION)
+_Facts = tuple[Fact, Fact, Fact]
+
+
+def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition | None:
+    """Return the condition that documents on some partitions are seen; ``None`` where all are.
+
+    With ``is_by_saved``, the owner of a draft of a saved document is that of the saved document. The index has entered
+    it under facts of drafts, so that a search looks at one document only.
+
+    Raises:
+        BadRequestError: the permissions have too many conditions on owners.
+    """
+    if not any(partition.sights for partition in searched):
+        return None
+    groups: dict[tuple[OwnerSets, _Facts], list[int]] = {}
+    for partition in searched:
+        facts = OF_DRAFTS if is_by_saved and partition.is_draft else _OWN
+        groups.setdefault((partition.sights, facts), []).append(partition.number)
+    if sum(_size(sights) for sights, _ in groups) > SEARCHED_OWNERS:
+        raise BadRequestError(
+            f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
+            " this user: search one version at a time"
+        )
+    each = [(numbers, _of_sights(sights, facts)) for (sights, facts), numbers in groups.items()]
+    if len(each) == 1:
+        return each[0][1]
+    return SqlCondition(
+        Arms(tuple((frozenset(numbers), one.selects) for numbers, one in each)),
+        _case([(Sql(f"c.shelf IN ({', '.join(map(str, numbers))})"), one.test) for numbers, one in each]),
+        is_scan=any(one.is_scan for _, one in each),
+        is_quick=True,
+        is_ordered=all(one.is_ordered for _, one in each),
+    )
+
+
+def _size(sights: OwnerSets) -> int:
+    """Return the number of conditions on owners in sights."""
+    return sum(max(1, len(holder.organizations)) for sight in sights for holder in sight.holders)
+
+
+def _of_sights(sights: OwnerSets, facts: _Facts) -> SqlCondition:
+    """Return the condition that a document is in all sights; the one with the fewest holders selects."""
+    if not sights:
+        everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_PARTITIONS}")
+        return SqlCondition(everything, Sql("1"), is_scan=True, is_quick=True, is_ordered=True)
+    leading, *others = sorted(sights, key=lambda sight: len(sight.holders))
+    tests = [_test(sight, facts) for sight in others]
+    selecting = [_selecting(holder, facts, tests) for holder in leading.holders]
+    return SqlCondition(
+        joined(" UNION ", selecting),
+        joined(" AND ", [_test(leading, facts), *tests]),
+        is_quick=True,
+        is_ordered=len(selecting) == 1 and all((holder.creator or holder.group) for holder in leading.holders),
+    )
+
+
+def _selecting(holder: OwnerPattern, facts: _Facts, tests: Iterable[Sql]) -> Sql:
+    """Return the SQL that selects the documents of a holder that pass further tests."""
+    (selects, _), *others = _conditions(holder, facts)
+    return joined(" AND ", [selects, *(test for _, test in others), *tests])
+
+
+def _test(sight: OwnerSet, facts: _Facts) -> Sql:
+    """Return an expression that is true for a document in a sight."""
+    each = [joined(" AND ", [test for _, test in _conditions(holder, facts)]) for holder in sight.holders]
+    return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
+
+
+def _conditions(holder: OwnerPattern, facts: _Facts) -> list[tuple[Sql, Sql]]:
+    """Return the conditions of a holder, at least one, the rarest first."""
+    by, group, organization = facts
+    return [
+        *([keyed(by, holder.creator)] if holder.creator is not None else ()),
+        *([keyed(group, holder.group)] if holder.group is not None else ()),
+        *(_in_organization(organization, each) for each in holder.organizations),
+    ]
+
+
+def _in_organization(number: int, names: frozenset[str]) -> tuple[Sql, Sql]:
+    """Return the same as ``keyed`` for documents whose owner belongs to one of some organizations."""
+    keys = json.dumps([key_of(name) for name in sorted(names)])
+    test = Sql(f"{_AN_ENTRY} AND (e.fold, e.value) IN {_ONE_OF} AND e.row = c.row)", (number, keys))
+    if len(names) > _FEW_ORGANIZATIONS:
+        place = "$[5]" if number == Fact.ORGANIZATION else "$[9][2]"
+        test = Sql(_ON_CARD, (place, json.dumps(sorted(names))))
+    return (
+        Sql(
+            f"SELECT DISTINCT row, shelf FROM entries c WHERE number = ? AND {_ON_PARTITIONS}"
+            f" AND (fold, value) IN {_ONE_OF}",
+            (number, keys),
+        ),
+        test,
+    )
+
+
+def _case(cases: Sequence[tuple[Sql, Sql]]) -> Sql:
+    """Return the first case that holds. With hundreds of cases, an expression with OR would be too deep for SQLite."""
+    text = " ".join(f"WHEN {when.text} THEN {then.text}" for when, then in cases)
+    return Sql(f"CASE {text} ELSE 0 END", parameters_of(part for case in cases for part in case))

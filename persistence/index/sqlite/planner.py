@@ -9,13 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from persistence.index.budget import Budget
-from persistence.index.sqlite.card_search import card_passing
-from persistence.index.sqlite.conditions import Narrowing, SqlCondition, among, conditions, tested
-from persistence.index.sqlite.connections import Reader
+from persistence.index.protocol import Budget
+from persistence.index.sqlite.conditions import among, conditions, tested
 from persistence.index.sqlite.paging import Paging
-from persistence.index.sqlite.partitions import Arms, NumberedControls, Partition, Sql, partitions_of
+from persistence.index.sqlite.partitions import (
+    Arms,
+    Narrowing,
+    NumberedControls,
+    Partition,
+    Sql,
+    SqlCondition,
+    partitions_of,
+)
 from persistence.index.sqlite.records import AS_FOLDED, FACTS, NOTHING, Fold, Value, decode, is_cut, key_of, order_of
+from persistence.index.sqlite.texts import Rarity, card_passing
 from persistence.model.search import Field, Hit, Query, Scope
 from persistence.model.users import User
 
@@ -52,19 +59,20 @@ class IndexedHit:
     fingerprint: str
 
 
-def find(reader: Reader, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedHit]]:
+def find(
+    connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
+) -> tuple[int, Sequence[IndexedHit]]:
     """Return the number of documents that a search finds, and those on the page.
 
     Raises:
         BadRequestError: the search asks for more than the budget.
         sqlite3.Error: the index cannot be read.
     """
-    connection = reader.connection
     controls = NumberedControls.of(connection)
     searched = partitions_of(connection, scope)
     if budget is not None:
         budget.allow_for(sum(partition.documents for partition in searched))
-    asked = conditions(scope, query, controls, reader.sample.rarity, searched)
+    asked = conditions(scope, query, controls, rarity, searched)
     if asked is None or not searched:
         return 0, ()
     paging = Paging(connection, query, controls, searched, budget)
@@ -227,18 +235,19 @@ class _Plan:
         return source.on([partition.number for partition in self._partitions])
 
 
-def distinct(reader: Reader, scope: Scope, by: Field | str, budget: Budget | None) -> Iterator[str]:
+def distinct(
+    connection: sqlite3.Connection, rarity: Rarity, scope: Scope, by: Field | str, budget: Budget | None
+) -> Iterator[str]:
     """Yield the different values of a control or a field, sorted; an empty one for a field that a document lacks.
 
     Raises:
         BadRequestError: there are more than the budget allows.
         sqlite3.Error: the index cannot be read.
     """
-    connection = reader.connection
     controls = NumberedControls.of(connection)
     number = FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
     searched = partitions_of(connection, scope)
-    asked = conditions(scope, Query(), controls, reader.sample.rarity, searched)
+    asked = conditions(scope, Query(), controls, rarity, searched)
     if number is None or asked is None:
         return
     where = tested(asked)

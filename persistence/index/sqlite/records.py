@@ -36,6 +36,9 @@ _LAST_MILLISECOND = (1 << 43) - 2
 
 Fold = str | int
 Value = str | int
+DocumentName = tuple[str, bool]
+"""A document, and whether its draft is meant."""
+
 EntryRow = tuple[int, Fold, Value, int]
 """Number, fold, value and edge."""
 

@@ -1,22 +1,27 @@
-"""The rows of an index: documents are removed with everything that was kept of them, and inserted again."""
+"""The rows of an index: removed and inserted again, written for a new index, and compared with what they should be."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from contextlib import contextmanager
+from itertools import islice
 
+from persistence.index.protocol import Discrepancy, IndexFault
+from persistence.index.sqlite import connections
+from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.records import (
     BOTH,
     ROWS_PER_MILLISECOND,
+    DocumentName,
     EntryRow,
     PreparedDocument,
     decode,
     entries,
     first_row,
 )
-from persistence.index.sqlite.schema import (
+from persistence.index.sqlite.state import (
     COMPLETE,
     FIELDS,
     INDEXES,
@@ -24,17 +29,15 @@ from persistence.index.sqlite.schema import (
     SCHEMA_FACT,
     TABLES,
     TEXTS,
-    TREE,
+    IndexState,
+    KeptRow,
     tune_for_changes,
     tune_for_filling,
     write_fact,
 )
+from persistence.index.sqlite.texts import TRIGRAM, quoted
 from persistence.storage import files
 
-_KEPT = (
-    "SELECT d.text, d.row, d.shelf, s.version, d.round, d.mark FROM documents d JOIN shelves s ON s.number = d.shelf"
-    " WHERE d.document = ? AND d.draft = ?"
-)
 _ADD_FIELDS = f"INSERT INTO fields (rowid, {', '.join(FIELDS)}) VALUES (?{', ?' * len(FIELDS)})"
 _ADD_REST = "INSERT INTO rests (rowid, rest) VALUES (?, ?)"
 _ADD_TEXT = "INSERT INTO texts (text, row) VALUES (?, ?)"
@@ -45,8 +48,7 @@ _ADD_DOCUMENT = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
-DocumentName = tuple[str, bool]
-"""A document, and whether its draft is meant."""
+_TEXTS = f"SELECT {', '.join(f'c{number}' for number in range(len(FIELDS)))} FROM fields_content WHERE id = ?"
 
 STAGED = "-staged"
 """The end of the name of the file in which entries of a new index are kept until they are sorted."""
@@ -55,42 +57,42 @@ _MERGED = 200
 """Pages of the index of texts that are written at once while pieces are merged."""
 
 
-class KeptRow(NamedTuple):
-    """The place of a document in the index, the round of its version, and the fingerprint that was read."""
+class IndexWriter(IndexState):
+    """Changes an index while it is in use. Methods raise ``sqlite3.Error``."""
 
-    text: int
-    row: int
-    partition: int
-    version: int
-    round: int
-    fingerprint: str
-
-
-class Rows:
-    """The rows of one index, to be changed within a transaction of its connection."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, path: str, connection: sqlite3.Connection | None = None) -> None:
+        super().__init__(path, connections.opened_to_write(path) if connection is None else connection)
         self._partitions: dict[tuple[int, bool, bool], int] = {}
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change rows for a block, in one transaction."""
+        with transaction(self.connection):
+            self._partitions.clear()  # others may have changed them
+            yield
+
+    @contextmanager
+    def keeping_others_out(self) -> Iterator[None]:
+        """Let nobody change the index for a block, which does not change it either."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK")
 
     def numbers(self, paths: Iterable[str]) -> dict[str, int]:
         """Return the numbers of controls by path; new controls get one."""
         found = {}
         for path in paths:
-            row = self._connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()
+            row = self.connection.execute("SELECT number FROM controls WHERE path = ?", (path,)).fetchone()
             if row is None:
-                row = (self._connection.execute("INSERT INTO controls (path) VALUES (?)", (path,)).lastrowid,)
+                row = (self.connection.execute("INSERT INTO controls (path) VALUES (?)", (path,)).lastrowid,)
             found[path] = int(row[0])
         return found
 
-    def kept(self, document: str, *, is_draft: bool) -> KeptRow | None:
-        """Return the row of a document or draft; ``None`` where there is none."""
-        row = self._connection.execute(_KEPT, (document, is_draft)).fetchone()
-        return None if row is None else KeptRow(*row)
-
     def remove(self, kept: Iterable[KeptRow]) -> None:
         """Remove documents."""
-        execute = self._connection.execute
+        execute = self.connection.execute
         gone: Counter[int] = Counter()
         for each in sorted(kept):  # in order: texts are written out where their numbers go back
             card = execute("SELECT card FROM documents WHERE row = ?", (each.row,)).fetchone()[0]
@@ -98,7 +100,7 @@ class Rows:
                 execute(f"DELETE FROM {table} WHERE rowid = ?", (each.text,))
             execute("DELETE FROM documents WHERE row = ?", (each.row,))
             gone[each.partition] -= 1
-            self._connection.executemany(
+            self.connection.executemany(
                 _REMOVE_ENTRY,
                 [(number, each.partition, fold, value, each.row) for number, fold, value, _ in entries(decode(card))],
             )
@@ -107,8 +109,12 @@ class Rows:
     def add(self, documents: Iterable[PreparedDocument]) -> None:
         """Insert documents that have no row."""
         placed = list(self._placed(documents))
-        many = self._connection.executemany
-        many(_ADD_DOCUMENT, [_row(each, *at) for each, at in placed])
+        many = self.connection.executemany
+        documents_of = [
+            (row, text, partition, each.is_draft, each.document, each.fingerprint, each.round, each.created, each.card)
+            for each, (row, text, partition) in placed
+        ]
+        many(_ADD_DOCUMENT, documents_of)
         many(_ADD_TEXT, [(text, row) for _, (row, text, _) in placed])
         many(_ADD_FIELDS, [(text, *each.fields) for each, (_, text, _) in placed])
         many(_ADD_REST, [(text, each.rest) for each, (_, text, _) in placed])
@@ -124,14 +130,14 @@ class Rows:
 
     def merge(self) -> bool:
         """Merge pieces of the index of texts, a few at a time; return whether there may be more."""
-        before = self._connection.total_changes
+        before = self.connection.total_changes
         for table in TEXTS:
-            self._connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
-        return self._connection.total_changes - before > len(TEXTS)
+            self.connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (_MERGED,))
+        return self.connection.total_changes - before > len(TEXTS)
 
     def _placed(self, documents: Iterable[PreparedDocument]) -> Iterator[tuple[PreparedDocument, tuple[int, int, int]]]:
         """Yield the documents with their row, text and partition; those saved at one instant have adjacent rows."""
-        text = self._connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
+        text = self.connection.execute("SELECT coalesce(max(text), 0) FROM texts").fetchone()[0]
         taken: dict[int, int] = {}
         for each in documents:
             text += 1
@@ -141,7 +147,7 @@ class Rows:
             yield each, (row, text, self.partition_of(each))
 
     def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:
-        self._connection.executemany(
+        self.connection.executemany(
             _ADD_ENTRY, [(number, partition, fold, value, row, edge) for number, fold, value, edge in found]
         )
 
@@ -150,7 +156,7 @@ class Rows:
         key = version, is_draft, is_hidden
         known = self._partitions.get(key)
         if known is None:
-            execute = self._connection.execute
+            execute = self.connection.execute
             found = execute("SELECT number FROM shelves WHERE version = ? AND draft = ? AND hidden = ?", key).fetchone()
             if found is None:
                 found = (execute("INSERT INTO shelves (version, draft, hidden) VALUES (?, ?, ?)", key).lastrowid,)
@@ -160,71 +166,74 @@ class Rows:
     def _free(self, first: int) -> int:
         """Return a row for another document that was saved at the same instant."""
         end = first + ROWS_PER_MILLISECOND
-        last = self._connection.execute(
+        last = self.connection.execute(
             "SELECT max(row) FROM documents WHERE row >= ? AND row < ?", (first, end)
         ).fetchone()[0]
         return first if last is None else int(last) + 1
 
     def _count(self, changes: Mapping[int, int]) -> None:
-        self._connection.executemany(
+        self.connection.executemany(
             "UPDATE shelves SET documents = documents + ? WHERE number = ?",
             [(change, partition) for partition, change in changes.items()],
         )
 
 
-def _row(document: PreparedDocument, row: int, text: int, partition: int) -> tuple[object, ...]:
-    return (
-        *(row, text, partition, document.is_draft, document.document),
-        *(document.fingerprint, document.round, document.created, document.card),
-    )
-
-
-class BulkRows(Rows):
-    """The rows of a new index, in a file that nobody else has open: entries are written at the end, in their order.
+class NewIndex(IndexWriter):
+    """A new index, in a file that nobody else has open: entries are written at the end, in their order.
 
     ``hidden`` are the documents that are not to be seen. Methods raise ``sqlite3.Error`` and ``OSError``.
     """
 
-    def __init__(self, path: str, connection: sqlite3.Connection, hidden: frozenset[DocumentName]) -> None:
-        super().__init__(connection)
-        self._path = path
+    def __init__(self, path: str, hidden: frozenset[DocumentName] = frozenset()) -> None:
+        files.ensure_file(path)
+        super().__init__(path, connections.connected(path))
         self._hidden = hidden
         self._staged: dict[int, list[tuple[int, int | str, int | str, int, int]]] = {}
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536"):
-            connection.execute(f"PRAGMA {pragma}")
-        connection.executescript(TABLES)
-        files.ensure_file(path + STAGED)
-        connection.execute("ATTACH ? AS staged", (path + STAGED,))
-        for pragma in ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
-            connection.execute(f"PRAGMA staged.{pragma}")
-        tune_for_filling(connection)
-        connection.execute("BEGIN")
-        write_fact(connection, SCHEMA_FACT, SCHEMA)
+        pragmas = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE")
+        try:
+            for pragma in (*pragmas, "cache_size = -65536"):
+                self.connection.execute(f"PRAGMA {pragma}")
+            self.connection.executescript(TABLES)
+            files.ensure_file(path + STAGED)
+            self.connection.execute("ATTACH ? AS staged", (path + STAGED,))
+            for pragma in pragmas:
+                self.connection.execute(f"PRAGMA staged.{pragma}")
+            tune_for_filling(self.connection)
+            self.connection.execute("BEGIN")
+            write_fact(self.connection, SCHEMA_FACT, SCHEMA)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, documents: Iterable[PreparedDocument]) -> None:
         """Insert documents."""
         super().add(documents)
         for number, found in self._staged.items():
-            self._connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
+            self.connection.executemany(f"INSERT INTO staged.{_table(number)} VALUES (?, ?, ?, ?, ?)", found)
             found.clear()
 
     def finish(self, tree: str) -> None:
-        """Complete the index, as of when its documents were read; ``tree`` is the identity of the tree."""
+        """Complete the index, as of when its documents were read, and close it durably.
+
+        ``tree`` is the identity of the tree.
+        """
         for number in sorted(self._staged):
-            self._connection.execute(
+            self.connection.execute(
                 "INSERT INTO entries (number, shelf, fold, value, row, edge)"
                 f" SELECT {number}, shelf, fold, value, row, edge FROM staged.{_table(number)}"
                 " ORDER BY shelf, fold, value, row"
             )
         for table in TEXTS:
-            self._connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
-        self._connection.execute("COMMIT")
-        tune_for_changes(self._connection)
-        self._connection.executescript(INDEXES)
-        write_fact(self._connection, TREE, tree)
-        write_fact(self._connection, COMPLETE, 1)
-        self._connection.execute("DETACH staged")
-        files.remove(self._path + STAGED)
+            self.connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+        self.connection.execute("COMMIT")
+        tune_for_changes(self.connection)
+        self.connection.executescript(INDEXES)
+        self.tree = tree
+        write_fact(self.connection, COMPLETE, 1)
+        self.connection.execute("DETACH staged")
+        files.remove(self.path + STAGED)
+        self.close()
+        connections.sync(self.path)
 
     def partition_of(self, document: PreparedDocument) -> int:
         """Return the partition that is seen, or the hidden one."""
@@ -236,9 +245,100 @@ class BulkRows(Rows):
             staged = self._staged.get(number)
             if staged is None:
                 staged = self._staged[number] = []
-                self._connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
+                self.connection.execute(f"CREATE TABLE staged.{_table(number)} (shelf, fold, value, row, edge)")
             staged.append((partition, fold, value, row, edge))
 
 
 def _table(number: int) -> str:
     return f"control{number}" if number > 0 else f"fact{-number}"
+
+
+class IndexAuditor(IndexState):
+    """Compares the rows of an index with what they should be, and with each other. Methods raise ``sqlite3.Error``."""
+
+    def difference(self, expected: PreparedDocument) -> str | None:
+        """Return how the rows of a document differ from what they should be; ``None`` where they are right.
+
+        The rows are of the state of ``expected``; a document with no such row is right.
+        """
+        row = self.connection.execute(
+            "SELECT d.row, d.text, d.shelf, d.created, d.card, s.version, s.draft FROM documents d"
+            " JOIN shelves s ON s.number = d.shelf WHERE d.document = ? AND d.draft = ? AND d.mark = ?",
+            (expected.document, expected.is_draft, expected.fingerprint),
+        ).fetchone()
+        if row is None:
+            return None
+        number, text, partition, created, card, version, draft = row
+        if (version, bool(draft), created) != (expected.version, expected.is_draft, expected.created):
+            return "the index has it at another place"
+        if decode(card) != decode(expected.card):
+            return "the index has other values of it"
+        if not all(self._has_entry(entry, partition, number) for entry in expected.entries):
+            return "the index has not entered all its values"
+        return self._text_difference(expected, number, text)
+
+    def counts(self) -> Discrepancy | None:
+        """Check that partitions count their documents right."""
+        wrong = self.connection.execute(
+            "SELECT 1 FROM shelves s WHERE s.documents <> (SELECT count(*) FROM documents d WHERE d.shelf = s.number)"
+            " UNION ALL SELECT 1 FROM documents WHERE shelf NOT IN (SELECT number FROM shelves) LIMIT 1"
+        ).fetchone()
+        return None if wrong is None else Discrepancy(IndexFault.BROKEN, "it counts its documents wrong")
+
+    def integrity(self) -> Discrepancy | None:
+        """Check that the whole file can be read, and that cards and entries belong together."""
+        said = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if said != "ok":
+            return Discrepancy(IndexFault.BROKEN, said)
+        cards = self.connection.execute("SELECT card FROM documents")
+        expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
+        found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
+        if found == expected:
+            return None
+        return Discrepancy(IndexFault.BROKEN, f"it has {found} entries instead of {expected}")
+
+    def _has_entry(self, entry: EntryRow, partition: int, row: int) -> bool:
+        number, fold, value, edge = entry
+        found = self.connection.execute(
+            "SELECT edge FROM entries WHERE number = ? AND shelf = ? AND fold = ? AND value = ? AND row = ?",
+            (number, partition, fold, value, row),
+        ).fetchone()
+        return bool(found == (edge,))
+
+    def _text_difference(self, expected: PreparedDocument, row: int, text: int) -> str | None:
+        of = self.connection.execute("SELECT row FROM texts WHERE text = ?", (text,)).fetchone()
+        fields = self.connection.execute(_TEXTS, (text,)).fetchone()
+        rest = self.connection.execute("SELECT c0 FROM rests_content WHERE id = ?", (text,)).fetchone()
+        if of != (row,) or fields != expected.fields or rest != (expected.rest,):
+            return "the index has other text of it"
+        columns = (("fields", f"{{{name}}} : ", said) for name, said in zip(FIELDS, fields, strict=True) if said)
+        for table, column, said in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
+            if not self._is_found(table, column, text, said or ""):
+                return "the index does not find its text"
+        return None
+
+    def _is_found(self, table: str, column: str, number: int, text: str) -> bool:
+        """Return whether a document is found by three characters of its text; one that is shorter is not found so."""
+        middle = max(len(text) // 2 - 1, 0)
+        trigram = text[middle : middle + TRIGRAM]
+        if len(trigram) < TRIGRAM:
+            return True
+        asked = f"SELECT 1 FROM {table} WHERE {table} MATCH ? AND rowid = ?"
+        return self.connection.execute(asked, (column + quoted(trigram), number)).fetchone() is not None
+
+
+def make_empty(path: str) -> None:
+    """Make an index without rows, which stands for one that is being built. Raises ``sqlite3.Error``."""
+    files.ensure_file(path)
+    with IndexWriter(path) as index:
+        index.connection.executescript(TABLES + INDEXES)
+        tune_for_changes(index.connection)
+        write_fact(index.connection, SCHEMA_FACT, SCHEMA)
+        write_fact(index.connection, COMPLETE, 0)
+        index.begin_rebuild()
+
+
+def remove_index(path: str) -> None:
+    """Remove the file of an index that nobody has open, finished or not. Raises ``OSError``."""
+    for suffix in ("", "-wal", "-shm", "-journal", STAGED):
+        files.remove(path + suffix)

@@ -10,22 +10,20 @@ from functools import partial
 from typing import TypeVar
 
 from persistence.closable import Closable
-from persistence.errors import BusyError, disk_errors
+from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import Discrepancy, IndexFault
 from persistence.index.sources import UNKNOWN, Source
-from persistence.index.sqlite import connections, row_audit
-from persistence.index.sqlite.faults import EngineError, OutdatedError, UnusableError, as_told
-from persistence.index.sqlite.records import VersionKeys, prepared
-from persistence.index.sqlite.rows import Rows
-from persistence.index.sqlite.state import Connection, IndexState
-from persistence.index.sync.generations import (
-    Generations,
-    IndexCondition,
-    changes_beside,
-    condition_of,
-    tree_identity,
+from persistence.index.sqlite.engine import (
+    IndexFile,
+    IndexReader,
+    OutdatedError,
+    UnusableError,
+    VersionKeys,
+    prepared,
 )
 from persistence.index.sync.journal import Journal, JournalEntry
+from persistence.index.sync.rebuild import Generations
+from persistence.index.sync.staleness import IndexCondition, changes_beside, condition_of, tree_identity
 
 _LOOKS = 5
 """Looks at a document after which it counts as being changed all the time."""
@@ -52,13 +50,13 @@ class TreeAudit(Closable):
         self._source = source
         self._journal = journal
         self._path: str | None = None
-        self._connection: Connection | None = None
+        self._file: IndexFile | None = None
 
     def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
         """Check that the index has the current state of a document."""
@@ -94,7 +92,7 @@ class TreeAudit(Closable):
         """Yield the documents that the index has, each with whether it is a draft; they are read in batches."""
         last = 0
         while True:
-            rows = self._ask(lambda connection, last=last: IndexState(connection).names(last, _BATCH))  # type: ignore[misc]
+            rows = self._ask(lambda index, last=last: index.names(last, _BATCH))  # type: ignore[misc]
             if not isinstance(rows, list) or not rows:
                 return
             yield from ((document, is_draft) for _, document, is_draft in rows)
@@ -102,17 +100,17 @@ class TreeAudit(Closable):
 
     def counts(self) -> Discrepancy | None:
         """Check that the index can be read, and counts its documents right."""
-        return self._ask(row_audit.counts)
+        return self._ask(IndexReader.counts)
 
     def throughout(self) -> Discrepancy | None:
         """Check that all of it can be read and belongs together."""
-        return self._ask(row_audit.integrity)
+        return self._ask(IndexReader.integrity)
 
     def _look(self, document: str, *, is_draft: bool) -> _Look | Discrepancy | None:
         current = self._source.fingerprint(document, is_draft=is_draft)
 
-        def look(connection: Connection) -> _Look:
-            known = IndexState(connection).fingerprints(document)
+        def look(index: IndexReader) -> _Look:
+            known = index.fingerprints(document)
             return _Look(str(self._path), current, known[0 if is_draft else 1])
 
         return self._ask(look)
@@ -136,68 +134,64 @@ class TreeAudit(Closable):
         with disk_errors("looking what the index has still to take in of", self._source.form):
             return JournalEntry(self._source.form, document) in self._journal.outstanding()
 
-    def _compare(self, connection: Connection, *, document: str, is_draft: bool, fingerprint: str) -> str | None:
+    def _compare(self, index: IndexReader, *, document: str, is_draft: bool, fingerprint: str) -> str | None:
         """Return how the rows of a document, which are of the state of a fingerprint, differ from its files."""
-        connection.execute("BEGIN")
-        try:
-            kept = Rows(connection).kept(document, is_draft=is_draft)
-            if kept is None or kept.fingerprint != fingerprint:
-                return None
-            definition, known = self._source.definition(kept.version), IndexState(connection).version(kept.version)
-            is_outdated = kept.version in IndexState(connection).outdated()
-            if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
-                return None  # to be read again, before anybody is answered
-            read = self._source.read(
-                document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._source.definition
-            )
-            if read is None:
-                return "the index has it, and it cannot be read"
-            numbers = IndexState(connection).controls()
-            keys = {path: numbers[path] for path in definition.paths if path in numbers}
-            return row_audit.difference(connection, prepared(read, VersionKeys(kept.version, kept.round, keys)))
-        finally:
-            connection.execute("ROLLBACK")
+        kept = index.kept(document, is_draft=is_draft)
+        if kept is None or kept.fingerprint != fingerprint:
+            return None
+        definition, known = self._source.definition(kept.version), index.version(kept.version)
+        is_outdated = kept.version in index.outdated()
+        if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
+            return None  # to be read again, before anybody is answered
+        read = self._source.read(
+            document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._source.definition
+        )
+        if read is None:
+            return "the index has it, and it cannot be read"
+        numbers = index.controls()
+        keys = {path: numbers[path] for path in definition.paths if path in numbers}
+        return index.difference(prepared(read, VersionKeys(kept.version, kept.round, keys)))
 
-    def _ask(self, work: Callable[[Connection], T]) -> T | Discrepancy | None:
+    def _ask(self, work: Callable[[IndexReader], T]) -> T | Discrepancy | None:
         """Return what some work reads in the index in use; ``None`` where there is none that is to be compared."""
         for look in range(_LOOKS):
             with disk_errors("looking at the index of", self._source.form):
                 path = self._generations.current()
                 try:
-                    connection = self._opened(path)
-                    return None if connection is None else work(connection)
-                except (UnusableError, EngineError) as error:
+                    file = self._opened(path)
+                    if file is None:
+                        return None
+                    with file.reading() as index:
+                        return work(index)
+                except UnusableError as error:
                     self.close()
-                    if isinstance(error, EngineError) and not connections.is_damage(error, path or ""):
-                        # Others open and close it all the time, which may be in the way for a moment.
-                        self._path = None
-                        if look == _LOOKS - 1:
-                            raise as_told(error, f"the index of {self._source.form}") from error
-                    elif self._generations.current() == path:
+                    if self._generations.current() == path:
                         return Discrepancy(IndexFault.BROKEN, _cause(error))
+                except (DiskError, BusyError):
+                    # Others open and close it all the time, which may be in the way for a moment.
+                    self.close()
+                    self._path = None
+                    if look == _LOOKS - 1:
+                        raise
         return None
 
-    def _opened(self, path: str | None) -> Connection | None:
-        """Return a connection to the file in use, if it is to be compared; that is found out once for each file."""
+    def _opened(self, path: str | None) -> IndexFile | None:
+        """Return the file in use, if it is to be compared; that is found out once for each file."""
         if path == self._path:
-            return self._connection
+            return self._file
         self.close()
         self._path = path
         if path is None:
             return None
         with suppress(OutdatedError):
-            connections.check(path)
             changes = changes_beside(path)
-            connection = connections.connected(path)
-            connection.execute("PRAGMA query_only = ON")
-            if condition_of(IndexState(connection), tree_identity(self._root), changes) is IndexCondition.READY:
-                self._connection = connection
-            else:
-                connection.close()
-        return self._connection
+            self._file = IndexFile(path, f"the index of {self._source.form}")
+            with self._file.reading() as index:
+                condition = condition_of(index, tree_identity(self._root), changes)
+            if condition is not IndexCondition.READY:
+                self.close()
+        return self._file
 
 
-def _cause(error: Exception) -> str:
-    if isinstance(error, EngineError):
-        return str(error)
-    return "it is not whole" if os.path.exists(str(error)) else "the file in use is missing"
+def _cause(error: UnusableError) -> str:
+    return error.cause or ("it is not whole" if os.path.exists(error.path) else "the file in use is missing")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -18,21 +17,26 @@ from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
 from persistence.index.sources import Source
-from persistence.index.sqlite.connections import transaction
-from persistence.index.sqlite.faults import EngineError, UnusableError, as_told, is_lost
-from persistence.index.sqlite.flat_file import CataloguedVersion, FlatCatalogue, FlatFile, FlatRows
-from persistence.index.sqlite.state import Connection
-from persistence.index.sync.generations import tree_identity
+from persistence.index.sqlite.engine import (
+    FLAT_FAILURES,
+    CataloguedVersion,
+    FlatCatalogue,
+    FlatFile,
+    FlatRows,
+    UnusableError,
+    flat_failure,
+)
+from persistence.index.sync.staleness import tree_identity
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
 
-_LONGEST_WAIT = 600
+_LONGEST_WAIT = 600.0
 """Seconds to wait for whoever makes other views."""
 
-_CHECKPOINT = 1000
-"""Milliseconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
+_CHECKPOINT = 1.0
+"""Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
 _ATTEMPTS = 5
 _RETRY_AFTER = 5
 
@@ -100,18 +104,18 @@ class FlatMaker:
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
 
-        def work(connection: Connection) -> None:
-            FlatCatalogue(connection).request(self.form, version)
-            self._make(connection, version)
+        def work(catalogue: FlatCatalogue) -> None:
+            catalogue.request(self.form, version)
+            self._make(catalogue, version)
 
         self._change(work)
 
     def drop(self, version: int) -> None:
         """Drop the views of a version if its definition is deleted."""
 
-        def work(connection: Connection) -> None:
-            if version in FlatCatalogue(connection).versions(self.form):
-                self._make(connection, version)
+        def work(catalogue: FlatCatalogue) -> None:
+            if version in catalogue.versions(self.form):
+                self._make(catalogue, version)
 
         if self._file.identity is not None:
             self._change(work)
@@ -122,11 +126,10 @@ class FlatMaker:
         Where its views were lost, they are made again.
         """
 
-        def work(connection: Connection) -> None:
-            catalogue = FlatCatalogue(connection)
+        def work(catalogue: FlatCatalogue) -> None:
             if version not in catalogue.versions(self.form) and self._is_wanted(version):
                 catalogue.request(self.form, version)
-            self._make(connection, version, but)
+            self._make(catalogue, version, but)
 
         if self._file.identity is not None or self._is_wanted(version):
             self._change(work)
@@ -135,7 +138,7 @@ class FlatMaker:
         """Read the rows of all versions again; yield why some cannot be made."""
         known: set[int] = set()
         if self._file.identity is not None:
-            self._change(lambda connection: known.update(FlatCatalogue(connection).versions(self.form)))
+            self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
         for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
             try:
                 self.refill(version, but=but)
@@ -146,7 +149,7 @@ class FlatMaker:
     def _file(self) -> FlatFile:
         return FlatFile(self.root)
 
-    def _change(self, work: Callable[[Connection], None]) -> None:
+    def _change(self, work: Callable[[FlatCatalogue], None]) -> None:
         """Do some work by a connection to the file, which is made where there is none that can be used."""
         what = f"making flat views of {self.form}"
         with disk_errors(what):
@@ -155,28 +158,26 @@ class FlatMaker:
                 try:
                     self._file.make()
                     found = self._file.identity
-                    with closing(self._file.opened()) as connection:
-                        connection.execute(f"PRAGMA busy_timeout = {_LONGEST_WAIT * 1000}")
-                        work(connection)
-                        connection.execute(f"PRAGMA busy_timeout = {_CHECKPOINT}")
-                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what is gone is in the log, too
-                except (UnusableError, EngineError) as error:
-                    if isinstance(error, EngineError) and not is_lost(error):
-                        raise as_told(error, what) from error
+                    with self._file.opened(_LONGEST_WAIT) as catalogue:
+                        work(catalogue)
+                        catalogue.checkpoint(_CHECKPOINT)
+                except FLAT_FAILURES as error:
+                    told = flat_failure(error, what)
+                    if not isinstance(told, UnusableError):
+                        raise told from error
                     self._file.discard(found)
                 else:
                     if self._file.identity == found:
                         return
         raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
 
-    def _make(self, connection: Connection, version: int, but: str = "") -> None:
+    def _make(self, catalogue: FlatCatalogue, version: int, but: str = "") -> None:
         """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
 
         Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
         """
         cause: PersistenceError | None = None
-        with transaction(connection):
-            catalogue = FlatCatalogue(connection)
+        with catalogue.changing():
             known = catalogue.versions(self.form).get(version)
             if known is None or (but and known.tree == but):
                 return
@@ -197,7 +198,7 @@ class FlatMaker:
             if views:
                 catalogue.add(self.form, version, CataloguedVersion(tag, tree_identity(self.root)), views)
                 for rows in FlatReader(self.view, self.form, {version: views}).all():
-                    rows.add(connection)
+                    catalogue.add_rows(rows)
         if cause is not None:
             raise cause
 

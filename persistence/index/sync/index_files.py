@@ -11,24 +11,22 @@ from typing import TypeVar
 
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
+from persistence.index.protocol import RebuildAim
 from persistence.index.sources import Source
-from persistence.index.sqlite import connections
-from persistence.index.sqlite.connections import Reader
-from persistence.index.sqlite.faults import SENSELESS, EngineError, UnusableError, as_told, is_full, require_room
-from persistence.index.sqlite.pool import IndexPool, OpenIndex
-from persistence.index.sqlite.rows import Rows
-from persistence.index.sqlite.state import IndexState
-from persistence.index.sync import staleness
-from persistence.index.sync.builder import Rebuild
-from persistence.index.sync.generations import (
-    Generations,
-    IndexCondition,
-    changes_beside,
-    condition_of,
-    tree_identity,
+from persistence.index.sqlite.engine import (
+    IndexFile,
+    IndexPool,
+    IndexReader,
+    SenselessError,
+    UnusableError,
+    is_full,
+    read_only,
+    require_room,
 )
+from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
-from persistence.index.sync.staleness import Refresh, Stale
+from persistence.index.sync.rebuild import Generations, Rebuild
+from persistence.index.sync.staleness import IndexCondition, Refresh, Stale, changes_beside, condition_of, tree_identity
 from persistence.model.addresses import Form
 from persistence.storage.layout import Layout
 
@@ -75,7 +73,7 @@ class IndexFiles(Closable):
         """Close the files."""
         self._pool.close()
 
-    def ask(self, form: Form, work: Callable[[Reader], T], nothing: T) -> T:
+    def ask(self, form: Form, work: Callable[[IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index with every acknowledged change in it; ``nothing`` without documents.
 
         Raises:
@@ -104,10 +102,9 @@ class IndexFiles(Closable):
                 path = generations.current()
                 if path is None:
                     return
-                with self._guarding(form, path):
-                    used = self._pool.opened(form, path)
-                    with used.reading() as reader:
-                        stale = staleness.look(reader.connection, source, ())._replace(documents=documents)
+                with self._using(form, path) as used:
+                    with used.reading() as index:
+                        stale = staleness.look(index, source, ())._replace(documents=documents)
                     self._replace(source, used, stale)
                 if generations.current() == path:  # otherwise another one has been made, perhaps without them
                     return
@@ -119,8 +116,8 @@ class IndexFiles(Closable):
             require_room(self.root)
             path = self.generations(form).current()
             if path is not None:
-                with self._guarding(form, path), self._pool.opened(form, path).writing() as connection:
-                    return Rows(connection).merge()
+                with self._using(form, path) as used, used.writing() as index:
+                    return index.merge()
         return False
 
     def make_ready(self, form: Form) -> None:
@@ -134,11 +131,18 @@ class IndexFiles(Closable):
                 require_room(self.root)
                 self._make_ready(form)
 
+    def invalidate(self, form: Form) -> None:
+        """Let the index of a form be rebuilt: it has missed a change. Raises ``OSError``."""
+        generations = self.generations(form)
+        path = generations.current()
+        if path is not None:
+            generations.invalidate(path)
+
     def rebuild(self, form: Form) -> Rebuild:
         """Return the rebuild of the index of a form."""
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def _ask_current(self, form: Form, work: Callable[[Reader], T], nothing: T, changed: Sequence[str]) -> T:
+    def _ask_current(self, form: Form, work: Callable[[IndexReader], T], nothing: T, changed: Sequence[str]) -> T:
         """Return what some work finds, after bringing the index up to date."""
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
@@ -148,33 +152,31 @@ class IndexFiles(Closable):
                 if path is None and next(source.documents(), None) is None:
                     return nothing
                 if path is not None:
-                    with self._guarding(form, path):
-                        used = self._pool.opened(form, path)
+                    with self._using(form, path) as used:
                         if used.is_ready or self._has_become_ready(used):
-                            with used.reading() as reader:
-                                stale = staleness.look(reader.connection, source, changed)
+                            with used.reading() as index:
+                                stale = staleness.look(index, source, changed)
                                 if not any(stale):
-                                    return work(reader)
+                                    return work(index)
                             self._replace(source, used, stale)
-                            with used.reading() as reader:
-                                return work(reader)
+                            with used.reading() as index:
+                                return work(index)
                 self._pool.discard(form)
                 self._make_ready(form)
         raise _never_ready(form)
 
-    def _has_become_ready(self, used: OpenIndex) -> bool:
+    def _has_become_ready(self, used: IndexFile) -> bool:
         """Return whether an index is ready to be asked, which is remembered."""
         for _ in range(_LOOKS):
             changes = changes_beside(used.path)
-            with used.reading() as reader:
-                condition = condition_of(IndexState(reader.connection), tree_identity(self.root), changes)
-            if condition is IndexCondition.READY:
-                used.is_ready = True
-                return True
+            with used.reading() as index:
+                if condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY:
+                    used.is_ready = True
+                    return True
             time.sleep(_LOOK)  # somebody may just be changing it
         return False
 
-    def _ask_read_only(self, form: Form, work: Callable[[Reader], T], nothing: T, changed: Sequence[str]) -> T:
+    def _ask_read_only(self, form: Form, work: Callable[[IndexReader], T], nothing: T, changed: Sequence[str]) -> T:
         """Return what some work finds without writing anything.
 
         Raises:
@@ -187,21 +189,17 @@ class IndexFiles(Closable):
                 return nothing
             raise full
         changes = changes_beside(path)
-
-        def look(reader: Reader) -> T:
-            condition = condition_of(IndexState(reader.connection), tree_identity(self.root), changes)
-            is_ready = condition is IndexCondition.READY
-            if not is_ready or any(staleness.look(reader.connection, source, changed)):
-                raise full
-            return work(reader)
-
         try:
-            return connections.read_only(path, look)
-        except (EngineError, UnusableError, FileNotFoundError, *SENSELESS) as error:
+            with read_only(path) as index:
+                is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
+                if not is_ready or any(staleness.look(index, source, changed)):
+                    raise full
+                return work(index)
+        except UnusableError as error:
             raise full from error  # if it is damaged, that can wait until it can be rebuilt
 
     @staticmethod
-    def _replace(source: Source, used: OpenIndex, stale: Stale) -> None:
+    def _replace(source: Source, used: IndexFile, stale: Stale) -> None:
         """Replace what is out of date.
 
         Raises:
@@ -209,13 +207,13 @@ class IndexFiles(Closable):
         """
         if not any(stale):
             return
-        with used.writing() as connection:
-            refresh = Refresh(connection, used.path, source)
+        with used.writing() as index:
+            refresh = Refresh(index, source)
             refresh.documents(stale.documents)
             if stale.definitions:
                 refresh.definitions(stale.definitions)
             end = time.monotonic() + _REFRESHING
-            for version in IndexState(connection).outdated():
+            for version in index.outdated():
                 for _ in refresh.version(version):
                     if time.monotonic() > end:
                         raise BusyError(
@@ -223,31 +221,24 @@ class IndexFiles(Closable):
                         )
 
     @contextmanager
-    def _guarding(self, form: Form, path: str) -> Iterator[None]:
+    def _using(self, form: Form, path: str) -> Iterator[IndexFile]:
         """Use an index for a block; invalidate it where it turns out to be damaged.
 
         Raises:
             _AgainError: it was invalidated, or another one has taken its place: the next one is to be used.
         """
         try:
-            yield
-        except (UnusableError, EngineError, FileNotFoundError, *SENSELESS) as error:
+            yield self._pool.opened(form, path)
+        except UnusableError as error:
             self._pool.discard(form)
-            self._require_damage(error, form, path)
+            if isinstance(error, SenselessError) and not self._is_first_doubt(form):
+                raise DiskError(f"the index of {form} makes no sense: {error.cause}") from error
             self.generations(form).invalidate(path)
             raise _AgainError from error
-
-    def _require_damage(self, error: Exception, form: Form, path: str) -> None:
-        """Raise the domain error for one that does not say that an index is damaged."""
-        if isinstance(error, EngineError):
-            is_replaced = self.generations(form).current() != path  # then its file is removed
-            if not is_replaced and not connections.is_damage(error, path):
-                raise as_told(error, f"the index of {form}") from error
-        elif isinstance(error, FileNotFoundError):
-            if os.path.exists(path):
-                raise error
-        elif not isinstance(error, UnusableError) and not self._is_first_doubt(form):
-            raise DiskError(f"the index of {form} makes no sense: {type(error).__name__}: {error}") from error
+        except (DiskError, BusyError) as error:
+            if self.generations(form).current() == path:
+                raise
+            raise _AgainError from error  # its file is removed
 
     def _is_first_doubt(self, form: Form) -> bool:
         """Return whether to rebuild an index that makes no sense; if that does not help, it is not the index."""
@@ -262,10 +253,7 @@ class IndexFiles(Closable):
         if not rebuild.is_small:
             self._begin(form)
             raise BusyError(f"the index of {form} is being made", _MAKING_RETRY_AFTER)
-        try:
-            rebuild.make_ready(processes=1, timeout=_MAKING, progress=lambda _: None)
-        except EngineError as error:
-            raise as_told(error, f"the index of {form}") from error
+        rebuild.run(RebuildAim.READY, timeout=_MAKING)
 
 
 class _AgainError(Exception):

@@ -18,11 +18,9 @@ from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
 from persistence.index.sources import SourceDescription
-from persistence.index.sqlite.faults import EngineError, UnusableError, as_told
-from persistence.index.sqlite.flat_file import FlatFile
-from persistence.index.sync.builder import Progress, Rebuild, processors
+from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.flat_maker import FlatMaker
-from persistence.index.sync.generations import Generations
+from persistence.index.sync.rebuild import Generations, Progress, Rebuild, processors
 from persistence.model.addresses import Form
 from persistence.storage import files, locks, nofollow
 from persistence.storage.layout import REINDEXING, Layout
@@ -45,10 +43,6 @@ class IndexTask(msgspec.Struct, frozen=True):
     source: SourceDescription
     aim: RebuildAim = RebuildAim.READY
     only: int | None = None
-
-    def rebuild(self, root: str) -> Rebuild:
-        """Return the rebuild of the index in the tree of a root."""
-        return Rebuild(root, Generations(Layout(root), self.source.form), self.source.opened(root))
 
 
 class FlatTask(msgspec.Struct, frozen=True):
@@ -77,7 +71,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def count(self) -> int:
         """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
-        return sum(1 for task in self.tasks for _ in task.rebuild(self.root).source.documents())
+        return sum(1 for task in self.tasks for _ in self._rebuild(task).source.documents())
 
     def run(self, progress: Progress) -> None:
         """Rebuild now, in this process, with all processors. Raises as ``RebuildJob.run`` does."""
@@ -102,12 +96,10 @@ class IndexJob(msgspec.Struct, frozen=True):
     def make_indexes(self, progress: Progress) -> None:
         """Make the indexes. Raises as ``run`` does."""
         for task in self.tasks:
-            form = task.source.form
-            try:
-                with disk_errors("making the index of", form):
-                    self._make(task, processors(), progress)
-            except EngineError as error:
-                raise as_told(error, f"the index of {form}") from error
+            with disk_errors("making the index of", task.source.form):
+                self._rebuild(task).run(
+                    task.aim, timeout=_LONGEST_WAIT, processes=processors(), progress=progress, only=task.only
+                )
 
     def make_flat_views(self) -> Iterator[str]:
         """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
@@ -115,7 +107,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = StoreReader(self.root), FlatFile(self.root)
+        file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
@@ -126,19 +118,13 @@ class IndexJob(msgspec.Struct, frozen=True):
                 maker.create(task.version)
             else:
                 maker.refill(task.version)
-        if {task.source.form for task in self.flat if task.version is None}.issuperset(view.forms()):
-            with suppress(EngineError, UnusableError):  # otherwise it is done once more
+        read = {task.source.form for task in self.flat if task.version is None}
+        if read.issuperset(StoreReader(self.root).forms()):
+            with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)
 
-    def _make(self, task: IndexTask, processes: int, progress: Progress) -> None:
-        rebuild = task.rebuild(self.root)
-        match task.aim:
-            case RebuildAim.READY:
-                rebuild.make_ready(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
-            case RebuildAim.VERIFIED:
-                rebuild.verify(processes=processes, timeout=_LONGEST_WAIT, progress=progress)
-            case RebuildAim.REBUILT:
-                rebuild.run(processes=processes, timeout=_LONGEST_WAIT, progress=progress, only=task.only)
+    def _rebuild(self, task: IndexTask) -> Rebuild:
+        return Rebuild(self.root, Generations(Layout(self.root), task.source.form), task.source.opened(self.root))
 
 
 class RebuildProgress(msgspec.Struct, frozen=True):

@@ -5,35 +5,33 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import NamedTuple
 
 from persistence.closable import Closable, closed
 from persistence.errors import DiskError, disk_errors
 from persistence.index.sources import Source
-from persistence.index.sqlite.connections import transaction
-from persistence.index.sqlite.faults import (
-    EngineError,
+from persistence.index.sqlite.engine import (
+    FLAT_FAILURES,
+    FileIdentity,
+    FlatCatalogue,
+    FlatFile,
+    InconsistentError,
     UnusableError,
-    as_told,
-    is_lost,
-    is_transient,
+    flat_failure,
     require_room,
 )
-from persistence.index.sqlite.flat_file import FileIdentity, FlatCatalogue, FlatFile, remove_rows
-from persistence.index.sqlite.state import Connection
-from persistence.index.sync.builder import SMALL
 from persistence.index.sync.flat_maker import FlatMaker, FlatReader
-from persistence.index.sync.generations import tree_identity
 from persistence.index.sync.jobs import FlatTask, IndexJob, JobProcesses
-from persistence.limits import INDEXES_KEPT
+from persistence.index.sync.rebuild import SMALL
+from persistence.index.sync.staleness import tree_identity
 from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatView
 from persistence.storage.reader import StoreReader
 
-_PATIENCE = 1000
-"""Milliseconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
+_PATIENCE = 1.0
+"""Seconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
 
 
 class FlatViews(Closable):
@@ -55,8 +53,8 @@ class FlatViews(Closable):
         self._defined_elsewhere = defined_elsewhere
         self._file = FlatFile(self._root)
         self._lock = threading.Lock()
-        self._kept: _KeptConnection | None = None
-        self._inherited: _KeptConnection | None = None
+        self._kept: _KeptCatalogue | None = None
+        self._inherited: _KeptCatalogue | None = None
         self._is_closed = False
         self._processes = JobProcesses()
         self._restoring: subprocess.Popen[bytes] | None = None
@@ -75,7 +73,7 @@ class FlatViews(Closable):
         view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
-        elif not self._processes.run(IndexJob(self._root, flat=(self.task(form, version, is_new=True),))):
+        elif not self._processes.run(self._job((self.task(form, version, is_new=True),))):
             raise DiskError("the flat views could not be made; the log says why")
         self.restore()
 
@@ -90,17 +88,17 @@ class FlatViews(Closable):
         If the file turns out to be damaged, everything is read again (``restore``).
         """
         with self._using(f"bringing the flat views up to date of {form}", form) as kept:
-            if kept is None or not FlatCatalogue(kept.connection).versions(form):
+            if kept is None or not kept.catalogue.versions(form):
                 return
-            with transaction(kept.connection):
-                views = kept.views(form)
+            with kept.catalogue.changing():
+                views = kept.catalogue.all_views(form)
                 reader = FlatReader(self._source_of(form).view, form, views)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
-                    remove_rows(kept.connection, every, document)
+                    kept.catalogue.remove_rows(every, document)
                     rows = reader.read(document)
                     if rows is not None:
-                        rows.add(kept.connection)
+                        kept.catalogue.add_rows(rows)
 
     def restore(self) -> None:
         """Start a process that makes the views again which may be out of date, after a power cut, for instance.
@@ -114,15 +112,14 @@ class FlatViews(Closable):
         with self._using("looking at the flat views") as kept:
             if kept is None:
                 return
-            tree = tree_identity(self._root)
-            catalogue = FlatCatalogue(kept.connection)
+            tree, catalogue = tree_identity(self._root), kept.catalogue
             if catalogue.is_complete and catalogue.is_of(tree):
                 return
             if self._restoring is not None and self._restoring.poll() is None and self._restored == kept.identity:
                 return
             forms = catalogue.forms() if catalogue.is_complete else self._forms()
             tasks = tuple(self.task(form, but=tree) for form in forms)
-            self._restoring, self._restored = self._processes.begin(IndexJob(self._root, flat=tasks)), kept.identity
+            self._restoring, self._restored = self._processes.begin(self._job(tasks)), kept.identity
 
     def _is_wanted(self) -> bool:
         """Return whether a published definition has views."""
@@ -139,7 +136,7 @@ class FlatViews(Closable):
         return FlatMaker.of(self._source_of(form), self._root)
 
     @contextmanager
-    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptConnection | None]:
+    def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
         """Use the connection of this process for a block; ``None`` where there is no file.
 
         A damaged file is replaced by an empty one; where only the views of ``form`` are wrong, their rows are marked
@@ -152,30 +149,34 @@ class FlatViews(Closable):
             found = self._file.identity
             try:
                 yield self._opened(found)
-            except (EngineError, UnusableError) as error:
+            except FLAT_FAILURES as error:
                 self._close()
-                if isinstance(error, EngineError) and is_transient(error):
-                    raise as_told(error, doing) from error
-                self._doubt(error, found, form)
+                self._repair(flat_failure(error, doing), found, form)
             else:
                 return
         self.restore()
 
-    def _doubt(self, error: Exception, found: FileIdentity | None, form: Form | None) -> None:
-        if form is not None and isinstance(error, EngineError) and not is_lost(error):
-            with suppress(UnusableError), closing(self._file.opened()) as connection:
-                FlatCatalogue(connection).doubt(form)
-                return
+    def _repair(self, error: Exception, found: FileIdentity | None, form: Form | None) -> None:
+        """Let what is damaged be made again; raise an error that does not say that anything is."""
+        match error:
+            case InconsistentError() if form is not None:
+                with suppress(UnusableError), self._file.opened() as catalogue:
+                    catalogue.doubt(form)
+                    return
+            case InconsistentError() | UnusableError():
+                pass
+            case _:
+                raise error
         self._file.discard(found)
         self._file.make()
 
-    def _opened(self, found: FileIdentity | None) -> _KeptConnection | None:
+    def _opened(self, found: FileIdentity | None) -> _KeptCatalogue | None:
         kept = self._kept
         if kept is not None and (kept.identity != found or kept.process != os.getpid()):
             self._close()
             kept = None
         if kept is None and found is not None:
-            kept = self._kept = _KeptConnection(self._file.opened(), found)
+            kept = self._kept = _KeptCatalogue(self._file.opened(_PATIENCE), found, os.getpid())
         return kept
 
     def _close(self) -> None:
@@ -184,7 +185,7 @@ class FlatViews(Closable):
         if kept is None:
             return
         if kept.process == os.getpid():
-            kept.connection.close()
+            kept.catalogue.close()
         else:
             self._inherited = kept
 
@@ -192,30 +193,13 @@ class FlatViews(Closable):
         """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
         return FlatTask(self._source_of(form).described, version, but, is_new)
 
+    def _job(self, tasks: tuple[FlatTask, ...]) -> IndexJob:
+        return IndexJob(self._root, flat=tasks)
 
-class _KeptConnection:
-    """A connection that stays open: as long as one does, others can read the file without being allowed to write."""
 
-    def __init__(self, connection: Connection, identity: FileIdentity) -> None:
-        self.connection = connection
-        self.identity = identity
-        self.process = os.getpid()
-        self._schema = 0
-        self.connection.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
-        self._views: dict[Form, dict[int, tuple[FlatView, ...]]] = {}
+class _KeptCatalogue(NamedTuple):
+    """A catalogue that stays open: as long as one does, others can read the file without being allowed to write."""
 
-    def views(self, form: Form) -> Mapping[int, tuple[FlatView, ...]]:
-        """Return the views of the versions of a form; to be called in a transaction."""
-        catalogue = FlatCatalogue(self.connection)
-        schema = catalogue.schema_version
-        if schema != self._schema:  # tables were made since
-            self._schema = schema
-            self._views.clear()
-        found = self._views.get(form)
-        if found is None:
-            if len(self._views) >= INDEXES_KEPT:
-                self._views.clear()
-            found = self._views[form] = {
-                version: catalogue.views(form, version) for version in catalogue.versions(form)
-            }
-        return found
+    catalogue: FlatCatalogue
+    identity: FileIdentity
+    process: int

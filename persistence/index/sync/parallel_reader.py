@@ -17,8 +17,7 @@ import msgspec
 
 from persistence.errors import DiskError
 from persistence.index.sources import UNKNOWN, IndexedDefinition, Source
-from persistence.index.sqlite.records import PreparedDocument, VersionKeys, prepared
-from persistence.index.sqlite.rows import DocumentName
+from persistence.index.sqlite.engine import DocumentName, PreparedDocument, VersionKeys, prepared
 
 _BATCH = 500
 _LARGEST_BATCH = 1 << 20
@@ -31,11 +30,10 @@ _LOOK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DocumentReader:
-    """Reads the documents of a source by the keys and definitions of the versions that there are."""
+    """Reads the documents of a source by the keys and definitions of the ``versions`` that there are."""
 
     source: Source
-    keys: Mapping[int, VersionKeys]
-    definitions: Mapping[int, IndexedDefinition]
+    versions: Mapping[int, tuple[VersionKeys, IndexedDefinition]]
 
     def chunks(self) -> Iterator[list[DocumentName]]:
         """Yield the names of all documents, as many at a time as may be held as a whole."""
@@ -56,11 +54,14 @@ class DocumentReader:
             fingerprint = self.source.fingerprint(document, is_draft=is_draft)
             read = self.source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._definition)
             if read is not None:
-                found.append(prepared(read, self.keys.get(read.version) or VersionKeys(read.version, 1, {})))
+                found.append(prepared(read, self._version(read.version)[0]))
         return found
 
     def _definition(self, version: int) -> IndexedDefinition:
-        return self.definitions.get(version, UNKNOWN)
+        return self._version(version)[1]
+
+    def _version(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
+        return self.versions.get(version) or (VersionKeys(version, 1, {}), UNKNOWN)
 
 
 def read_all(reader: DocumentReader, processes: int) -> Generator[tuple[int, list[PreparedDocument]], None, None]:

@@ -14,7 +14,7 @@ This is the whole protocol that keeps an index in step with its tree.
     replaces which rows, how often, and in what order (``Refresh``).
 6.  An index says of which tree it is: device and inode of the root, and the start of the machine. After another start
     it is compared with the whole tree, as a power cut may have taken the last changes. In another place it is rebuilt:
-    the files of a copied tree may have been copied at different moments (``generations``).
+    the files of a copied tree may have been copied at different moments (``IndexCondition``).
 7.  An index and a file beside it count its changes. SQLite keeps the last changes in a log of its own. If somebody
     removes that while no process has it open, or puts an older copy in the place of the index, SQLite notices nothing;
     the number in the index is then behind the other, and the index is rebuilt.
@@ -25,20 +25,98 @@ This is the whole protocol that keeps an index in step with its tree.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
 from persistence.index.extraction import IndexedDocument
 from persistence.index.sources import UNKNOWN, DefinitionState, IndexedDefinition, Source
-from persistence.index.sqlite.connections import transaction
-from persistence.index.sqlite.records import VersionKeys, prepared
-from persistence.index.sqlite.rows import KeptRow, Rows
-from persistence.index.sqlite.state import Connection, IndexedVersion, IndexState, controls_json
-from persistence.index.sync.generations import count_change
+from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
+from persistence.storage import files, nofollow
 
 _BATCH = 1_000
+
+CHANGES = "-changes"
+"""The end of the name of the file that has the number of changes to an index."""
+
+
+class IndexCondition(Enum):
+    """How far an index file can be trusted."""
+
+    READY = "ready"
+    EARLIER = "perhaps of an earlier time"
+    NONE = "none that can be used"
+
+
+def condition_of(index: IndexState, tree: str, changes: int) -> IndexCondition:
+    """Return how far an index can be trusted, by what it says of itself.
+
+    ``tree`` is the identity of the tree that it should be of. ``changes`` is the number beside it, read before.
+    """
+    if not index.is_complete:
+        return IndexCondition.NONE
+    said = index.tree
+    if said == tree:
+        return IndexCondition.READY if index.changes >= changes else IndexCondition.NONE
+    return IndexCondition.EARLIER if _place(said) == _place(tree) else IndexCondition.NONE
+
+
+def tree_identity(root: str) -> str:
+    """Return what names a tree and the start of the machine; raises ``OSError``."""
+    status = os.stat(root)
+    return f"{_boot()} {status.st_dev:x} {status.st_ino:x}"
+
+
+def _place(identity: str) -> str:
+    return identity.partition(" ")[2]
+
+
+def _boot() -> str:
+    """Return the start of the machine, as Linux names it; empty where it does not."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def changes_beside(path: str) -> int:
+    """Return the number of changes in the file beside an index; 0 without a file, the largest where it is damaged."""
+    try:
+        descriptor = nofollow.open_to_read(path + CHANGES)
+    except FileNotFoundError:
+        return 0
+    try:
+        said = nofollow.read_small(descriptor)
+    finally:
+        os.close(descriptor)
+    return int(said) if said.isdigit() else sys.maxsize
+
+
+def count_change(index: IndexState) -> None:
+    """Count a change, before the transaction that makes it is committed. Raises ``OSError``."""
+    index.changes = changes = index.changes + 1
+    if changes > changes_beside(index.path):  # else some are missing, which is still to be noticed
+        _write(index.path, changes)
+
+
+def reconcile_changes(index: IndexState) -> None:
+    """Make both numbers agree, within a transaction: the index has been compared with the tree. Raises ``OSError``."""
+    beside = changes_beside(index.path)
+    if beside == sys.maxsize:
+        _write(index.path, index.changes)
+    elif beside > index.changes:
+        index.changes = beside
+
+
+def _write(path: str, changes: int) -> None:
+    if not os.path.exists(path):  # another index is in its place: its files are removed, and nothing counts any more
+        return
+    files.overwrite(path + CHANGES, str(changes).encode())  # in place: without the file nothing would be missing
 
 
 class Stale(NamedTuple):
@@ -53,30 +131,29 @@ class Stale(NamedTuple):
     versions: Sequence[int]
 
 
-def look(connection: Connection, source: Source, documents: Iterable[str]) -> Stale:
+def look(index: IndexState, source: Source, documents: Iterable[str]) -> Stale:
     """Return which of some documents and of all definitions are out of date in an index.
 
     Raises:
-        EngineError: the index cannot be read.
+        Exception: an error of the engine: the index cannot be read.
         DiskError: the tree cannot be read.
     """
-    state = IndexState(connection)
     return Stale(
-        [each for each in documents if state.fingerprints(each) != source.fingerprints(each)],
-        [version for version, known in state.definitions() if known != source.definition_fingerprint(version)],
-        state.outdated(),
+        [each for each in documents if index.fingerprints(each) != source.fingerprints(each)],
+        [version for version, known in index.definitions() if known != source.definition_fingerprint(version)],
+        index.outdated(),
     )
 
 
-def differing(connection: Connection, source: Source) -> Iterator[str | None]:
+def differing(index: IndexState, source: Source) -> Iterator[str | None]:
     """Compare the whole tree: yield each document that differs, and ``None`` for each that does not.
 
     Raises as ``look`` does.
     """
-    state, same = IndexState(connection), 0
+    same = 0
     for document, is_draft in source.documents():
         fingerprint = source.fingerprint(document, is_draft=is_draft)
-        known = state.fingerprints(document)[0 if is_draft else 1]
+        known = index.fingerprints(document)[0 if is_draft else 1]
         if known == fingerprint:
             same += known != ""
             yield None
@@ -84,13 +161,13 @@ def differing(connection: Connection, source: Source) -> Iterator[str | None]:
             yield document
         else:
             yield None  # deleted, or damaged: there should be no row
-    if same < state.count():
-        yield from _vanished(state, source)
+    if same < index.count():
+        yield from _vanished(index, source)
 
 
-def _vanished(state: IndexState, source: Source) -> Iterator[str]:
+def _vanished(index: IndexState, source: Source) -> Iterator[str]:
     last = 0
-    while rows := state.names(last, _BATCH):
+    while rows := index.names(last, _BATCH):
         for _, document, is_draft in rows:
             if not source.fingerprint(document, is_draft=is_draft):
                 yield document
@@ -99,58 +176,6 @@ def _vanished(state: IndexState, source: Source) -> Iterator[str]:
 
 _CHANGED_AT_ONCE = 200
 """Documents in one transaction: others who write wait for it."""
-
-
-class Refresh:
-    """Brings one index up to date with its tree, by a connection that writes.
-
-    Methods raise ``EngineError``, ``OSError`` and the domain errors of the storage.
-    """
-
-    def __init__(self, connection: Connection, path: str, source: Source) -> None:
-        self._connection = connection
-        self._path = path
-        self._source = source
-        self._state = IndexState(connection)
-
-    def documents(self, documents: Iterable[str]) -> None:
-        """Replace the rows of some documents and their drafts, where they have changed."""
-        documents = list(documents)
-        for at in range(0, len(documents), _CHANGED_AT_ONCE):
-            with self._changing() as change:
-                change.replace_changed(documents[at : at + _CHANGED_AT_ONCE])
-
-    def definitions(self, versions: Iterable[int]) -> None:
-        """Store the new state of the definitions of some versions."""
-        with self._changing() as change:
-            for version in versions:
-                change.keys(version)
-
-    def version(self, version: int) -> Iterator[None]:
-        """Read the documents of an outdated version again, in batches; yield after each."""
-        known, last = self._state.version(version), 0
-        while rows := self._state.names_of(version, last, _CHANGED_AT_ONCE):
-            with self._changing() as change:
-                change.replace_outdated(version, [document for _, document in rows])
-            last = rows[-1][0]
-            yield
-        if known is not None:
-            self._state.settle_version(version, known.round)
-
-    def everything(self) -> Iterator[int]:
-        """Compare the whole tree, and replace all rows that differ; yield the number of documents in each batch."""
-        names = differing(self._connection, self._source)
-        while batch := list(islice(names, _CHANGED_AT_ONCE)):
-            self.documents(document for document in batch if document is not None)
-            yield len(batch)
-
-    @contextmanager
-    def _changing(self) -> Iterator[Change]:
-        with transaction(self._connection):
-            change = Change(self._connection, self._source)
-            yield change
-            if change.is_made:
-                count_change(self._state, self._path)
 
 
 class _DocumentState(NamedTuple):
@@ -162,45 +187,85 @@ class _DocumentState(NamedTuple):
     kept: KeptRow | None
 
 
-class Change:
-    """The changes of one transaction. Methods raise what those of ``Refresh`` do."""
+class Refresh:
+    """Brings one index up to date with its tree, by a connection that writes.
 
-    def __init__(self, connection: Connection, source: Source) -> None:
-        self._state = IndexState(connection)
+    Methods raise the errors of the engine, ``OSError`` and the domain errors of the storage.
+    """
+
+    def __init__(self, index: IndexWriter, source: Source) -> None:
+        self._index = index
         self._source = source
-        self._rows = Rows(connection)
         self._versions: dict[int, tuple[VersionKeys, IndexedDefinition]] = {}
-        self.is_made = False
+        self._is_changed = False
 
-    def replace_changed(self, documents: Iterable[str]) -> None:
-        """Replace the rows of documents and drafts whose fingerprints differ."""
-        self._replace(
-            each for each in self._states(documents) if each.kept is None or each.kept.fingerprint != each.fingerprint
-        )
+    def documents(self, documents: Iterable[str]) -> None:
+        """Replace the rows of some documents and their drafts, where they have changed."""
+        documents = list(documents)
+        for at in range(0, len(documents), _CHANGED_AT_ONCE):
+            with self._changing():
+                self._replace(
+                    each
+                    for each in self._states(documents[at : at + _CHANGED_AT_ONCE])
+                    if each.kept is None or each.kept.fingerprint != each.fingerprint
+                )
 
-    def replace_outdated(self, version: int, documents: Iterable[str]) -> None:
-        """Replace the rows of documents that were not read by the definition as it is."""
-        keys, _ = self.keys(version)
-        self._replace(
-            each
-            for each in self._states(documents)
-            if each.kept is not None and each.kept.version == version and each.kept.round != keys.round
-        )
+    def definitions(self, versions: Iterable[int]) -> None:
+        """Store the new state of the definitions of some versions."""
+        with self._changing():
+            for version in versions:
+                self.keys(version)
+
+    def version(self, version: int) -> Iterator[None]:
+        """Read the documents of an outdated version again, in batches; yield after each."""
+        known, last = self._index.version(version), 0
+        while rows := self._index.names_of(version, last, _CHANGED_AT_ONCE):
+            with self._changing():
+                keys, _ = self.keys(version)
+                self._replace(
+                    each
+                    for each in self._states(document for _, document in rows)
+                    if each.kept is not None and each.kept.version == version and each.kept.round != keys.round
+                )
+            last = rows[-1][0]
+            yield
+        if known is not None:
+            self._index.settle_version(version, known.round)
+
+    def everything(self) -> Iterator[int]:
+        """Compare the whole tree, and replace all rows that differ; yield the number of documents in each batch."""
+        names = differing(self._index, self._source)
+        while batch := list(islice(names, _CHANGED_AT_ONCE)):
+            self.documents(document for document in batch if document is not None)
+            yield len(batch)
 
     def keys(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
-        """Return the keys and the definition by which documents of a version must be read now."""
+        """Return the keys and the definition by which documents of a version must be read now.
+
+        A definition that the index does not know as it is, is stored in it: to be called in a transaction.
+        """
         known = self._versions.get(version)
         if known is None:
             definition = self._source.definition(version)
             known = self._versions[version] = self._stored(version, definition), definition
         return known
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the index for a block, in one transaction, and count that as a change."""
+        with self._index.changing():
+            self._versions.clear()  # others may have changed them
+            self._is_changed = False
+            yield
+            if self._is_changed:
+                count_change(self._index)
+
     def _states(self, documents: Iterable[str]) -> Iterator[_DocumentState]:
         """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
         for document in dict.fromkeys(documents):
             draft, saved = self._source.fingerprints(document)
             for is_draft, fingerprint in ((True, draft), (False, saved)):
-                kept = self._rows.kept(document, is_draft=is_draft)
+                kept = self._index.kept(document, is_draft=is_draft)
                 if fingerprint or kept is not None:
                     yield _DocumentState(document, is_draft, fingerprint, kept)
 
@@ -208,14 +273,14 @@ class Change:
         states = list(states)
         if not states:
             return
-        self.is_made = True
-        if self._state.is_rebuilding:
-            self._state.miss(each.document for each in states)
-        if not self._state.is_complete:
+        self._is_changed = True
+        if self._index.is_rebuilding:
+            self._index.miss(each.document for each in states)
+        if not self._index.is_complete:
             return
-        self._rows.remove([each.kept for each in states if each.kept is not None])
+        self._index.remove([each.kept for each in states if each.kept is not None])
         documents = filter(None, map(self._read, states))  # one at a time: they may be large
-        self._rows.add(prepared(document, self.keys(document.version)[0]) for document in documents)
+        self._index.add(prepared(document, self.keys(document.version)[0]) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:
         return self._source.read(
@@ -227,20 +292,19 @@ class Change:
 
     def _stored(self, version: int, definition: IndexedDefinition) -> VersionKeys:
         """Store the state of a definition, and return its keys."""
-        self.is_made = True
-        numbers = self._rows.numbers(definition.paths)
+        self._is_changed = True
+        numbers = self._index.numbers(definition.paths)
         is_published = definition.state is DefinitionState.PUBLISHED
-        controls = controls_json(numbers.values()) if is_published else None
-        known = self._state.version(version)
+        now = IndexedVersion(definition.fingerprint, tuple(numbers.values()) if is_published else None, 1)
+        known = self._index.version(version)
         if known is None:
-            self._state.add_version(version, IndexedVersion(definition.fingerprint, controls, 1))
+            self._index.store_version(version, now)
             return VersionKeys(version, 1, numbers)
-        number = known.round
-        if known.fingerprint != definition.fingerprint:
+        in_round = known.round
+        if known.fingerprint != now.fingerprint:
             if definition.state is DefinitionState.DELETED and known.controls is not None:
-                self._state.hide_version(version)
-            elif controls != known.controls:
-                number += 1
-            changed = IndexedVersion(definition.fingerprint, controls, number)
-            self._state.change_version(version, changed, is_outdated=number != known.round)
-        return VersionKeys(version, number, numbers)
+                self._index.hide_version(version)
+            elif now.controls != known.controls:
+                in_round += 1
+            self._index.store_version(version, now._replace(round=in_round), is_outdated=in_round != known.round)
+        return VersionKeys(version, in_round, numbers)

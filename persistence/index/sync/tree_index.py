@@ -10,20 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import disk_errors
-from persistence.index.budget import Budget
-from persistence.index.protocol import RebuildAim
+from persistence.index.protocol import Budget, RebuildAim
 from persistence.index.sources import Source
-from persistence.index.sqlite import planner
-from persistence.index.sqlite.connections import Reader
-from persistence.index.sqlite.planner import IndexedHit
+from persistence.index.sqlite.engine import IndexedHit
 from persistence.index.sync.audit import TreeAudit
-from persistence.index.sync.generations import (
-    IndexCondition,
-)
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
+from persistence.index.sync.staleness import IndexCondition
+from persistence.index.sync.updater import Failed, Updater
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
 from persistence.xml.streaming import Streaming
@@ -42,8 +38,7 @@ class TreeIndex(Closable):
 
     Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
     an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
-    ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree, where it has any: the journal is
-    for both.
+    ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
     """
 
     def __init__(
@@ -51,22 +46,25 @@ class TreeIndex(Closable):
         root: str,
         journal: Journal,
         source_of: Callable[[Form], Source],
-        flat: FlatViews | None = None,
+        flat: FlatViews,
     ) -> None:
         self.flat = flat
+        self.files = IndexFiles(root, journal, source_of, self._begin)
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
         self._rebuilding: dict[Form, subprocess.Popen[bytes]] = {}
-        self.files = IndexFiles(root, journal, source_of, self._begin)
 
     def close(self) -> None:
         """End the processes that rebuild, close the files, and leave the journal to others."""
         self._processes.close()
         self.files.close()
-        if self.flat is not None:
-            self.flat.close()
+        self.flat.close()
         self._journal.close()
+
+    def updater(self, failed: Failed) -> Updater:
+        """Return the updater of this index, which hears of changes; it is the caller's."""
+        return Updater(self._journal, self.files, self.flat, self.recover, failed)
 
     # Searches.
 
@@ -76,15 +74,8 @@ class TreeIndex(Closable):
         The documents on the page are compared with their files, which a person may have edited.
         """
         source = self.files.source(form)
-
-        def look(reader: Reader) -> tuple[int, Sequence[IndexedHit]]:
-            if budget is not None:
-                budget.restart()
-            with reader.within(budget):
-                return planner.find(reader, scope, query, budget)
-
         for _ in range(_PAGES):
-            total, page = self.files.ask(form, look, _NOTHING_FOUND)
+            total, page = self.files.ask(form, lambda index: index.search(scope, query, budget), _NOTHING_FOUND)
             stale = [
                 each.hit.document
                 for each in page
@@ -97,12 +88,7 @@ class TreeIndex(Closable):
 
     def distinct(self, form: Form, scope: Scope, by: Field | str, budget: Budget | None = None) -> Iterator[str]:
         """Yield the different values of a field or control, as ``SearchIndex`` says."""
-
-        def work(reader: Reader) -> Sequence[str]:
-            with reader.within(budget):
-                return list(planner.distinct(reader, scope, by, budget))
-
-        yield from self.files.ask(form, work, _NO_VALUES)
+        yield from self.files.ask(form, lambda index: index.distinct(scope, by, budget), _NO_VALUES)
 
     def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received, and may extract its values for the index."""
@@ -114,8 +100,7 @@ class TreeIndex(Closable):
         """Bring the rows of some documents up to date, in the index and in flat views."""
         documents = tuple(documents)
         self.files.refresh(form, documents)
-        if self.flat is not None:
-            self.flat.refresh(form, documents)
+        self.flat.refresh(form, documents)
 
     def recover(self) -> None:
         """Bring the index up to date with the journals of dead processes, so that not every search reads them.
@@ -133,10 +118,7 @@ class TreeIndex(Closable):
 
     def invalidate(self, form: Form) -> None:
         """Let the index of a form be rebuilt: it has missed a change. Raises ``OSError``."""
-        generations = self.files.generations(form)
-        path = generations.current()
-        if path is not None:
-            generations.invalidate(path)
+        self.files.invalidate(form)
 
     def orphaned(self, seconds: float) -> Iterator[str]:
         """Yield the paths of journals of dead processes that nobody has recovered for so long. Raises ``OSError``."""
@@ -164,11 +146,10 @@ class TreeIndex(Closable):
 
         Rows of flat views are read again too, as nobody else knows what was changed by hand.
         """
-        flat = None if aim is RebuildAim.READY else self.flat
         return IndexJob(
             self.files.root,
             tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
-            () if flat is None else tuple(flat.task(form, version) for form in forms),
+            () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
     def run_apart(self, job: IndexJob) -> bool:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, DiskError, DiskFullError, PersistenceError
+from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.journal import Journal, Ticket
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.live_views import FlatViews
 from persistence.model.addresses import Form
 
 _AT_ONCE = 200
@@ -46,12 +47,16 @@ class Updater(Closable):
     """Hears of changes, and brings index and flat views up to date shortly after. A ``ChangeListener`` of the storage.
 
     It owns the thread that does so. The thread sleeps until something has changed, or until it is time to look for
-    journals of dead processes.
+    journals of dead processes, which ``recover`` works off.
     """
 
-    def __init__(self, index: TreeIndex, journal: Journal, failed: Failed) -> None:
-        self._index = index
+    def __init__(
+        self, journal: Journal, files: IndexFiles, flat: FlatViews, recover: Callable[[], None], failed: Failed
+    ) -> None:
         self._journal = journal
+        self._files = files
+        self._flat = flat
+        self._recover = recover
         self._failed = failed
         self._tickets: defaultdict[tuple[Form, str], list[Ticket | None]] = defaultdict(list)
         self._changed: deque[_Changed] = deque()
@@ -123,7 +128,7 @@ class Updater(Closable):
     def _run(self) -> None:
         while not self._is_ending:
             try:
-                self._recover()
+                self._restore()
                 if self._is_changed():
                     self._wait(_GATHERING)
                     self._update([self._changed.popleft() for _ in range(min(len(self._changed), _AT_ONCE))])
@@ -171,21 +176,15 @@ class Updater(Closable):
 
     def _has_indexed(self, form: Form, changed: list[_Changed]) -> bool:
         """Update the index; return ``False`` where others are in the way, or the disk is full: entries stay."""
+        is_indexed = False
         try:
-            self._index.files.refresh(form, [each.document for each in changed])
+            self._files.refresh(form, [each.document for each in changed])
             self._untidy.add(form)
-        except (BusyError, DiskFullError):
-            return False
+            is_indexed = True
+            self._files.make_ready(form)
+        except (BusyError, DiskFullError):  # where it is being built, it lists what changes meanwhile
+            return is_indexed
         except Exception as error:  # noqa: BLE001 - whatever it is, the index must not stay as it is
-            if self._is_over():
-                return False
-            self._give_up(form, error)
-            return True
-        try:
-            self._index.files.make_ready(form)
-        except (BusyError, DiskFullError):  # it is being built, and lists what changes meanwhile; or will be
-            return True
-        except Exception as error:  # noqa: BLE001 - the same
             if self._is_over():
                 return False
             self._give_up(form, error)
@@ -198,8 +197,7 @@ class Updater(Closable):
     def _has_filled(self, form: Form, changed: list[_Changed]) -> bool:
         """Update flat views; return ``False`` where others write, or the disk refuses: entries stay."""
         try:
-            if self._index.flat is not None:
-                self._index.flat.refresh(form, [each.document for each in changed])
+            self._flat.refresh(form, [each.document for each in changed])
         except (BusyError, DiskError):
             return False
         except Exception as error:  # noqa: BLE001 - later changes are to be indexed all the same
@@ -211,21 +209,20 @@ class Updater(Closable):
         while self._untidy and not self._changed and not self._is_ending:
             form = self._untidy.pop()
             with suppress(PersistenceError):
-                if self._index.files.merge(form):
+                if self._files.merge(form):
                     self._untidy.add(form)
 
-    def _recover(self) -> None:
-        """Recover what dead processes have left, and restore flat views after a power cut."""
+    def _restore(self) -> None:
+        """Restore flat views after a power cut, and recover what dead processes have left, now and then."""
         if time.monotonic() < self._looked + _RECOVERING:
             return
         self._looked = time.monotonic()
-        with suppress(OSError, PersistenceError):
-            if self._index.flat is not None:
-                self._index.flat.restore()
-            self._index.recover()
+        for work in (self._flat.restore, self._recover):
+            with suppress(OSError, PersistenceError):
+                work()
 
     def _give_up(self, form: Form, error: Exception | None) -> None:
         with suppress(OSError):
-            self._index.invalidate(form)
+            self._files.invalidate(form)
         if error is not None:
             self._failed(form, error)

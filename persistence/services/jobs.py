@@ -1,4 +1,7 @@
-"""Jobs that encrypt forms again on request, one after the other, and their progress (spec forms 4.5)."""
+"""Work on all data of a form on request, and its progress as XML: rebuilding indexes, and encrypting forms again.
+
+Sources: spec search 5, forms 4.5.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -16,7 +19,9 @@ import msgspec
 from persistence.closable import Closable, closed
 from persistence.errors import BusyError, NotSupportedError, PersistenceError, disk_errors
 from persistence.forms.messages import attribute, element, text
+from persistence.index.protocol import ReindexingState
 from persistence.model.addresses import Form
+from persistence.providers.router import Router
 from persistence.services.reencryption import Reencryption
 from persistence.storage import files, nofollow
 from persistence.storage.layout import REENCRYPTED, REENCRYPTING
@@ -33,6 +38,29 @@ DocumentDone = Callable[[list[str]], None]
 """Is called when a document is done, with the problems that it had."""
 
 
+class Reindexing:
+    """Rebuilds the indexes of the providers. Methods raise ``BusyError`` and ``DiskError``."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def all(self) -> None:
+        """Rebuild the indexes of all active providers, one after the other; return when that is done."""
+        self._router.reindex_all()
+
+    def version(self, form: Form, number: int) -> None:
+        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+        self._router.reindex(form, number)
+
+    def status(self) -> bytes:
+        """Return the progress of the first provider that is rebuilding: the XML of the answer."""
+        status = self._router.reindexing_status()
+        said = attribute("state", status.state.value)
+        if status.state is ReindexingState.INDEXING:
+            said += attribute("document-current", str(status.current)) + attribute("document-total", str(status.total))
+        return element("status", said).encode()
+
+
 class ReencryptionProgress(msgspec.Struct, frozen=True):
     """The number of documents of a form that are done; ``version`` is ``None`` where all versions are meant."""
 
@@ -41,22 +69,6 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
     version: int | None
     current: int
     total: int
-
-    def as_xml(self, *, is_running: bool) -> str:
-        """Return the element of the form in the status, where ``is_running`` says that somebody works on it.
-
-        A job that was killed or failed before its end is stopped.
-        """
-        state = "finished" if self.current >= self.total else "encrypting" if is_running else "stopped"
-        said = {
-            "application-name": text(self.app),
-            "form-name": text(self.name),
-            "form-version": str(self.version or ""),
-            "current": str(self.current),
-            "total": str(self.total),
-        }
-        content = "".join(element(name, content=each) for name, each in said.items())
-        return element("form", attribute("state", state), content=content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +115,13 @@ class ReencryptionJob:
     @contextmanager
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
         """Wait until no other job of the tree runs, keep others waiting for a block; yield the count of documents."""
-        with disk_errors("waiting for another form that is encrypted anew"):
-            path = f"{self.root}/{REENCRYPTING}"
-            files.ensure_file(path)
-            said = "another form is being encrypted anew"
-            with LockFile(path).exclusive(said, timeout=_LONGEST_WAIT, is_ending=is_ending):
-                yield sum(1 for _ in self.reencryption.documents(self.form))
+        path = f"{self.root}/{REENCRYPTING}"
+        said = "another form is being encrypted anew"
+        with ExitStack() as stack:
+            with disk_errors("waiting for another form that is encrypted anew"):
+                files.ensure_file(path)
+                stack.enter_context(LockFile(path).exclusive(said, timeout=_LONGEST_WAIT, is_ending=is_ending))
+            yield sum(1 for _ in self.reencryption.documents(self.form))
 
 
 class _Report:
@@ -164,7 +177,21 @@ def _status_of(root: str) -> str:
     """
     has_begun = _is_running(root)
     forms = _progress_in(root)
-    return "".join(each.as_xml(is_running=has_begun and each is forms[-1]) for each in forms)
+    return "".join(_written(each, is_running=has_begun and each is forms[-1]) for each in forms)
+
+
+def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
+    """Return the element of a form; a job that was killed or failed before its end is stopped."""
+    state = "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
+    said = {
+        "application-name": text(progress.app),
+        "form-name": text(progress.name),
+        "form-version": str(progress.version or ""),
+        "current": str(progress.current),
+        "total": str(progress.total),
+    }
+    content = "".join(element(name, content=each) for name, each in said.items())
+    return element("form", attribute("state", state), content=content)
 
 
 class ReencryptionJobs(Closable):

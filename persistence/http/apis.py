@@ -1,0 +1,210 @@
+"""The APIs beside CRUD: queries, publishing, and work on all data of a form.
+
+Queries are searches and distinct values (spec search 1, 3), lists of forms (search 4) and of attachments (crud 8.2).
+Publishing stores a definition with its attachments in one request (crud 8.3). Work on all data of a form is rebuilding
+its index (search 5), and encrypting it again (forms 4.5); the bodies of these requests have no meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from flask import Flask, Request, Response, request
+
+from persistence.dialect import Dialect
+from persistence.errors import BadRequestError, NotSupportedError
+from persistence.http import bodies
+from persistence.http.application import add_route
+from persistence.http.parsing import Face, RequestParser
+from persistence.http.responses import ResponseHeaders, empty, xml, xml_in_pieces
+from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
+from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
+from persistence.model.form_query import FormField, FormFilter, FormMatch, FormQuery
+from persistence.model.instants import parse_time
+from persistence.model.texts import flag, short
+from persistence.model.users import User
+from persistence.model.versions import Searched
+from persistence.services.jobs import ReencryptionJobs
+from persistence.services.publishing import Publication, Publishing
+from persistence.services.searching import Answered, Searching
+
+
+@dataclass(frozen=True, slots=True)
+class QueryApi:
+    """The handlers of one face."""
+
+    face: Face
+    headers: ResponseHeaders
+
+    def add_to(self, app: Flask) -> None:
+        """Add the routes."""
+        prefix = self.face.prefix
+        for path in ("/form", "/form/<app>", "/form/<app>/<form>"):
+            add_route(app, prefix + path, self.forms, "GET", "POST")
+        add_route(app, f"{prefix}/search/<app>/<form>", self.search, "POST")
+        add_route(app, f"{prefix}/distinct-values/<app>/<form>", self.distinct_values, "POST")
+
+    def forms(self, app: str | None = None, form: str | None = None) -> Response:
+        """Answer ``/form/$app/$form``; the query of a POST is in its body only."""
+        user = self.face.parser.user(request)
+        if request.method == "POST":
+            body = bodies.chunks(request.environ, LARGEST_QUERY)
+            return xml(self.face.services(request).forms.search(body, user))
+        return xml(self.face.services(request).forms.find(_form_query(request, app, form), user))
+
+    def search(self, app: str, form: str) -> Response:
+        """Answer ``POST /search/$app/$form``."""
+        return self._answer(Searching.search, Form(app, form))
+
+    def distinct_values(self, app: str, form: str) -> Response:
+        """Answer ``POST /distinct-values/$app/$form``."""
+        return self._answer(Searching.distinct, Form(app, form))
+
+    def _answer(
+        self, ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], User], Answered], form: Form
+    ) -> Response:
+        user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
+        body = bodies.chunks(request.environ, LARGEST_QUERY)
+        answered = ask(self.face.services(request).searching, form, version, body, user)
+        return xml_in_pieces(answered.pieces, self.headers.of_notice(answered.notice))
+
+
+def add_attachment_lists(app: Flask, face: Face) -> None:
+    """Add ``GET /fr/service/$app/$form/attachments?document=$document``."""
+
+    def of_document(app: str, form: str) -> Response:
+        document = request.args.get("document")
+        if not document:
+            raise BadRequestError("the parameter document must name the document whose attachments are asked for")
+        attachments = face.services(request).attachments
+        return xml(attachments.of_document(Form(app, form), document, face.parser.user(request)))
+
+    add_route(app, f"{SERVICE_PREFIX}/<app>/<form>/attachments", of_document, "GET", "HEAD")
+
+
+def _form_query(request: Request, app: str | None, form: str | None) -> FormQuery:
+    """Return the query of a GET (spec search 4.1)."""
+    since = request.args.get("modified-since")
+    filters = []
+    if since is not None:
+        filters.append(FormFilter(FormField.LAST_MODIFIED, FormMatch.GT, parse_time(since, "modified-since")))
+    return FormQuery(
+        app=app,
+        form=form,
+        latest_only=not _is_true(request.args.get("all-versions"), "all-versions"),
+        all_forms=_is_true(request.args.get("all-forms"), "all-forms"),
+        ignore_admin=_is_true(request.args.get("ignore-admin-permissions"), "ignore-admin-permissions"),
+        filters=tuple(filters),
+    )
+
+
+def _is_true(text: str | None, name: str) -> bool:
+    """Return whether a parameter is true, in any letter case (spec search 4.1); false where it was not sent."""
+    return flag(text, name, has_any_case=True) is True
+
+
+@dataclass(frozen=True, slots=True)
+class PublishApi:
+    """The handlers."""
+
+    publishing: Publishing
+    dialect: Dialect
+    parser: RequestParser
+
+    def add_to(self, app: Flask) -> None:
+        """Add the routes."""
+        from_designer = f"{SERVICE_PREFIX}/{self.dialect.designer_app}/{DESIGNER_FORM}/publish/<document>"
+        add_route(app, f"{SERVICE_PREFIX}/publish", self.from_body, "POST")
+        add_route(app, from_designer, self.from_designer, "POST")
+
+    def from_body(self) -> Response:
+        """Answer ``POST /fr/service/publish[?document-id=$document]``."""
+        publication = self._publication(request.args.get("document-id"))
+        body = bodies.chunks(request.environ, LARGEST_TREE)
+        return xml(self.publishing.from_body(body, publication))
+
+    def from_designer(self, document: str) -> Response:
+        """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
+        publication = self._publication(document)
+        bodies.drain(request.environ)
+        return xml(self.publishing.from_designer(document, publication))
+
+    def _publication(self, source: str | None) -> Publication:
+        if request.args.get("remote-server-url"):
+            raise NotSupportedError("publishing to another server is not done here")
+        return Publication(
+            version=self.parser.version_to_publish(request),
+            is_available=request.args.get("available") != "false",
+            comment=_comment(request.args.get("version-comment")),
+            user=self.parser.user(request),
+            source=short(source, "document id"),
+            flat_view=self.parser.flat_view(request),
+        )
+
+
+def _comment(text: str | None) -> str | None:
+    comment = (text or "").strip()
+    if len(comment) > LONGEST_COMMENT:
+        raise BadRequestError(f"a version comment is at most {LONGEST_COMMENT} characters long")
+    return comment or None
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexApi:
+    """The handlers of one face. A POST is answered when the index is rebuilt."""
+
+    face: Face
+    dialect: Dialect
+
+    def add_to(self, app: Flask) -> None:
+        """Add the routes."""
+        prefix = f"{self.face.prefix}/reindex"
+        add_route(app, prefix, self.all, "POST")
+        if self.dialect.has_get_of_reindex:  # old callers began by a GET; it changes nothing
+            add_route(app, prefix, self.status, "GET")
+        add_route(app, f"{prefix}/<app>/<form>", self.version, "POST")
+        add_route(app, f"{prefix}/status", self.status, "GET")
+
+    def all(self) -> Response:
+        """Answer ``POST /reindex``: all forms."""
+        bodies.drain(request.environ)
+        self.face.services(request).reindexing.all()
+        return empty(HTTPStatus.OK, [])
+
+    def version(self, app: str, form: str) -> Response:
+        """Answer ``POST /reindex/$app/$form``: the version in the header."""
+        number = self.face.parser.version_to_reindex(request)
+        bodies.drain(request.environ)
+        self.face.services(request).reindexing.version(Form(app, form), number)
+        return empty(HTTPStatus.OK, [])
+
+    def status(self) -> Response:
+        """Answer ``GET /reindex/status``."""
+        return xml(self.face.services(request).reindexing.status())
+
+
+@dataclass(frozen=True, slots=True)
+class ReencryptApi:
+    """The handlers. A POST is answered when the work has begun."""
+
+    face: Face
+    reencrypts: ReencryptionJobs
+
+    def add_to(self, app: Flask) -> None:
+        """Add the routes."""
+        prefix = f"{self.face.prefix}/reencrypt"
+        add_route(app, prefix, self.status, "GET")
+        add_route(app, f"{prefix}/<app>/<form>", self.form, "POST")
+
+    def form(self, app: str, form: str) -> Response:
+        """Answer ``POST /reencrypt/$app/$form``: all data of a form, or of the version in the header."""
+        number = self.face.parser.version_to_reencrypt(request)
+        bodies.drain(request.environ)
+        self.reencrypts.begin(Form(app, form), number)
+        return empty(HTTPStatus.OK, [])
+
+    def status(self) -> Response:
+        """Answer ``GET /reencrypt``."""
+        return xml(self.reencrypts.status())

@@ -1,0 +1,358 @@
+"""The engine of the index of a file tree: all that the synchronisation with the tree knows of it is in ``__all__``.
+
+An index is one file, which connections read and change. Where they are lent, errors of SQLite are told apart:
+``UnusableError`` says that the index must be rebuilt, ``DiskError`` and ``BusyError`` that it is in order.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from persistence.closable import Closable, closed
+from persistence.index.protocol import Budget
+from persistence.index.sqlite import planner, texts
+from persistence.index.sqlite.connections import (
+    FAILURES,
+    OutdatedError,
+    SenselessError,
+    UnusableError,
+    companions,
+    connected,
+    domain_errors,
+    identity_of,
+    is_full,
+    meaning_of,
+    require_own,
+    require_room,
+    require_schema,
+)
+from persistence.index.sqlite.flat_file import (
+    FLAT_FAILURES,
+    CataloguedVersion,
+    FileIdentity,
+    FlatCatalogue,
+    FlatFile,
+    FlatRows,
+    InconsistentError,
+    flat_failure,
+)
+from persistence.index.sqlite.planner import IndexedHit
+from persistence.index.sqlite.records import DocumentName, PreparedDocument, VersionKeys, prepared
+from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
+from persistence.index.sqlite.state import IndexedVersion, IndexState, KeptRow
+from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
+from persistence.model.addresses import Form
+from persistence.model.search import Field, Query, Scope
+
+__all__ = [
+    "FLAT_FAILURES",
+    "CataloguedVersion",
+    "DocumentName",
+    "FileIdentity",
+    "FlatCatalogue",
+    "FlatFile",
+    "FlatRows",
+    "InconsistentError",
+    "IndexFile",
+    "IndexPool",
+    "IndexReader",
+    "IndexState",
+    "IndexWriter",
+    "IndexedHit",
+    "IndexedVersion",
+    "KeptRow",
+    "NewIndex",
+    "OutdatedError",
+    "PreparedDocument",
+    "SenselessError",
+    "UnusableError",
+    "VersionKeys",
+    "domain_errors",
+    "flat_failure",
+    "is_full",
+    "make_empty",
+    "prepared",
+    "read_only",
+    "remove_index",
+    "require_room",
+]
+
+_STEPS = 500
+"""Steps of SQLite's machine between two looks at the clock: a look takes less than one step in ten."""
+
+_SHARED = "mode=ro&readonly_shm=1"
+_UNCHANGING = "mode=ro&immutable=1"
+
+
+class IndexReader(IndexAuditor):
+    """Reads an index by a connection of its own. Methods raise ``sqlite3.Error``."""
+
+    def __init__(self, path: str, options: str = "mode=rw") -> None:
+        # The statement of a search may be megabytes long, and hardly any is asked twice: none is kept.
+        super().__init__(path, connected(path, options, cached_statements=0))
+        try:
+            self.connection.execute("PRAGMA query_only = ON")
+            self.connection.execute(f"PRAGMA cache_size = -{READER_CACHE}")
+            self.connection.execute(f"PRAGMA soft_heap_limit = {SQLITE_KEPT}")
+            texts.install(self.connection, self._check)
+        except BaseException:
+            self.connection.close()
+            raise
+        self._budget: Budget | None = None
+        self._sample = texts.Sample(self.connection)
+
+    def search(self, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedHit]]:
+        """Return the number of documents that a search finds, and those on the page.
+
+        Raises:
+            BadRequestError: the search asks for more than the budget.
+        """
+        if budget is not None:
+            budget.restart()
+        with self._within(budget):
+            return planner.find(self.connection, self._sample.rarity, scope, query, budget)
+
+    def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
+        """Return the different values of a control or a field, sorted. Raises as ``search`` does."""
+        with self._within(budget):
+            return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
+
+    @contextmanager
+    def _within(self, budget: Budget | None) -> Iterator[None]:
+        """Use the connection for a block within a budget; raises as ``limited`` does."""
+        if budget is None:
+            yield
+            return
+        self._budget = budget
+        try:
+            with limited(self.connection, budget):
+                yield
+        finally:
+            self._budget = None
+
+    def _check(self) -> None:
+        if self._budget is not None:
+            self._budget.check()
+
+
+@contextmanager
+def limited(connection: sqlite3.Connection, budget: Budget) -> Iterator[None]:
+    """Count the time of a block, and interrupt the statements of a connection when the budget is used up.
+
+    Raises:
+        BadRequestError: it is used up.
+    """
+    budget.start()
+    connection.set_progress_handler(budget.is_over, _STEPS)
+    try:
+        yield
+    except sqlite3.Error as error:
+        if budget.is_over():  # it was interrupted, by the handler or by a function of a statement
+            raise budget.too_long() from error
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+        budget.stop()
+
+
+class IndexFile(Closable):
+    """The connections of this process to one file, which must be there and be an index of this version.
+
+    It owns them. ``what`` names the index in errors. Methods raise ``UnusableError``, ``DiskError`` and ``BusyError``;
+    so do the blocks for which a connection is lent.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        self.path = path
+        self.is_ready = False
+        self._what = what
+        self._has_failed = False
+        try:
+            require_own(path)
+            self._identity, self._size = identity_of(path), os.lstat(path).st_size
+            reader = IndexReader(path)
+            try:
+                require_schema(reader.connection, path)  # now its companions are there, as long as it is open
+                self._companions = companions(path)
+            except BaseException:
+                reader.close()
+                raise
+        except FAILURES as error:
+            raise meaning_of(error, path, what) from error
+        self._readers = [reader]
+        self._writer: IndexWriter | None = None
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._is_closed = False
+
+    def is_gone(self) -> bool:
+        """Return whether the file was removed, cut short or replaced since it was opened, or a connection has failed.
+
+        Raises:
+            UnusableError: its log was removed: only those who have it open see what was in it.
+        """
+        try:
+            status = os.lstat(self.path)
+        except FileNotFoundError:
+            return True
+        if (status.st_ino, status.st_dev) != self._identity or status.st_size < self._size or self._has_failed:
+            return True
+        if companions(self.path) != self._companions:
+            raise UnusableError(self.path)
+        return False
+
+    @contextmanager
+    def reading(self) -> Iterator[IndexReader]:
+        """Lend a connection that sees one state of the index for the block."""
+        with self._lock:
+            reader = self._readers.pop() if self._readers else None
+        try:
+            if reader is None:
+                reader = IndexReader(self.path)
+            reader.connection.execute("BEGIN")
+            yield reader
+        except FAILURES as error:
+            raise self._failure(error) from error
+        finally:
+            if reader is not None:
+                self._take_back(reader)
+
+    @contextmanager
+    def writing(self) -> Iterator[IndexWriter]:
+        """Lend the connection that writes, which threads have in turn."""
+        try:
+            with self._turn:
+                if self._writer is None:
+                    self._writer = IndexWriter(self.path)
+                yield self._writer
+        except FAILURES as error:
+            raise self._failure(error) from error
+        finally:
+            if self._is_closed:
+                self._close_writer()
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; whoever uses another one closes it afterwards."""
+        with self._lock:
+            self._is_closed = True
+            while self._readers:
+                self._readers.pop().close()
+        self._close_writer()
+
+    def _failure(self, error: Exception) -> Exception:
+        self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)
+        return meaning_of(error, self.path, self._what)
+
+    def _take_back(self, reader: IndexReader) -> None:
+        if reader.connection.in_transaction:
+            reader.connection.execute("ROLLBACK")
+        with self._lock:
+            is_kept = len(self._readers) < READERS_KEPT and not self._is_closed
+            if is_kept:
+                self._readers.append(reader)
+        if not is_kept:
+            reader.close()
+
+    def _close_writer(self) -> None:
+        """Close the connection that writes, unless a thread has it: that one comes here afterwards."""
+        if self._turn.acquire(blocking=False):
+            try:
+                if self._writer is not None:
+                    self._writer.close()
+                    self._writer = None
+            finally:
+                self._turn.release()
+
+
+class IndexPool(Closable):
+    """The open index files of forms, those used last. For all threads. It owns them."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Form, IndexFile] = OrderedDict()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def opened(self, form: Form, path: str) -> IndexFile:
+        """Return a file, opened if it is not yet open; the least recently used ones are closed.
+
+        Raises:
+            UnusableError, DiskError: it is no index that can be used, or cannot be used now.
+            BusyError: the same, or the pool was closed.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise closed("the index")
+            used = self._open.get(form)
+            if used is not None and used.path == path and not used.is_gone():
+                self._open.move_to_end(form)
+                return used
+        self.discard(form)
+        fresh = IndexFile(path, f"the index of {form}")
+        with self._lock:
+            unused = [self._open.pop(form, None)]  # another thread was as fast
+            self._open[form] = fresh
+            if self._is_closed:
+                unused = list(self._open.values())
+                self._open.clear()
+            elif len(self._open) > INDEXES_KEPT:
+                unused.append(self._open.popitem(last=False)[1])
+        for each in unused:
+            if each is not None:
+                each.close()
+        return fresh
+
+    def close(self) -> None:
+        """Close all files; those in use are closed by whoever is using them."""
+        with self._lock:
+            self._is_closed = True
+            unused = list(self._open.values())
+            self._open.clear()
+        for each in unused:
+            each.close()
+
+    def discard(self, form: Form) -> None:
+        """Close the file of a form: it is damaged, or another one has taken its place."""
+        with self._lock:
+            used = self._open.pop(form, None)
+        if used is not None:
+            used.close()
+
+
+@contextmanager
+def read_only(path: str) -> Iterator[IndexReader]:
+    """Read one state of an index for a block without writing anything, as a full disk requires.
+
+    Opening an index to use it writes: SQLite makes a log and a file of shared memory beside it, and maps the latter.
+    Two ways of opening write nothing (SQLite, Write-Ahead Logging, Read-Only Databases):
+
+    - Where the shared memory is there, because others have the index open or have died, it is only read. SQLite finds
+      for itself whether it can be relied on, and else reads the log.
+    - Where neither is there, the index was closed in order, and all is in the one file. It is opened as one that does
+      not change; afterwards it is checked that it has not.
+
+    Raises:
+        UnusableError: the index cannot be read without writing.
+    """
+    try:
+        log, shared = companions(path)
+        before = None if shared is not None else _stamp(path)
+        if before is not None and log is not None:
+            raise UnusableError(path)
+        with IndexReader(path, _SHARED if before is None else _UNCHANGING) as reader:
+            require_schema(reader.connection, path)
+            reader.connection.execute("BEGIN")
+            yield reader
+        if before is not None and (companions(path) != (None, None) or _stamp(path) != before):
+            raise UnusableError(path)
+    except FAILURES as error:
+        raise UnusableError(path, str(error)) from error
+
+
+def _stamp(path: str) -> tuple[int, int, int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
