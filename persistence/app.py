@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from flask import Flask
 
@@ -180,12 +181,8 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
         tree = providers.tree_of(route.properties.route.data)
         if tree is None:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
-
-        def reindex(form: Form) -> None:
-            for number in route.definition.storage.versions(form):
-                route.data.reindexer.version(form, number)
-
         reencryption = Reencryption(tree.store, providers.bodies_by_form, at_rest)
+        reindex = partial(route.data.reindexer.version, number=None)
         return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
 
     return job_of

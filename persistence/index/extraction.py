@@ -20,7 +20,7 @@ from persistence.limits import (
     MOST_HANDED_CHARACTERS,
     VALUE_COSTS,
 )
-from persistence.model.instants import Instant
+from persistence.model.sidecar import DocumentFacts
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -41,15 +41,8 @@ class IndexedDocument:
 
     document: str
     is_draft: bool
-    version: int
     fingerprint: str
-    created: Instant
-    modified: Instant
-    creator: str | None = None
-    group: str | None = None
-    organization: tuple[str, ...] = ()
-    modifier: str | None = None
-    stage: str | None = None
+    facts: DocumentFacts
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: str = ""
     reader: Owner | None = None

@@ -171,21 +171,13 @@ class Source:
             return None
         if found is None or found.file is None:
             return None
-        sidecar = found.sidecar
-        decides = sidecar if saved is None or saved.deleted else saved
+        decides = found.sidecar if saved is None or saved.deleted else saved
         extracted = self._extracted(found, decides.version, definitions(decides.version))
         return IndexedDocument(
             document=document,
             is_draft=is_draft,
-            version=decides.version,
             fingerprint=fingerprint,
-            created=sidecar.created,
-            modified=sidecar.modified,
-            creator=sidecar.creator,
-            group=sidecar.group,
-            organization=sidecar.organization,
-            modifier=sidecar.modifier,
-            stage=sidecar.stage,
+            facts=msgspec.structs.replace(found.sidecar.facts, version=decides.version),
             values=extracted.values,
             rest=extracted.rest,
             reader=Owner(decides.creator, decides.group, decides.organization) if is_draft else None,

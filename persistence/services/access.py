@@ -15,7 +15,6 @@ from persistence.model.sidecar import Sidecar
 from persistence.model.users import User
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
-from persistence.services.rules import owner_of
 
 _READ = (permissions.READ,)
 _CREATE = (permissions.CREATE,)
@@ -105,7 +104,7 @@ class Access:
         if subject.document is None:
             allowed = permissions.on_creation(defined, user)
         else:
-            allowed = permissions.on_data(defined, user, owner_of(subject.document))
+            allowed = permissions.on_data(defined, user, subject.document.facts.owner)
         if not allowed.allows(*any_of):
             reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")

@@ -178,10 +178,5 @@ def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -
     )
 
 
-def owner_of(document: Sidecar) -> User:
-    """The creator of a document, as far as permissions are concerned."""
-    return User(name=document.creator, group=document.group, organization=document.organization)
-
-
 def _stored_origin(found: StoredRevision | None) -> Origin | None:
-    return None if found is None else Origin(found.sidecar.created, owner_of(found.sidecar))
+    return None if found is None else Origin(found.sidecar.created, found.sidecar.facts.owner)

@@ -112,12 +112,12 @@ def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -
     configured, on_data_of = searched.configured, permissions.on_data_of
     if not configured.restricts_searches:
         by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
-        return lambda hit: by_owner(hit.owner)
+        return lambda hit: by_owner(hit.facts.owner)
     by_version = {
         number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
-        for number in {hit.version for hit in hits}
+        for number in {hit.facts.version for hit in hits}
     }
-    return lambda hit: by_version[hit.version](hit.saved_owner or hit.owner)
+    return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
 
 
 def _version(searched: SearchedVersions, number: int) -> Definition:

@@ -13,7 +13,6 @@ from persistence.model.search import DraftFilter, Drafts, Query, Scope, VisibleO
 from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, User
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
-from persistence.services.rules import owner_of
 from persistence.services.search_scope import singleton_sight
 
 
@@ -60,6 +59,6 @@ def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
         sidecar is not None
         and not sidecar.deleted
         and sidecar.version == definition.version
-        and sight.includes(owner_of(sidecar))
+        and sight.includes(sidecar.facts.owner)
         for sidecar in saved
     )

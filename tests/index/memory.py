@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import astuple
 
 from persistence.index.extraction import IndexedDocument, Owner
 from persistence.index.sources import DefinitionState, IndexedDefinition, Source, SourceDescription
@@ -17,8 +20,8 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey, PathStep
-from persistence.model.instants import Instant
 from persistence.model.search import Hit
+from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import User
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
@@ -27,19 +30,14 @@ from tests.opened import opened
 FORM = Form("hr", "leave")
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(DocumentFacts, frozen=True):
     """What is saved of a document: who saved it when, and its values by path, whether they are indexed or not."""
 
-    version: int
-    created: Instant
-    modified: Instant
-    creator: str | None = None
-    group: str | None = None
-    organization: tuple[str, ...] = ()
-    modifier: str | None = None
-    stage: str | None = None
-    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    values: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def facts(self) -> DocumentFacts:
+        return DocumentFacts(*astuple(self)[:-1])
 
 
 @dataclass
@@ -115,15 +113,8 @@ class Memory:
         return IndexedDocument(
             document=document,
             is_draft=is_draft,
-            version=content.version,
             fingerprint=fingerprint,
-            created=content.created,
-            modified=content.modified,
-            creator=content.creator,
-            group=content.group,
-            organization=content.organization,
-            modifier=content.modifier,
-            stage=content.stage,
+            facts=content.facts,
             values={path: content.values[path] for path in paths if content.values.get(path)},
             rest=SEPARATOR.join(rest),
             reader=self._reader(document) if is_draft else None,
@@ -150,15 +141,8 @@ class Memory:
         paths = self.definition(content.version).paths
         hit = Hit(
             document=document,
-            version=content.version,
             is_draft=is_draft,
-            created=content.created,
-            modified=content.modified,
-            creator=content.creator,
-            group=content.group,
-            organization=content.organization,
-            modifier=content.modifier,
-            stage=content.stage,
+            facts=content.facts,
             values={path: content.values[path] for path in paths if content.values.get(path)},
             saved_owner=_user(self._reader(document)) if is_draft else None,
         )

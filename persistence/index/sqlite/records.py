@@ -9,11 +9,13 @@ from enum import IntEnum, IntFlag
 from itertools import islice
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from persistence.index.extraction import IndexedDocument, Owner
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
+from persistence.model.sidecar import DocumentFacts
 
 SEPARATOR = "\x1f"
 """Separates texts that are kept as one: XML cannot have this character, so no text that is searched for has it."""
@@ -78,22 +80,19 @@ class Edge(IntFlag):
     HIGHEST = 2
 
 
-class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
     ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
     """
 
-    version: int
-    created: Instant
-    modified: Instant
-    creator: str | None
-    group: str | None
-    organization: tuple[str, ...]
-    modifier: str | None
-    stage: str | None
-    values: dict[int, tuple[str, ...]]
+    values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
+
+    @property
+    def facts(self) -> DocumentFacts:
+        """The facts alone."""
+        return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
         """Return the values of a control or a fact."""
@@ -170,26 +169,16 @@ class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def prepared(record: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     """Make a document ready to be written."""
-    card = Card(
-        version=record.version,
-        created=record.created,
-        modified=record.modified,
-        creator=record.creator,
-        group=record.group,
-        organization=record.organization,
-        modifier=record.modifier,
-        stage=record.stage,
-        values=_bounded({number: record.values.get(path, ()) for path, number in keys.numbers.items()}),
-        reader=record.reader,
-    )
+    values = _bounded({number: record.values.get(path, ()) for path, number in keys.numbers.items()})
+    card = Card(**asdict(record.facts), values=values, reader=record.reader)
     return PreparedDocument(
         document=record.document,
         is_draft=record.is_draft,
-        version=record.version,
+        version=card.version,
         round=keys.round,
         fingerprint=record.fingerprint,
-        created=record.created,
-        modified=record.modified,
+        created=card.created,
+        modified=card.modified,
         card=encode(card),
         fields=columns(card),
         rest=record.rest.casefold(),

@@ -250,8 +250,8 @@ class TreeReindexer:
         """Rebuild all indexes."""
         self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
 
-    def version(self, form: Form, number: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``."""
         if form in set(self._view.forms(form.app)):
             self._run(self._index.job((form,), RebuildAim.REBUILT, number))
 

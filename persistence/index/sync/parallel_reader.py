@@ -54,7 +54,7 @@ class DocumentReader:
             fingerprint = self.source.fingerprint(document, is_draft=is_draft)
             read = self.source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._definition)
             if read is not None:
-                found.append(prepared(read, self._version(read.version)[0]))
+                found.append(prepared(read, self._version(read.facts.version)[0]))
         return found
 
     def _definition(self, version: int) -> IndexedDefinition:
