@@ -30,8 +30,8 @@ from persistence.properties.properties import Properties
 from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.providers.opened import Providers
 from persistence.providers.trees import probe
+from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.services.encryption_codec import EncryptionCodec
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
 from persistence.services.services import Services
@@ -62,25 +62,25 @@ class Service(Flask, Closable):
 def create_app(
     settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
-    """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
+    """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
-    With settings and without properties, these are the shipped ones. ``policy`` is what ``policy_of`` said when the
-    service started, else what it says now.
+    Properties that are not given are those of the file, or with settings the shipped ones. ``policy`` is what
+    ``policy_of`` said when the service started, else what it says now.
 
     Raises:
         StartupError: the data directory cannot be used, or nobody could call.
-        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
+        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting other workers.
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
         return _wire(settings, properties or shipped, policy or policy_of(settings))
     try:
         loaded = configuration.load()
-        policy = policy_of(loaded.settings)
-        warn_of_properties(loaded.properties)
-        warn_of(probe(loaded.settings, loaded.properties))
-        return _wire(loaded.settings, loaded.properties, policy)
+        properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
+        warn_of_properties(properties)
+        warn_of(probe(loaded.settings, properties))
+        return _wire(loaded.settings, properties, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)

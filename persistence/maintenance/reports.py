@@ -31,10 +31,9 @@ from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.properties.properties import Properties
-from persistence.services.access import permissions_of
-from persistence.services.attachments import holders_in
+from persistence.services.access import is_singleton, permissions_of
 from persistence.services.definitions import latest_version
-from persistence.services.singleton import is_singleton
+from persistence.services.transforms import holders_in
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, is_escaped, unescape

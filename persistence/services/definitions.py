@@ -26,9 +26,20 @@ from persistence.model.versions import ForDocument, VersionRequest
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Put
-from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
+from persistence.services.rules import (
+    Delete,
+    Get,
+    Put,
+    Read,
+    Received,
+    Removed,
+    Written,
+    check_precondition,
+    living,
+    must_live,
+    next_revision,
+    tombstone_over,
+)
 from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload

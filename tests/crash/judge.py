@@ -24,8 +24,7 @@ from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
-from persistence.services.requests import Put
-from persistence.services.results import Written
+from persistence.services.rules import Put, Written
 from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity

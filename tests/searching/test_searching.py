@@ -24,7 +24,7 @@ from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import open_index, provider_of_tree
-from persistence.services.requests import Delete
+from persistence.services.rules import Delete
 from persistence.services.searching import Searching
 from persistence.services.services import Services
 from persistence.settings import Settings

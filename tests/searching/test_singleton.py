@@ -15,7 +15,7 @@ from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, F
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
-from persistence.services.requests import Put
+from persistence.services.rules import Put
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
