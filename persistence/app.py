@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from flask import Flask
 
@@ -26,8 +27,9 @@ from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
+from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.providers.opened import Providers
-from persistence.providers.trees import open_encryption_keys, open_keys, probe
+from persistence.providers.trees import probe
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
@@ -176,12 +178,12 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
 
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
-        said = route.properties.route.data
-        if said.is_remote:
+        tree = providers.tree_of(route.properties.route.data)
+        if tree is None:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
-        root = providers.root_of(said)
-        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, at_rest)
-        return ReencryptionJob(reencryption, root, form, version, lambda form: route.data.reindexer.version(form, None))
+        reencryption = Reencryption(tree.store, providers.bodies_by_form, at_rest)
+        reindex = partial(route.data.reindexer.version, number=None)
+        return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
 
     return job_of
 

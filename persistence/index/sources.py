@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -24,8 +24,10 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey
-from persistence.storage.integrity import HandEdits
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming, XmlCheck
@@ -61,39 +63,49 @@ UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
 """The definition of a version of which nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The definitions of forms whose data is in a tree, and which are in others.
+class SourceDescription(msgspec.Struct, frozen=True):
+    """A source by values, from which another process opens it too.
 
-    ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are. ``catalog_at`` leads from a
-    root to the catalog of its definitions, if others have catalogs too.
+    ``data_format`` is that of the form's data, ``is_designer`` says whether it is the designer's own storage, and
+    ``naming`` is that of its flat views. ``definitions`` is the root of the tree with its definitions, and
+    ``hand_edits`` distinguishes edits from damage, in whichever tree they are.
     """
 
-    root: Callable[[Form], str]
-    forms: Callable[[], Iterable[Form]]
+    form: Form
+    data_format: str
+    is_designer: bool
+    naming: FlatNaming
+    definitions: str
     hand_edits: HandEdits = HandEdits.XML
-    catalog_at: Callable[[str], Catalog] | None = None
 
-
-NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
-"""For a tree that has the definitions of all its data."""
+    def opened(self, root: str) -> Source:
+        """Open the source in the tree of a root, with a catalog of its own."""
+        integrity = Integrity(self.hand_edits)
+        return Source(self, StoreReader(root, integrity), Catalog(StoreReader(self.definitions, integrity)))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``view`` has its data and ``catalog`` its definitions. ``data_format`` is that of its data, and ``is_designer`` says
-    whether it is the designer's own storage. Values that were extracted while documents were received are in ``cache``.
+    ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
+    in ``cache``.
     """
 
+    described: SourceDescription
     view: Readable
     catalog: Catalog
-    form: Form
-    data_format: str
-    is_designer: bool
     cache: ExtractionCache = field(default_factory=ExtractionCache)
+
+    @property
+    def form(self) -> Form:
+        """Return the form."""
+        return self.described.form
+
+    @property
+    def is_designer(self) -> bool:
+        """Return whether it is the designer's own storage."""
+        return self.described.is_designer
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
@@ -106,7 +118,7 @@ class Source:
         if self.is_designer:
             return _DESIGNER
         definition = self.catalog.of(self.form, version)
-        return self._indexed(definition, definition.index_keys(self.data_format))
+        return self._indexed(definition, definition.index_keys(self.described.data_format))
 
     def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received.
@@ -115,7 +127,7 @@ class Source:
         """
         if self.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
-        keys = definition.known_index_keys(self.data_format)
+        keys = definition.known_index_keys(self.described.data_format)
         if keys is None or not keys.is_published:
             return XmlCheck()
         indexed = self._indexed(definition, keys)
@@ -212,7 +224,7 @@ class Source:
         return IndexedDefinition(self._fingerprint_of(definition), state, keys.keys)
 
     def _fingerprint_of(self, definition: Definition) -> str:
-        return self.data_format + _text(definition.fingerprint)
+        return self.described.data_format + _text(definition.fingerprint)
 
 
 def _text(fingerprint: Fingerprint) -> str:

@@ -31,7 +31,8 @@ from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
-from persistence.storage import commit, digests, files, history, nofollow, stored_revision
+from persistence.storage import commit, files, history, nofollow, stored_revision
+from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
 from persistence.xml.streaming import XmlCheck
@@ -70,7 +71,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        return AdoptedContent(size, digests.text(hashing.hexdigest()), None if reader is None else reader.metadata)
+        return AdoptedContent(size, digest_text(hashing.hexdigest()), None if reader is None else reader.metadata)
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ def searched_versions(
     latest = catalog.latest(form)
     if latest is None:
         # Deleted versions still say who may see their data: those count that say the same as the highest.
-        alike = catalog.alike(form)
-        return versions(alike, alike[0]) if alike else versions(None, 1)
+        same = catalog.same_permissions(form)
+        return versions(same, same[0]) if same else versions(None, 1)
     numbers = None if asked is Searched.ALL else (latest.version,)
     return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from persistence.index.extraction import IndexedDocument, Owner
-from persistence.index.sources import DefinitionState, IndexedDefinition
+from persistence.index.sources import DefinitionState, IndexedDefinition, Source, SourceDescription
 from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
@@ -158,10 +159,16 @@ def _user(owner: Owner) -> User:
     return User(owner.creator, owner.group, organization=owner.organization)
 
 
+def source_in(root: Path, form: Form) -> Source:
+    """Return the source of a form in a tree, which has the definition too."""
+    naming = FlatNaming("svc_f_", 256, prefixes_in_main=False)
+    return SourceDescription(form, "4.0.0", is_designer=False, naming=naming, definitions=str(root)).opened(str(root))
+
+
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
     journal = Journal(Layout(str(root)).own(JOURNAL))
-    flat = FlatViews(str(root), lambda _: FlatNaming("", 256, prefixes_in_main=False))
+    flat = FlatViews(str(root), partial(source_in, root))
     index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
 

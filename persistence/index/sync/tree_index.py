@@ -11,7 +11,7 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import disk_errors
 from persistence.index.protocol import Budget, RebuildAim
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
+from persistence.index.sources import Source
 from persistence.index.sqlite.engine import IndexedHit
 from persistence.index.sync.audit import TreeAudit
 from persistence.index.sync.index_files import IndexFiles
@@ -39,7 +39,6 @@ class TreeIndex(Closable):
     Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
     an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
-    ``elsewhere`` are the definitions that other trees have.
     """
 
     def __init__(
@@ -48,11 +47,9 @@ class TreeIndex(Closable):
         journal: Journal,
         source_of: Callable[[Form], Source],
         flat: FlatViews,
-        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
-        self._elsewhere = elsewhere
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
@@ -151,8 +148,7 @@ class TreeIndex(Closable):
         """
         return IndexJob(
             self.files.root,
-            self._elsewhere.hand_edits,
-            tuple(self._task(form, aim, version) for form in forms),
+            tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
@@ -184,7 +180,3 @@ class TreeIndex(Closable):
             process = self._rebuilding.get(form)
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
-
-    def _task(self, form: Form, aim: RebuildAim, only: int | None = None) -> IndexTask:
-        source = self.files.source(form)
-        return IndexTask(form, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
