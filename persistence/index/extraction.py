@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from persistence.bounded_cache import BoundedCache
 from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
-from persistence.keeping import Kept
 from persistence.limits import (
     DEFINITIONS_KEPT,
     DEFINITIONS_KEPT_BYTES,
@@ -60,7 +60,7 @@ class ExtractionCache:
     """The values of documents that this process has received, by content id, and readers of values. For all threads."""
 
     def __init__(self) -> None:
-        self.readers: Kept[ValueReader] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self.readers: BoundedCache[ValueReader] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._kept: OrderedDict[str, _Cached] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()

@@ -216,7 +216,7 @@ class Source:
 
     def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:
         key = (self.form, version, definition.fingerprint, definition.state)
-        return self.cache.readers.of(key, lambda: ValueReader(definition.keys))
+        return self.cache.readers.get(key, lambda: ValueReader(definition.keys))
 
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
