@@ -98,7 +98,7 @@ class DocumentAddress:
 
     @property
     def is_draft(self) -> bool:
-        """Return whether the address lies in the ``draft`` collection."""
+        """Return whether the address is in the ``draft`` collection."""
         return self.collection is Collection.DRAFT
 
     @property
