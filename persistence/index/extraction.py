@@ -103,7 +103,7 @@ class CachingExtraction(TextExtraction):
         super().feed(piece)
         self._size += len(piece)
         if self._size > LARGEST_HANDED:
-            self.forgo()
+            self.stop_extracting()
 
     def keep(self, content: str) -> None:
         """Keep the values of the whole document, under the id of its content."""
