@@ -14,12 +14,10 @@ from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import NO_FILE, FormsFile, SummaryFile
 from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import StartupError
-from persistence.index.extraction import ExtractionCache
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, ExtractionCache, Source
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.tree_index import TreeIndex, TreeReindexer
 from persistence.index.sync.updater import Failed
 from persistence.keys import Keys
 from persistence.model.addresses import Form

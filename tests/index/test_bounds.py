@@ -11,8 +11,8 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.values import ExtractedText
 from persistence.index import protocol as module
-from persistence.index.extraction import ExtractionCache, IndexedDocument
 from persistence.index.protocol import Budget
+from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
@@ -24,15 +24,12 @@ _DAY = Instant("2024-05-01T10:00:00.000Z")
 
 
 def indexed(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
-    return IndexedDocument("d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values)
+    return IndexedDocument(Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values=values), "m")
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
     values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
-    record = IndexedDocument(
-        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
-    )
-    made = prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    made = prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
@@ -40,10 +37,7 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
     values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
-    record = IndexedDocument(
-        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
-    )
-    found = decode(prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    found = decode(prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
     assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
     most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
     Budget().hold(Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": most}), ("a",))
