@@ -68,7 +68,7 @@ class LeafEditor(StreamEditor):
     dropped: tuple[str, ...] = ()
 
     def __init__(self, paths: Iterable[tuple[str, ...]] = (), values: Iterable[tuple[str, ...]] = ()) -> None:
-        super().__init__(FR_NAMESPACE)
+        super().__init__()
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []

@@ -69,49 +69,39 @@ class _Finder(Streaming):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parser.DefaultHandler = self._other
+        self.parser.DefaultHandler = self._next_event
         self.edges: array[int] = array("Q")
-        self._inside = 0
+        self._cut_from = 0
+        """The depth of the element that has begun a stretch; 0 outside of one."""
         self._is_edge_next = False
-        self._is_root_emptied = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin a stretch, if the element is not relevant."""
         super().start(name, attributes)
-        at = self._next_event()
-        if self._inside:
-            self._inside += 1
-        elif attributes.get(RELEVANT) == "false":
-            self._inside = 1
-            self._is_root_emptied = self.depth == 1
-            if self._is_root_emptied:
-                self._is_edge_next = True
-            else:
-                self.edges.append(at)
+        self._next_event()
+        if not self._cut_from and attributes.get(RELEVANT) == "false":
+            self._cut_from = self.depth
+            self._cut(is_after=self.depth == 1)
 
     def end(self, name: str) -> None:
         """End a stretch, if the element has begun it."""
-        super().end(name)
-        at = self._next_event()
-        if not self._inside:
-            return
-        self._inside -= 1
-        if self._inside:
-            return
-        if self._is_root_emptied:
-            self.edges.append(at)
-        else:
-            self._is_edge_next = True
-
-    def _other(self, _text: str) -> None:
         self._next_event()
+        if self.depth == self._cut_from:
+            self._cut_from = 0
+            self._cut(is_after=self.depth > 1)
+        super().end(name)
 
-    def _next_event(self) -> int:
-        at = self.parser.CurrentByteIndex
+    def _cut(self, *, is_after: bool) -> None:
+        """Record an edge before the markup of this event, or after it."""
+        if is_after:
+            self._is_edge_next = True
+        else:
+            self.edges.append(self.parser.CurrentByteIndex)
+
+    def _next_event(self, _text: str = "") -> None:
         if self._is_edge_next:
-            self.edges.append(at)
+            self.edges.append(self.parser.CurrentByteIndex)
             self._is_edge_next = False
-        return at
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,12 +299,12 @@ def write_search_answer(
 def _attributes(hit: Hit, operations: Operations) -> str:
     """Write the attributes in the order of the specification's example; what is not known is left out."""
     known = {
-        "created": hit.created,
-        "last-modified": hit.modified,
-        "created-by": hit.creator,
-        "created-by-groupname": hit.group,
-        "last-modified-by": hit.modifier,
-        "workflow-stage": hit.stage,
+        "created": hit.facts.created,
+        "last-modified": hit.facts.modified,
+        "created-by": hit.facts.creator,
+        "created-by-groupname": hit.facts.group,
+        "last-modified-by": hit.facts.modifier,
+        "workflow-stage": hit.facts.stage,
         "name": hit.document,
         "draft": "true" if hit.is_draft else "false",
         "operations": str(operations),

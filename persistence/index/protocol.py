@@ -169,8 +169,8 @@ class Reindexer(Protocol):
     def all(self) -> None:
         """Rebuild all indexes."""
 
-    def version(self, form: Form, number: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+    def version(self, form: Form, number: int | None) -> None:
+        """Rebuild the index of one version of a form, or of all (``None``); do nothing where there is no such form."""
 
     def status(self) -> ReindexingStatus:
         """Return the progress of the current rebuild, whichever process runs it."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.definitions.contents import IndexKeys
@@ -36,10 +38,11 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey
 from persistence.model.search import Hit
-from persistence.model.users import User
-from persistence.storage.integrity import HandEdits
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming, XmlCheck
@@ -152,52 +155,62 @@ UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
 """The definition of a version of which nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The definitions of forms whose data is in a tree, and which are in others.
+class SourceDescription(msgspec.Struct, frozen=True):
+    """A source by values, from which another process opens it too.
 
-    ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are. ``catalog_at`` leads from a
-    root to the catalog of its definitions, if others have catalogs too.
+    ``data_format`` is that of the form's data, ``is_designer`` says whether it is the designer's own storage, and
+    ``naming`` is that of its flat views. ``definitions`` is the root of the tree with its definitions, and
+    ``hand_edits`` distinguishes edits from damage, in whichever tree they are.
     """
 
-    root: Callable[[Form], str]
-    forms: Callable[[], Iterable[Form]]
+    form: Form
+    data_format: str
+    is_designer: bool
+    naming: FlatNaming
+    definitions: str
     hand_edits: HandEdits = HandEdits.XML
-    catalog_at: Callable[[str], Catalog] | None = None
 
-
-NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
-"""For a tree that has the definitions of all its data."""
+    def opened(self, root: str) -> Source:
+        """Open the source in the tree of a root, with a catalog of its own."""
+        integrity = Integrity(self.hand_edits)
+        return Source(self, StoreReader(root, integrity), Catalog(StoreReader(self.definitions, integrity)))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``view`` has its data and ``catalog`` its definitions. ``data_format`` is that of its data, and ``is_designer`` says
-    whether it is the designer's own storage. Values that were extracted while documents were received are in ``cache``.
+    ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
+    in ``cache``.
     """
 
+    described: SourceDescription
     view: Readable
     catalog: Catalog
-    form: Form
-    data_format: str
-    is_designer: bool
     cache: ExtractionCache = field(default_factory=ExtractionCache)
+
+    @property
+    def form(self) -> Form:
+        """Return the form."""
+        return self.described.form
+
+    @property
+    def is_designer(self) -> bool:
+        """Return whether it is the designer's own storage."""
+        return self.described.is_designer
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self.data_format + _text(self.catalog.of(self.form, version).fingerprint)
+        return self.described.data_format + _text(self.catalog.of(self.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
         """Return the definition of a version."""
         if self.is_designer:
             return _DESIGNER
         definition = self.catalog.of(self.form, version)
-        return self._indexed(definition, definition.index_keys(self.data_format))
+        return self._indexed(definition, definition.index_keys(self.described.data_format))
 
     def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received.
@@ -206,7 +219,7 @@ class Source:
         """
         if self.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
-        keys = definition.known_index_keys(self.data_format)
+        keys = definition.known_index_keys(self.described.data_format)
         if keys is None or not keys.is_published:
             return XmlCheck()
         indexed = self._indexed(definition, keys)
@@ -252,24 +265,14 @@ class Source:
             return None
         if found is None or found.file is None:
             return None
-        sidecar = found.sidecar
-        decides = sidecar if saved is None or saved.deleted else saved
+        decides = found.sidecar if saved is None or saved.deleted else saved
         extracted = self._extracted(found, decides.version, definitions(decides.version))
         hit = Hit(
             document=name.document,
-            version=decides.version,
             is_draft=name.is_draft,
-            created=sidecar.created,
-            modified=sidecar.modified,
-            creator=sidecar.creator,
-            group=sidecar.group,
-            organization=sidecar.organization,
-            modifier=sidecar.modifier,
-            stage=sidecar.stage,
+            facts=msgspec.structs.replace(found.sidecar.facts, version=decides.version),
             values=extracted.values,
-            saved_owner=User(decides.creator, decides.group, organization=decides.organization)
-            if name.is_draft
-            else None,
+            saved_owner=decides.facts.owner if name.is_draft else None,
         )
         return IndexedDocument(hit, fingerprint, extracted.rest)
 
@@ -313,7 +316,7 @@ class Source:
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
         state = DefinitionState.PUBLISHED if keys.is_published else state
-        return IndexedDefinition(self.data_format + _text(definition.fingerprint), state, keys.keys)
+        return IndexedDefinition(self.described.data_format + _text(definition.fingerprint), state, keys.keys)
 
 
 def _text(fingerprint: Fingerprint) -> str:

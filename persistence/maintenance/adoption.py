@@ -70,23 +70,18 @@ def read_through(address: Address, path: str) -> AdoptedContent:
         return AdoptedContent(size, digests.text(hashing.hexdigest()), metadata_of(check))
 
 
+@dataclass(frozen=True)
 class Adoption:
-    """Adopts contents in one tree, under the lock of their folder."""
+    """Adopts contents in one tree, under the lock of their folder.
 
-    def __init__(
-        self,
-        layout: Layout,
-        open_reader: Callable[[], TreeReader],
-        dialect: Dialect,
-        quarantine: Quarantine,
-        modifier: str | None = None,
-    ) -> None:
-        """``modifier`` is the name of who adopts, if it is to be recorded."""
-        self._layout = layout
-        self._open_reader = open_reader
-        self._dialect = dialect
-        self._quarantine = quarantine
-        self._modifier = modifier
+    ``modifier`` is the name of who adopts, if it is to be recorded.
+    """
+
+    layout: Layout
+    open_reader: Callable[[], TreeReader]
+    dialect: Dialect
+    quarantine: Quarantine
+    modifier: str | None = None
 
     def take_in(self, folder: Folder, finding: Finding, place: FilePaths) -> None:
         """Adopt the content of a finding, whose kind must allow it (``Adopts``).
@@ -111,13 +106,13 @@ class Adoption:
         kept = newest_whole(history, place.name, living=True)
         if kept is None or kept[1].id != current.id:
             # The content of the sidecar is lost, so it is no revision any more.
-            self.adopt(folder, place, over=current, first=lambda: self._quarantine.keep(place.sidecar, finding))
+            self.adopt(folder, place, over=current, first=lambda: self.quarantine.keep(place.sidecar, finding))
         else:
             self.adopt(folder, place, over=current)
 
     def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
         """Adopt a changed sidecar; one that was moved together with its content becomes that of its new place."""
-        self._quarantine.keep(place.sidecar, finding)
+        self.quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
             encrypted = error.said.encrypted or None  # the checksum does not cover that it is false
@@ -142,7 +137,7 @@ class Adoption:
             raise BusyError(f"{address} is being edited")
         first()
         over = replace(over, version=self._version(folder, place, over))
-        sidecar = commit.after_twin(self._layout, address, self._next(address, content, over))
+        sidecar = commit.after_twin(self.layout, address, self._next(address, content, over))
         commit.adopt(place, replace(sidecar, encrypted=is_encrypted_for(address, place.content) or None))
         files.set_mode(place.content, (stat.S_IMODE(before.st_mode) | _OWNERS) & ~_OTHERS)
 
@@ -151,7 +146,7 @@ class Adoption:
         """Return the form version of a resource: its directory's or its document's, if known, else that of ``over``."""
         if folder.collection is None:
             return int(folder.name)
-        main = FilePaths(folder.path, folder.main)
+        main = folder.paths(folder.main)
         if place.name != main.name and not place.is_older:
             with suppress(DamagedError):
                 document = stored_revision.read_sidecar(main)
@@ -165,7 +160,7 @@ class Adoption:
 
     @cached_property
     def _reader(self) -> TreeReader:
-        return self._open_reader()
+        return self.open_reader()
 
     def new(self, folder: Folder, place: FilePaths) -> Sidecar:
         """Return ``nothing_known`` with the version that a PUT of a new resource would choose."""
@@ -173,7 +168,7 @@ class Adoption:
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
         return self.nothing_known(
-            version_of_new(self._reader.store, self._reader.catalog_of(address.form).storage, self._dialect, address)
+            version_of_new(self._reader.store, self._reader.catalog_of(address.form).storage, self.dialect, address)
         )
 
     def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:
@@ -192,7 +187,7 @@ class Adoption:
             creator=over.creator,
             group=over.group,
             organization=over.organization,
-            modifier=self._modifier,
+            modifier=self.modifier,
             source=over.source,
             metadata=content.metadata,
             adopted=True,
@@ -210,16 +205,8 @@ def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
             os.close(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptionPreview:
-    """The effect of an adoption: ``said`` is one line, ``difference`` has the lines of a unified diff."""
-
-    said: str
-    difference: tuple[str, ...]
-
-
-def preview(folder: Folder, place: FilePaths) -> AdoptionPreview:
-    """Compare the content of a place with what was stored: size, digest, and a diff of XML.
+def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
+    """Compare the content of a place with what was stored: a line with size and digest, and a unified diff of XML.
 
     Raises:
         BadRequestError: it would be refused: it must be XML, and is not, or has unknown permissions.
@@ -237,8 +224,8 @@ def preview(folder: Folder, place: FilePaths) -> AdoptionPreview:
     if stored is not None and is_changed:
         said = f"{said}; its sidecar says: {_facts(stored)}"
     if not place.must_be_xml or stored is None or stored.deleted:
-        return AdoptionPreview(said, ())
-    return AdoptionPreview(said, tuple(_difference(folder, place, stored)))
+        return said, ()
+    return said, tuple(_difference(folder, place, stored))
 
 
 def _facts(said: Sidecar) -> str:

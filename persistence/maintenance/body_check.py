@@ -50,7 +50,7 @@ def body_faults(
     """Find fault with a document's bodies by its records; ``deep`` reads each and compares its digest."""
     for name, sidecar in current.items():
         older = ((revision.place, record) for revision, record in readable(history, name))
-        for place, record in ((FilePaths(folder.path, name), sidecar), *older):
+        for place, record in ((folder.paths(name), sidecar), *older):
             if record.body is not None and not record.deleted:
                 with suppress(ConfigurationError):  # the form has no provider any more
                     bodies = bodies_of(folder.form)

@@ -217,10 +217,9 @@ class Check:
         if remedy is Remedy.REPAIR or finding.place is None:
             return Report(finding, Outcome.FOUND, f"would be repaired: {finding.kind.deed}")
         try:
-            foreseen = preview(folder, finding.place)
+            return Report(finding, Outcome.FOUND, *preview(folder, finding.place))
         except (OSError, PersistenceError) as error:
             return Report(finding, Outcome.FOUND, f"would not be adopted: {cause_of(error)}")
-        return Report(finding, Outcome.FOUND, foreseen.said, foreseen.difference)
 
 
 def _is_file(path: str) -> bool:

@@ -262,7 +262,7 @@ class AccessCheck:
     def history(self, folder: Folder, history: History) -> Iterator[Finding]:
         """Find fault with the history of a folder, and with the files of its revisions."""
         if history.revisions:
-            yield from self.directory(FilePaths(folder.path, "").history)
+            yield from self.directory(folder.paths("").history)
         for revision in history.revisions:
             for path in (revision.place.sidecar, revision.place.content):
                 yield from self.file(path)

@@ -16,12 +16,12 @@ from persistence.errors import BusyError, DiskError, NotFoundError, StartupError
 from persistence.index.protocol import Discrepancy, IndexAudit, IndexFault, MaintainedIndex, RebuildAim, RebuildJob
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.reports import TreeReader
-from persistence.maintenance.tree import Folder, FolderTree
+from persistence.maintenance.tree import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
-from persistence.services.notices import unknown_controls, unpublished_version
-from persistence.services.search_scope import searched_versions
+from persistence.services.access import searched_versions
+from persistence.services.searching import unknown_controls, unpublished_version
 from persistence.storage import directories, files, lease, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
 from persistence.storage.locks import LockFile
@@ -32,8 +32,6 @@ _PATIENCE = 600.0
 _PAUSE = 0.2
 _ABANDONED_AFTER = 60.0
 """Seconds that the service may take to find what a killed process has noted."""
-_FORM_DEPTH = 2
-"""The number of names that lead to a form."""
 
 
 @contextmanager
@@ -101,7 +99,7 @@ class FormSearch:
             DamagedError: a definition cannot be read.
         """
         require_form(reader.store, index, form)
-        self._reader = reader
+        self._store = reader.store
         self._index = index
         self._form = form
         self._asked = version
@@ -113,16 +111,15 @@ class FormSearch:
         Raises:
             NotFoundError: one is not; the text has the nearest.
         """
-        version, indexed = self._versions.definition.version, self._versions.index_paths or ()
-        unknown = unknown_controls(self._form, version, indexed, paths)
+        indexed = self._versions.index_paths or ()
+        unknown = unknown_controls(self._form, self._versions.definition.version, indexed, paths)
         if unknown is not None:
             raise NotFoundError(unknown)
 
     def missing_index(self) -> RebuildJob | None:
         """Return the rebuild that a search needs; ``None`` if there is a usable index, or no document."""
-        if self._index.is_ready(self._form):
-            return None
-        return plan(self._reader.store, self._index, RebuildAim.READY, self._form)
+        is_ready = self._index.is_ready(self._form)
+        return None if is_ready else plan(self._store, self._index, RebuildAim.READY, self._form)
 
     def run(self, query: Query, drafts: DraftFilter) -> Hits:
         """Return the hits of a query.
@@ -135,19 +132,15 @@ class FormSearch:
         while True:
             try:
                 hits = self._index.search(self._form, Scope(self._versions.numbers, drafts), query)
+                break
             except BusyError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(_PAUSE)
-                continue
-            if hits.total == 0:
-                self._require_published()
-            return hits
-
-    def _require_published(self) -> None:
-        if isinstance(self._asked, int) and self._versions.definition.published is None:
+        if hits.total == 0 and isinstance(self._asked, int) and self._versions.definition.published is None:
             published = (each.version for each in self._versions.catalog.readable(self._form))
             raise NotFoundError(unpublished_version(self._form, self._asked, published))
+        return hits
 
 
 Remediable = tuple[Finding, Callable[[], object]]
@@ -177,7 +170,7 @@ class IndexInspector:
 
     def of_forms(self, only: tuple[str, ...]) -> Iterator[Remediable]:
         """Find fault with the indexes of the forms below some names, and with what lies beside them."""
-        if not self._is_possible or len(only) > _FORM_DEPTH:
+        if not self._is_possible or len(only) > FORM_DEPTH:
             return
         for app in _names(self._directory, only[:1]):
             for name in _names(f"{self._directory}/{app}", only[1:2]):
@@ -202,8 +195,8 @@ class IndexInspector:
     def _of_form(self, form: Form) -> Iterator[Remediable]:
         path = self._tree.layout.index(form)
         if not os.path.isdir(self._tree.layout.form(form)):
-            what = "the index of a form that is gone"
-            yield FindingKind.STRAY_OWN.at(path, what), partial(directories.remove_tree, path)
+            finding = FindingKind.STRAY_OWN.at(path, "the index of a form that is gone")
+            yield finding, partial(directories.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
             left = self._index.leftovers(form)
@@ -217,8 +210,7 @@ class IndexInspector:
                 yield from self._of_document(form, document, is_draft=is_draft)
 
     def _of_document(self, form: Form, document: str, *, is_draft: bool) -> Iterator[Remediable]:
-        audit = self._audit_of(form)
-        path = self._document(form, document, is_draft=is_draft)
+        audit, path = self._audit_of(form), self._document(form, document, is_draft=is_draft)
         try:
             found = audit.document(document, is_draft=is_draft)
             if found is None and self._deep:
@@ -233,15 +225,15 @@ class IndexInspector:
     def _found(
         self, form: Form, path: str, found: Discrepancy | None, document: str | None = None
     ) -> Iterator[Remediable]:
+        invalidate = partial(self._index.invalidate, form)
         if found is None:
             return
         if found.fault is IndexFault.STALE and document is not None:
             yield FindingKind.INDEX_STALE.at(path, found.what), partial(self._index.update, form, [document])
         elif found.fault is IndexFault.WRONG:
-            yield FindingKind.INDEX_WRONG.at(path, found.what), partial(self._index.invalidate, form)
+            yield FindingKind.INDEX_WRONG.at(path, found.what), invalidate
         else:
-            directory = self._tree.layout.index(form)
-            yield FindingKind.INDEX_DAMAGED.at(directory, found.what), partial(self._index.invalidate, form)
+            yield FindingKind.INDEX_DAMAGED.at(self._tree.layout.index(form), found.what), invalidate
 
     def _audit_of(self, form: Form) -> IndexAudit:
         """Return the audit of a form; only one is open, because the tree is walked form by form."""

@@ -6,7 +6,7 @@ Without the folder's lock a writer at work looks like a crash; only what is foun
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -53,11 +53,11 @@ class Inspector:
     """
 
     def __init__(self, tree: FolderTree, bodies_of: BodiesOf, integrity: Integrity, *, deep: bool) -> None:
-        self._tree = tree
-        self._bodies_of = bodies_of
-        self._integrity = integrity
-        self._deep = deep
-        self._access = AccessCheck(tree.root)
+        self.tree = tree
+        self.bodies_of = bodies_of
+        self.integrity = integrity
+        self.deep = deep
+        self.access = AccessCheck(tree.root)
 
     def inspect(self, folder: Folder) -> list[Finding]:
         """Return all findings in a folder; there are none if it is gone meanwhile."""
@@ -67,87 +67,69 @@ class Inspector:
             return []
         except PermissionError as error:
             path = str(error.filename or folder.path)
-            return list(self._access.directory(path)) or [_unreadable(path, "Permission denied")]
+            return list(self.access.directory(path)) or [FindingKind.UNREADABLE.at(path, "Permission denied")]
         except OSError as error:
-            return [_unreadable(folder.path, str(error.strerror))]
+            return [FindingKind.UNREADABLE.at(folder.path, str(error.strerror))]
 
     def _inspect(self, folder: Folder) -> Iterator[Finding]:
-        yield from self._access.directory(folder.path)
+        yield from self.access.directory(folder.path)
         found = list_folder(folder.path)
         if found.is_empty:
             yield FindingKind.EMPTY_DIRECTORY.at(folder.path, "nothing is stored in it")
             return
         history = list_history(folder.path) if found.has_history else History()
         yield from _strange(folder, found, history)
-        yield from self._access.history(folder, history)
+        yield from self.access.history(folder, history)
         if found.has_history and history.is_empty:
-            path = FilePaths(folder.path, "").history
-            yield FindingKind.EMPTY_DIRECTORY.at(path, "there is no older revision in it")
-        inspection = _Inspection(folder, found, history, self._integrity, self._access, deep=self._deep)
+            yield FindingKind.EMPTY_DIRECTORY.at(folder.paths("").history, "there is no older revision in it")
+        inspection = _Inspection(self, folder, found, history)
         yield from inspection.resources()
         yield from inspection.revisions()
-        yield from body_faults(self._bodies_of, folder, inspection.sidecars, history, deep=self._deep)
+        yield from body_faults(self.bodies_of, folder, inspection.sidecars, history, deep=self.deep)
         yield from inspection.versions()
         yield from inspection.orphans()
         if folder.collection is Collection.DRAFT:
-            yield from self._outdated(folder, inspection.sidecars)
-
-    def _outdated(self, folder: Folder, found: Mapping[str, Sidecar]) -> Iterator[Finding]:
-        """Find a draft that is older than the saved data: saving erases the draft, and a crash came in between.
-
-        If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
-        revision erases no draft, whatever its time.
-        """
-        saved_at = FilePaths(self._tree.folder_in(Collection.DATA, folder).path, DATA_XML)
-        try:
-            saved = stored_revision.read_sidecar(saved_at)
-        except DamagedError:
-            return
-        newest = max((sidecar.modified for sidecar in found.values()), default=None)
-        if saved is None or saved.adopted or newest is None:
-            return
-        if newest < saved.modified <= next_after(None):
-            what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
-            yield FindingKind.OUTDATED_DRAFT.at(folder.path, what)
+            yield from inspection.outdated()
 
 
 @dataclass(slots=True)
 class _Inspection:
     """One inspection of a folder; ``sidecars`` has the readable ones once ``resources`` has come to its end."""
 
+    by: Inspector
     folder: Folder
     listing: FolderListing
     history: History
-    integrity: Integrity
-    access: AccessCheck
-    deep: bool
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def resources(self) -> Iterator[Finding]:
         """Compare the sidecar and the content of each resource."""
         for name in self.listing.names:
-            place = FilePaths(self.folder.path, name)
-            if name in self.listing.sidecars:
-                yield from self.access.file(place.sidecar)
+            place, has_sidecar = self.folder.paths(name), name in self.listing.sidecars
+            if has_sidecar:
+                yield from self.by.access.file(place.sidecar)
                 try:
-                    self.sidecars[name] = _read(place)
+                    sidecar = stored_revision.read_sidecar(place)
                 except DamagedError as error:
                     yield self._damaged_sidecar(place, error)
                 except PermissionError:
                     continue  # the access check has reported it
                 except OSError as error:
-                    yield _unreadable(place.sidecar, str(error.strerror))
+                    yield FindingKind.UNREADABLE.at(place.sidecar, str(error.strerror))
                     continue
-            sidecar = self.sidecars.get(name)
-            yield from self._interrupted(place, sidecar)
-            if name not in self.listing.sidecars or sidecar is not None:
-                yield from self._content(place, sidecar)
+                else:
+                    if sidecar is None:
+                        continue  # gone since it was listed; under the lock nothing goes
+                    self.sidecars[name] = sidecar
+            yield from self._interrupted(place, self.sidecars.get(name))
+            if not has_sidecar or name in self.sidecars:
+                yield from self._content(place, self.sidecars.get(name))
 
     def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         """Find what a crash has left of a write: before its commit, or after it."""
-        prepared = place.name in self.listing.prepared
-        named = commit.next_id(place) if prepared else None
-        if prepared:
+        named = None
+        if place.name in self.listing.prepared:
+            named = commit.next_id(place)
             yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
         for content_id in self.listing.pending.get(place.name, ()):
             path = place.next_content(content_id)
@@ -159,7 +141,7 @@ class _Inspection:
     def _content(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         is_there = place.name in self.listing.contents
         if is_there:
-            yield from self.access.file(place.content)
+            yield from self.by.access.file(place.content)
         if sidecar is None:
             if is_there and self.history.of(place.name):
                 what = "there are older revisions, but no sidecar to the current content"
@@ -186,11 +168,11 @@ class _Inspection:
 
     def _compared(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         try:
-            match = compare(place, sidecar, deep=self.deep)
+            match = compare(place, sidecar, deep=self.by.deep)
         except PermissionError:
             return  # the access check has reported it
         except OSError as error:
-            yield _unreadable(place.content, str(error.strerror))
+            yield FindingKind.UNREADABLE.at(place.content, str(error.strerror))
             return
         if match is ContentMatch.ABSENT:
             yield FindingKind.CONTENT_MISSING.at(place.content, f"the content of {sidecar.modified} is missing", place)
@@ -208,7 +190,7 @@ class _Inspection:
                 what = f"the content is of {older.modified}, the sidecar of {sidecar.modified}"
                 return FindingKind.TORN_COPY.at(place.content, what, place)
         try:
-            verdict = self.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
+            verdict = self.by.integrity.judge(place, sidecar, place.content, os.lstat(place.content))
         except StateChangedError:
             return FindingKind.BUSY.at(place.content, "it is being changed")
         except DamagedError as error:
@@ -231,9 +213,8 @@ class _Inspection:
 
     def _encryption(self, place: FilePaths, sidecar: Sidecar) -> Iterator[Finding]:
         """Find an attachment that cannot be decrypted: encrypted for another place, or without its header."""
-        if not sidecar.encrypted or sidecar.body is not None or place.must_be_xml:
-            return
-        if not is_encrypted_for(self.folder.address(place.name), place.content):
+        is_file = sidecar.encrypted and sidecar.body is None and not place.must_be_xml
+        if is_file and not is_encrypted_for(self.folder.address(place.name), place.content):
             what = "its sidecar says that it is encrypted, and it is no encrypted file of this place"
             yield FindingKind.ENCRYPTION_WRONG.at(place.content, what, place)
 
@@ -257,15 +238,13 @@ class _Inspection:
             yield FindingKind.UNFINISHED_REWRITE.at(place.content, "encrypting it anew was interrupted", place)
         orphans = set[str]()
         for revision in self.history.revisions:
-            if revision.place.name in self.history.rewritten:
-                continue
-            yield from self._revision(revision)
-            if revision.name not in self.listing.sidecars and revision.name not in self.listing.contents:
-                orphans.add(revision.name)
+            if revision.place.name not in self.history.rewritten:
+                yield from self._revision(revision)
+                if revision.name not in self.listing.sidecars and revision.name not in self.listing.contents:
+                    orphans.add(revision.name)
         for name in sorted(orphans):
-            place, newest = FilePaths(self.folder.path, name), self.history.of(name)[0]
-            what = f"there are older revisions, up to {newest.instant}, but nothing current"
-            yield FindingKind.ORPHANED_HISTORY.at(place.content, what, place)
+            what = f"there are older revisions, up to {self.history.of(name)[0].instant}, but nothing current"
+            yield FindingKind.ORPHANED_HISTORY.at((place := self.folder.paths(name)).content, what, place)
 
     def _revision(self, revision: OlderRevision) -> Iterator[Finding]:
         place, damaged = revision.place, FindingKind.REVISION_DAMAGED
@@ -276,21 +255,21 @@ class _Inspection:
             if sidecar.modified != revision.instant:
                 yield damaged.at(place.sidecar, f"its sidecar is of {sidecar.modified}", place)
                 return
-            match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.deep)
+            match = ContentMatch.SAME if sidecar.deleted else compare(place, sidecar, deep=self.by.deep)
         except DamagedError as error:
             is_misplaced = isinstance(error, ChangedSidecarError) and error.is_misplaced
-            yield Finding(FindingKind.MISPLACED if is_misplaced else damaged, place.sidecar, str(error), place)
+            yield (FindingKind.MISPLACED if is_misplaced else damaged).at(place.sidecar, str(error), place)
             return
         except OSError as error:
-            yield _unreadable(place.content, str(error.strerror), place)
+            yield FindingKind.UNREADABLE.at(place.content, str(error.strerror), place)
             return
-        if match is ContentMatch.OTHER and self.integrity.hand_edits is HandEdits.ALL:
+        if match is ContentMatch.OTHER and self.by.integrity.hand_edits is HandEdits.ALL:
             return
-        current, current_place = self.sidecars.get(revision.name), FilePaths(self.folder.path, revision.name)
+        current = self.sidecars.get(revision.name)
         is_current = current is not None and sidecar.id == current.id
         # A refused write has kept the revision that it was to replace already. If the current content was edited
         # since, the second name is the only whole one, and stays.
-        if is_current and (match is ContentMatch.ABSENT or is_whole(current_place, sidecar)):
+        if is_current and (match is ContentMatch.ABSENT or is_whole(self.folder.paths(revision.name), sidecar)):
             yield FindingKind.KEPT_TWICE.at(place.sidecar, "the current revision, under a second name", place)
         elif match is ContentMatch.ABSENT:
             yield damaged.at(place.sidecar, "its content is missing", place)
@@ -301,28 +280,38 @@ class _Inspection:
 
     def versions(self) -> Iterator[Finding]:
         """Check that a definition has the version of its directory, and an attachment that of its document."""
-        if self.folder.collection is None:
-            expected = int(self.folder.name)
-        elif self.folder.main in self.sidecars:
-            expected = self.sidecars[self.folder.main].version
-        else:
-            return
+        main = self.sidecars.get(self.folder.main)
+        expected = int(self.folder.name) if self.folder.collection is None else main and main.version
         for name, sidecar in self.sidecars.items():
-            if sidecar.version != expected:
-                place = FilePaths(self.folder.path, name)
+            if expected is not None and sidecar.version != expected:
                 what = f"its sidecar says version {sidecar.version}; it belongs to version {expected}"
-                yield FindingKind.VERSION_WRONG.at(place.sidecar, what, place)
+                yield FindingKind.VERSION_WRONG.at((place := self.folder.paths(name)).sidecar, what, place)
 
     def orphans(self) -> Iterator[Finding]:
         """Find attachments whose document was never saved."""
-        if self.folder.main in self.listing.sidecars or self.folder.main in self.listing.names:
-            return
-        oldest = from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
-        for name, sidecar in self.sidecars.items():
+        main, oldest = self.folder.main, from_datetime(datetime.now(UTC) - ABANDONED_AFTER)
+        found = {} if main in self.listing.names else self.sidecars
+        for name, sidecar in found.items():
             if not sidecar.deleted and sidecar.modified < oldest:
-                place = FilePaths(self.folder.path, name)
-                what = f"an attachment of {sidecar.modified}; there was never a {self.folder.main}"
-                yield FindingKind.ORPHANED_ATTACHMENT.at(place.content, what, place)
+                what = f"an attachment of {sidecar.modified}; there was never a {main}"
+                yield FindingKind.ORPHANED_ATTACHMENT.at((place := self.folder.paths(name)).content, what, place)
+
+    def outdated(self) -> Iterator[Finding]:
+        """Find a draft that is older than the saved data: saving erases the draft, and a crash came in between.
+
+        If the save is of the future, the clock was wrong, and the draft may be the newer of the two. An adopted
+        revision erases no draft, whatever its time.
+        """
+        try:
+            saved = stored_revision.read_sidecar(self.by.tree.folder_in(Collection.DATA, self.folder).paths(DATA_XML))
+        except DamagedError:
+            return
+        newest = max((sidecar.modified for sidecar in self.sidecars.values()), default=None)
+        if saved is None or saved.adopted or newest is None:
+            return
+        if newest < saved.modified <= next_after(None):
+            what = f"a draft of {newest}, older than what was saved or deleted at {saved.modified}"
+            yield FindingKind.OUTDATED_DRAFT.at(self.folder.path, what)
 
 
 def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str = "") -> Iterator[Finding]:
@@ -331,13 +320,6 @@ def _faults(match: ContentMatch, place: FilePaths, sidecar: Sidecar, newest: str
         yield FindingKind.DIGEST_WRONG.at(place.content, f"its digest is not {sidecar.digest}{newest}", place)
     elif match is ContentMatch.TIMES_LOST:
         yield FindingKind.TIMES_LOST.at(place.content, _TIMES_LOST, place)
-
-
-def _read(place: FilePaths) -> Sidecar:
-    sidecar = stored_revision.read_sidecar(place)
-    if sidecar is None:
-        raise FileNotFoundError(place.sidecar)  # gone since it was listed; under the lock nothing goes
-    return sidecar
 
 
 def _without_sidecar(place: FilePaths) -> Finding:
@@ -352,14 +334,10 @@ def _strange(folder: Folder, found: FolderListing, history: History) -> Iterator
     obstacles, others = [*found.obstacles, *history.obstacles], list[str]()
     for name in sorted(found.others):
         is_in_the_way = name == folder.main or name in found.sidecars
-        (obstacles if is_in_the_way else others).append(FilePaths(folder.path, name).content)
+        (obstacles if is_in_the_way else others).append(folder.paths(name).content)
     for path in obstacles:
         yield FindingKind.NOT_A_FILE.at(path, "no file, where only a file of the service may be")
     yield from (FindingKind.FOREIGN.at(path, "neither a file nor the history") for path in others)
-
-
-def _unreadable(path: str, cause: str, place: FilePaths | None = None) -> Finding:
-    return FindingKind.UNREADABLE.at(path, cause, place)
 
 
 def _after_colon(error: DamagedError) -> str:

@@ -188,7 +188,7 @@ class Repair:
             return self._adoption.nothing_known(int(folder.name))
         for name in sorted(list_folder(folder.path).sidecars - {place.name}):
             with suppress(DamagedError):
-                sibling = stored_revision.read_sidecar(FilePaths(folder.path, name))
+                sibling = stored_revision.read_sidecar(folder.paths(name))
                 if sibling is not None:
                     return self._adoption.nothing_known(sibling.version)
         return None

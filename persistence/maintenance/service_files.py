@@ -23,7 +23,6 @@ from persistence.storage.layout import (
     SERVE,
     SPOOL,
     TRASH,
-    FilePaths,
     Layout,
     is_unfinished_layout,
 )
@@ -47,7 +46,7 @@ def require_tree(tree: FolderTree) -> None:
 
 def _is_sidecar(folder: Folder, name: str) -> bool:
     try:
-        return stored_revision.read_sidecar(FilePaths(folder.path, name)) is not None
+        return stored_revision.read_sidecar(folder.paths(name)) is not None
     except (DamagedError, OSError):
         return False
 

@@ -32,6 +32,7 @@ from persistence.storage.layout import (
     SERVE,
     SPOOL,
     TRASH,
+    FilePaths,
     Layout,
     is_escaped,
     is_unfinished_layout,
@@ -64,6 +65,10 @@ class Folder:
         if self.collection is None:
             return DefinitionAddress(self.form, int(self.name), unescape(name))
         return DocumentAddress(self.form, self.collection, self.name, unescape(name))
+
+    def paths(self, name: str) -> FilePaths:
+        """Return the paths of the resource with a file name."""
+        return FilePaths(self.path, name)
 
     @property
     def main(self) -> str:

@@ -74,27 +74,20 @@ class _Snapshot:
         return self.sidecars[name].sidecar if name in self.sidecars else None
 
 
+@dataclass(slots=True)
 class TreeBackup:
     """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
 
     ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage.
+    tells edits by hand from damage. ``folders`` counts those that are done.
     """
 
-    def __init__(
-        self,
-        tree: FolderTree,
-        part: PartFiles,
-        bodies_of: BodiesOf,
-        attachments: Mapping[str, PartFiles],
-        integrity: Integrity,
-    ) -> None:
-        self.folders = 0
-        self._tree = tree
-        self._part = part
-        self._bodies_of = bodies_of
-        self._attachments = attachments
-        self._integrity = integrity
+    tree: FolderTree
+    part: PartFiles
+    bodies_of: BodiesOf
+    attachments: Mapping[str, PartFiles]
+    integrity: Integrity
+    folders: int = 0
 
     def run(self) -> Iterator[str | None]:
         """Save the tree: yield ``None`` for a folder that is done, and a line for what is damaged or not saved.
@@ -103,8 +96,8 @@ class TreeBackup:
             BusyError: a writer kept a document locked beyond the deadline.
             OSError: the destination refused.
         """
-        above = f"{self._tree.root}/"
-        for item in self._tree.walk():
+        above = f"{self.tree.root}/"
+        for item in self.tree.walk():
             if isinstance(item, Folder):
                 yield from (problem.removeprefix(above) for problem in self._save(item))
                 self.folders += 1
@@ -116,12 +109,12 @@ class TreeBackup:
         """Save a document with its draft, unless it was saved with the draft, or a version of a definition."""
         folders = [folder]
         if folder.collection is not None:
-            folders = [self._tree.folder_in(collection, folder) for collection in Collection]
-        if any(self._part.has(self._tree.inside(each.path)) for each in folders):
+            folders = [self.tree.folder_in(collection, folder) for collection in Collection]
+        if any(self.part.has(self.tree.inside(each.path)) for each in folders):
             return []
         problems, opened, bodies = list[str](), list[_Snapshot](), list[_Body]()
         with ExitStack() as stack:
-            with self._tree.locked(folder):
+            with self.tree.locked(folder):
                 for each in folders:
                     try:
                         opened.append(_open_folder(each, stack, problems))
@@ -141,18 +134,18 @@ class TreeBackup:
     def _add_folder(self, opened: _Snapshot, problems: list[str]) -> None:
         folder = opened.folder
         for name, said in opened.sidecars.items():
-            path = self._inside(FilePaths(folder.path, name)).sidecar
-            self._part.add_bytes(path, said.data, said.nanoseconds)
+            path = self._inside(folder.paths(name)).sidecar
+            self.part.add_bytes(path, said.data, said.nanoseconds)
         for name, file in opened.contents.items():
             with _noting(problems):
-                self._add_content(FilePaths(folder.path, name), file, opened.sidecar(name))
+                self._add_content(folder.paths(name), file, opened.sidecar(name))
         for revision in opened.history.revisions:
             with _noting(problems):
                 self._add_revision(folder, revision)
         for path in opened.history.strays:
             with _noting(problems), _opened(path) as stray:
                 if stray is not None:
-                    self._part.add(self._tree.inside(path), stray, None)
+                    self.part.add(self.tree.inside(path), stray, None)
 
     def _add_revision(self, folder: Folder, revision: OlderRevision) -> None:
         """Copy an older revision; it may have been the current one in the previous backup.
@@ -160,13 +153,13 @@ class TreeBackup:
         Raises:
             DamagedError: a part of it is missing or cannot be read; the rest is copied.
         """
-        place, earlier = self._inside(revision.place), self._inside(FilePaths(folder.path, revision.name))
+        place, earlier = self._inside(revision.place), self._inside(folder.paths(revision.name))
         with ExitStack() as stack:
             opened, body, problem = self._open_revision(folder, revision, stack)
             if opened is None:
                 return
             said, content = opened
-            self._part.add_bytes(place.sidecar, said.data, said.nanoseconds, earlier.sidecar)
+            self.part.add_bytes(place.sidecar, said.data, said.nanoseconds, earlier.sidecar)
             if content is not None:
                 self._add_content(revision.place, content, said.sidecar, earlier.content)
             if problem:
@@ -184,10 +177,10 @@ class TreeBackup:
         if sidecar is not None and not sidecar.deleted:
             is_it = status.st_size == sidecar.size and shows_stamp(status.st_mtime_ns, sidecar)
             try:
-                is_it or self._integrity.judge(place, sidecar, file.fileno(), status)
+                is_it or self.integrity.judge(place, sidecar, file.fileno(), status)
             except DamagedError as error:
                 damage = error
-        self._part.add(self._inside(place).content, file, sidecar, *earlier)
+        self.part.add(self._inside(place).content, file, sidecar, *earlier)
         if damage is not None:
             cause = str(damage).partition(" is damaged: ")[2] or str(damage)
             raise DamagedError(f"{place.content}: damaged, and saved as it is: {cause}") from damage
@@ -243,26 +236,26 @@ class TreeBackup:
         if found is None:
             return None, "" if record.body is None else f"{what} is missing in {bodies.root}"
         file, place = stack.enter_context(found.opened), bodies.paths(address, record.version)
-        part, path = self._attachments[bodies.root], os.path.relpath(place.content, bodies.root)
+        part, path = self.attachments[bodies.root], os.path.relpath(place.content, bodies.root)
         if record_place.is_older:
             if found.is_edited:
                 return None, f"{what} in {bodies.root} is another one"
             older = os.path.relpath(place.revision(record.modified).content, bodies.root)
             return _Body(part, older, (path,), file, described(record)), ""
-        is_damaged = record.body is not None and found.is_edited and self._integrity.hand_edits is not HandEdits.ALL
+        is_damaged = record.body is not None and found.is_edited and self.integrity.hand_edits is not HandEdits.ALL
         problem = f"{what} in {bodies.root} is damaged, and saved as it is" if is_damaged else ""
         return _Body(part, path, (), file, described(record)), problem
 
     def _directory(self, folder: Folder) -> BodiesReader | None:
         """Return the directory of the bodies of a form's attachments, if it is saved."""
         try:
-            bodies = self._bodies_of(folder.form)
+            bodies = self.bodies_of(folder.form)
         except ConfigurationError:  # the form has no provider any more
             return None
-        return bodies if bodies is not None and bodies.root in self._attachments else None
+        return bodies if bodies is not None and bodies.root in self.attachments else None
 
     def _inside(self, place: FilePaths) -> FilePaths:
-        return FilePaths(self._tree.inside(place.directory), place.name)
+        return FilePaths(self.tree.inside(place.directory), place.name)
 
 
 def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snapshot:
@@ -277,7 +270,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     if found.has_history:
         snapshot.history = list_history(folder.path)
     for name in found.sidecars | found.contents | set(found.pending):
-        place = FilePaths(folder.path, name)
+        place = folder.paths(name)
         if name in found.sidecars:
             with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
                 snapshot.sidecars[name] = _read(file, place)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from persistence.model.instants import Instant
 from persistence.model.permissions import FINDING
+from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import NOBODY, OwnerSets, User
 
 
@@ -149,26 +149,15 @@ class SearchRequest:
 class Hit:
     """A found document; ``values`` are those of its indexed controls in document order, none of them empty.
 
-    ``version`` is 0 where it is not known. Of a draft, ``saved_owner`` is the owner of the saved document.
+    The version among the ``facts`` is 0 where it is not known. Of a draft, ``saved_owner`` is the owner of the saved
+    document.
     """
 
     document: str
-    version: int
     is_draft: bool
-    created: Instant
-    modified: Instant
-    creator: str | None = None
-    group: str | None = None
-    organization: tuple[str, ...] = ()
-    modifier: str | None = None
-    stage: str | None = None
+    facts: DocumentFacts
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     saved_owner: User | None = None
-
-    @property
-    def owner(self) -> User:
-        """The creator, as far as permissions are concerned."""
-        return User(name=self.creator, group=self.group, organization=self.organization)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.users import User
 
 SCHEMA = 2
 """The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.
@@ -21,6 +22,24 @@ LARGEST_VERSION = (1 << 63) - 1
 """The largest number that is read and written as JSON."""
 
 _Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
+
+
+class DocumentFacts(msgspec.Struct, frozen=True, gc=False):
+    """The facts of a document that searches filter, sort and answer with, besides its content."""
+
+    version: int
+    created: Instant
+    modified: Instant
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    stage: str | None = None
+
+    @property
+    def owner(self) -> User:
+        """The creator, as far as permissions are concerned."""
+        return User(name=self.creator, group=self.group, organization=self.organization)
 
 
 class ClientHash(msgspec.Struct, frozen=True):
@@ -80,6 +99,20 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def etag(self) -> str:
         """The entity tag of the revision, with which it was stored."""
         return self.tag or self.id
+
+    @property
+    def facts(self) -> DocumentFacts:
+        """The facts of the document of which this is the ``data.xml``."""
+        return DocumentFacts(
+            self.version,
+            self.created,
+            self.modified,
+            self.creator,
+            self.group,
+            self.organization,
+            self.modifier,
+            self.stage,
+        )
 
 
 def fresh_id() -> str:

@@ -24,6 +24,18 @@ LARGEST = 2**31 - 1
 FORM, DATA = "form", "data"
 """The two kinds of what a provider keeps: definitions, and data."""
 
+TREE = "file"
+
+ENGINES = {
+    TREE: "persistence.providers.trees:Trees",
+    "http": "persistence.providers.remotes:Remotes",
+    "https": "persistence.providers.remotes:Remotes",
+}
+"""The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
+
+They are named as entry points are: an engine is imported where a provider needs it.
+"""
+
 RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""
 

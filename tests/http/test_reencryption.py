@@ -14,10 +14,16 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
+from persistence.app import create_app
 from persistence.crypto.frames import MAGIC
+from persistence.index.sync.jobs import IndexJob
+from persistence.index.sync.tree_index import TreeIndex
+from persistence.settings import Settings
 from persistence.storage.locks import LockFile
 from tests import forkserver
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
+from tests.initialised import initialised
+from tests.opened import opened
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Service, running
 
@@ -323,3 +329,30 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
         assert not [path.name for path in (folder / ".history").iterdir() if "~" in path.name]
         checked = forkserver.run("persistence.cli", ["check", "--deep", "--data", str(service.data)], cwd=tmp_path)
         assert checked.returncode == 0, checked.stdout
+
+
+def test_the_index_is_rebuilt_once_however_many_versions_a_form_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt, run_apart = [], TreeIndex.run_apart
+
+    def counted(index: TreeIndex, job: IndexJob) -> bool:
+        rebuilt.append(job)
+        return run_apart(index, job)
+
+    monkeypatch.setattr(TreeIndex, "run_apart", counted)
+    keys = keys_of(tmp_path)
+    keys.new()
+    settings = Settings(data=initialised(tmp_path / "data"), encryption_keys=str(tmp_path / "var/encryption-keys.json"))
+    client = opened(create_app(settings)).test_client()
+    for version in "123":
+        asked = {"Svc-Form-Definition-Version": version, "Content-Type": "application/xml"}
+        assert client.put(f"{PUBLIC}/crud/hr/leave/form/form.xhtml", data=DEFINITION, headers=asked).status_code == 201
+        put = client.put(f"{PUBLIC}/crud/hr/leave/data/{version}/data.xml", data=data(), headers=asked)
+        assert put.status_code == 201
+    keys.new()
+    assert client.post(f"{REENCRYPT}/hr/leave").status_code == 200
+    deadline = time.monotonic() + 60
+    while b'state="finished"' not in client.get(REENCRYPT).data and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(rebuilt) == 1

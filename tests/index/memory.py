@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
-from persistence.index.sources import DefinitionState, DocumentName, IndexedDefinition, IndexedDocument
+import msgspec
+from msgspec.structs import astuple
+
+from persistence.index.sources import (
+    DefinitionState,
+    DocumentName,
+    IndexedDefinition,
+    IndexedDocument,
+    Source,
+    SourceDescription,
+)
 from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
@@ -15,8 +26,8 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey, PathStep
-from persistence.model.instants import Instant
 from persistence.model.search import Hit
+from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import User
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
@@ -25,19 +36,14 @@ from tests.opened import opened
 FORM = Form("hr", "leave")
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(DocumentFacts, frozen=True):
     """What is saved of a document: who saved it when, and its values by path, whether they are indexed or not."""
 
-    version: int
-    created: Instant
-    modified: Instant
-    creator: str | None = None
-    group: str | None = None
-    organization: tuple[str, ...] = ()
-    modifier: str | None = None
-    stage: str | None = None
-    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    values: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def facts(self) -> DocumentFacts:
+        return DocumentFacts(*astuple(self)[:-1])
 
 
 @dataclass
@@ -123,15 +129,8 @@ class Memory:
         _, saved = self._documents.get((document, False)) or self._documents[document, True]
         return Hit(
             document=document,
-            version=content.version,
             is_draft=is_draft,
-            created=content.created,
-            modified=content.modified,
-            creator=content.creator,
-            group=content.group,
-            organization=content.organization,
-            modifier=content.modifier,
-            stage=content.stage,
+            facts=content.facts,
             values={path: content.values[path] for path in paths if content.values.get(path)},
             saved_owner=User(saved.creator, saved.group, organization=saved.organization) if is_draft else None,
         )
@@ -154,10 +153,16 @@ class Memory:
         self._hidden -= {(document, True), (document, False)}
 
 
+def source_in(root: Path, form: Form) -> Source:
+    """Return the source of a form in a tree, which has the definition too."""
+    naming = FlatNaming("svc_f_", 256, prefixes_in_main=False)
+    return SourceDescription(form, "4.0.0", is_designer=False, naming=naming, definitions=str(root)).opened(str(root))
+
+
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
     journal = Journal(Layout(str(root)).own(JOURNAL))
-    flat = FlatViews(str(root), lambda _: FlatNaming("", 256, prefixes_in_main=False))
+    flat = FlatViews(str(root), partial(source_in, root))
     index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
 

@@ -88,15 +88,8 @@ def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedDoc
     owner = card.reader
     hit = Hit(
         document=document,
-        version=card.version,
         is_draft=bool(draft),
-        created=card.created,
-        modified=card.modified,
-        creator=card.creator,
-        group=card.group,
-        organization=card.organization,
-        modifier=card.modifier,
-        stage=card.stage,
+        facts=card.facts,
         values={paths[number]: values for number, values in card.values.items() if number in paths},
         saved_owner=None if owner is None else User(owner.creator, owner.group, organization=owner.organization),
     )

@@ -9,11 +9,13 @@ from enum import IntEnum, IntFlag
 from itertools import islice
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
 from persistence.index.sources import IndexedDocument
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
+from persistence.model.sidecar import DocumentFacts
 
 SEPARATOR = "\x1f"
 """Separates texts that are kept as one: XML cannot have this character, so no text that is searched for has it."""
@@ -83,22 +85,19 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
     organization: tuple[str, ...]
 
 
-class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
     ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
     """
 
-    version: int
-    created: Instant
-    modified: Instant
-    creator: str | None
-    group: str | None
-    organization: tuple[str, ...]
-    modifier: str | None
-    stage: str | None
-    values: dict[int, tuple[str, ...]]
+    values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
+
+    @property
+    def facts(self) -> DocumentFacts:
+        """The facts alone."""
+        return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
         """Return the values of a control or a fact."""
@@ -171,25 +170,18 @@ def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     """Make a document ready to be written."""
     hit, decides = read.hit, read.hit.saved_owner
     card = Card(
-        version=hit.version,
-        created=hit.created,
-        modified=hit.modified,
-        creator=hit.creator,
-        group=hit.group,
-        organization=hit.organization,
-        modifier=hit.modifier,
-        stage=hit.stage,
+        **asdict(hit.facts),
         values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
         reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
     )
     return PreparedDocument(
         document=hit.document,
         is_draft=hit.is_draft,
-        version=hit.version,
+        version=card.version,
         round=keys.round,
         fingerprint=read.fingerprint,
-        created=hit.created,
-        modified=hit.modified,
+        created=card.created,
+        modified=card.modified,
         card=encode(card),
         fields=columns(card),
         rest=read.rest.casefold(),

@@ -11,13 +11,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
+from persistence.index.sources import Source
 from persistence.index.sqlite import engine
 from persistence.index.sync.staleness import tree_identity
 from persistence.limits import CHUNK, LARGEST_TREE
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
 
@@ -80,10 +83,15 @@ class FlatMaker:
     """
 
     view: Readable
-    definitions: Readable
+    catalog: Catalog
     root: str
     form: Form
     naming: FlatNaming
+
+    @classmethod
+    def of(cls, source: Source, root: str) -> Self:
+        """Make those of a source in the tree of a root."""
+        return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
@@ -123,7 +131,7 @@ class FlatMaker:
         known: set[int] = set()
         if self._file.identity is not None:
             self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
-        for version in sorted({*known, *filter(self._is_wanted, self.definitions.versions(self.form))}):
+        for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
             try:
                 self.refill(version, but=but)
             except PersistenceError as error:
@@ -167,11 +175,11 @@ class FlatMaker:
                 return
             views, tag = catalogue.views(self.form, version), known.definition
             catalogue.remove(self.form, version)
-            address = DefinitionAddress(self.form, version, FORM_XHTML)
-            found = self.definitions.read(address, content=True)
+            definition = self.catalog.of(self.form, version)
+            found = definition.stored()
             if found is None or found.file is None:
                 return
-            with found.file as file, disk_errors("reading", address):
+            with found.file as file, disk_errors("reading", definition.address):
                 if not tag:
                     tag = found.etag
                     try:
@@ -187,9 +195,5 @@ class FlatMaker:
             raise cause
 
     def _is_wanted(self, version: int) -> bool:
-        """Return whether flat views of a version were asked for, as its definition's sidecar always knows."""
-        try:
-            sidecar = self.definitions.sidecar(DefinitionAddress(self.form, version, FORM_XHTML))
-        except DamagedError:
-            return False
-        return sidecar is not None and sidecar.flat_view
+        """Return whether flat views of a version were asked for."""
+        return self.catalog.of(self.form, version).has_flat_views

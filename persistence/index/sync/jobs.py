@@ -14,17 +14,13 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from persistence.closable import Closable, closed
-from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.sources import Source
+from persistence.index.sources import SourceDescription
 from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.rebuild import Generations, Progress, Rebuild, processors
-from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.storage import files, locks, nofollow
-from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
@@ -37,43 +33,29 @@ _PAUSE = 0.2
 
 
 class IndexTask(msgspec.Struct, frozen=True):
-    """The index of one form, and the aim of its rebuild.
+    """The index of one form, and the aim of its rebuild. ``only`` is as in ``Rebuild.run``."""
 
-    ``only`` is as in ``Rebuild.run``; ``data_format`` and ``is_designer`` are as in ``Source``. ``definitions`` is the
-    root of the tree that has its definition, empty where it is the same.
-    """
-
-    form: Form
-    data_format: str
-    is_designer: bool
+    source: SourceDescription
     aim: RebuildAim = RebuildAim.READY
     only: int | None = None
-    definitions: str = ""
 
 
 class FlatTask(msgspec.Struct, frozen=True):
-    """The flat views of one form, called as ``naming`` says, or of one version; except those of the tree ``but``.
+    """The flat views of one form, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` is as in
-    ``IndexTask``.
+    If those of a version are new (``is_new``), their columns are made by its definition too.
     """
 
-    form: Form
-    naming: FlatNaming
+    source: SourceDescription
     version: int | None = None
     but: str = ""
     is_new: bool = False
-    definitions: str = ""
 
 
 class IndexJob(msgspec.Struct, frozen=True):
-    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``.
-
-    ``hand_edits`` tells edits from damage, in whichever tree they are.
-    """
+    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
 
     root: str
-    hand_edits: HandEdits
     tasks: tuple[IndexTask, ...] = ()
     flat: tuple[FlatTask, ...] = ()
 
@@ -107,7 +89,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         if self.tasks:
             with disk_errors("making the index"), reported(self, progress) as report:
                 for task in self.tasks:
-                    with disk_errors("making the index of", task.form):
+                    with disk_errors("making the index of", task.source.form):
                         self._rebuild(task).run(
                             task.aim,
                             timeout=_LONGEST_WAIT,
@@ -123,28 +105,24 @@ class IndexJob(msgspec.Struct, frozen=True):
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = self._reader(self.root), FlatFile(self.root)
+        file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
-            maker = FlatMaker(view, self._reader(task.definitions), self.root, task.form, task.naming)
+            maker = FlatMaker.of(task.source.opened(self.root), self.root)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:
                 maker.create(task.version)
             else:
                 maker.refill(task.version)
-        if {task.form for task in self.flat if task.version is None}.issuperset(view.forms()):
+        read = {task.source.form for task in self.flat if task.version is None}
+        if read.issuperset(StoreReader(self.root).forms()):
             with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)
 
     def _rebuild(self, task: IndexTask) -> Rebuild:
-        view, catalog = self._reader(self.root), Catalog(self._reader(task.definitions))
-        source = Source(view, catalog, task.form, task.data_format, is_designer=task.is_designer)
-        return Rebuild(self.root, Generations(Layout(self.root), task.form), source)
-
-    def _reader(self, root: str) -> StoreReader:
-        return StoreReader(root or self.root, Integrity(self.hand_edits))
+        return Rebuild(self.root, Generations(Layout(self.root), task.source.form), task.source.opened(self.root))
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class DocumentReader:
         for name in names:
             read = self.source.read(name, self.source.fingerprint(name), lambda version: self._version(version)[1])
             if read is not None:
-                found.append(prepared(read, self._version(read.hit.version)[0]))
+                found.append(prepared(read, self._version(read.hit.facts.version)[0]))
         return found
 
     def _version(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:

@@ -276,7 +276,7 @@ class Refresh:
             return
         self._index.remove([each.kept for each in states if each.kept is not None])
         documents = filter(None, map(self._read, states))  # one at a time: they may be large
-        self._index.add(prepared(document, self.keys(document.hit.version)[0]) for document in documents)
+        self._index.add(prepared(document, self.keys(document.hit.facts.version)[0]) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:
         return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])

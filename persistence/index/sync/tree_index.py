@@ -11,7 +11,7 @@ from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.sources import NOTHING_ELSEWHERE, DocumentName, Elsewhere, IndexedDocument, Source
+from persistence.index.sources import DocumentName, IndexedDocument, Source
 from persistence.index.sync.audit import TreeAudit
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
@@ -39,7 +39,6 @@ class TreeIndex(Closable):
     Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
     an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
-    ``elsewhere`` are the definitions that other trees have.
     """
 
     def __init__(
@@ -48,11 +47,9 @@ class TreeIndex(Closable):
         journal: Journal,
         source_of: Callable[[Form], Source],
         flat: FlatViews,
-        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
-        self._elsewhere = elsewhere
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
@@ -151,8 +148,7 @@ class TreeIndex(Closable):
         """
         return IndexJob(
             self.files.root,
-            self._elsewhere.hand_edits,
-            tuple(self._task(form, aim, version) for form in forms),
+            tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
@@ -189,10 +185,6 @@ class TreeIndex(Closable):
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
 
-    def _task(self, form: Form, aim: RebuildAim, only: int | None = None) -> IndexTask:
-        source = self.files.source(form)
-        return IndexTask(form, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
-
 
 _MOST_AT_ONCE = 2
 """Calls in a process that run or wait: each keeps a thread, of which there are few."""
@@ -216,8 +208,8 @@ class TreeReindexer:
         """Rebuild all indexes."""
         self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
 
-    def version(self, form: Form, number: int) -> None:
-        """Rebuild the index of one version of a form; do nothing where there is no such form."""
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``."""
         if form in set(self._view.forms(form.app)):
             self._run(self._index.job((form,), RebuildAim.REBUILT, number))
 
