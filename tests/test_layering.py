@@ -9,13 +9,13 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "persistence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-EVERYWHERE = {"__version__", "limits", "keeping"}
+EVERYWHERE = {"__version__", "limits", "bounded_cache"}
 """The version, and layers that every other may import; they import nothing."""
 
 ALLOWED = {
     "errors": set(),
     "limits": set(),
-    "keeping": set(),
+    "bounded_cache": set(),
     "worker": set(),
     "client_request": set(),
     "closable": {"errors"},

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from persistence.bounded_cache import BoundedCache
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.definitions.contents import IndexKeys
 from persistence.errors import DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
-from persistence.keeping import Kept
 from persistence.limits import (
     CHUNK,
     DEFINITIONS_KEPT,
@@ -83,7 +83,7 @@ class ExtractionCache:
     """The values of documents that this process has received, by content id, and readers of values. For all threads."""
 
     def __init__(self) -> None:
-        self.readers: Kept[ValueReader] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self.readers: BoundedCache[ValueReader] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
         self._kept: OrderedDict[str, _Cached] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
@@ -120,7 +120,7 @@ class CachingExtraction(TextExtraction):
         super().feed(piece)
         self._size += len(piece)
         if self._size > LARGEST_HANDED:
-            self.forgo()
+            self.stop_extracting()
 
     def keep(self, content: str) -> None:
         """Keep the values of the whole document, under the id of its content."""
@@ -311,7 +311,7 @@ class Source:
 
     def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:
         key = (self.form, version, definition.fingerprint, definition.state)
-        return self.cache.readers.of(key, lambda: ValueReader(definition.keys))
+        return self.cache.readers.get(key, lambda: ValueReader(definition.keys))
 
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN

@@ -23,11 +23,10 @@ from persistence.providers.provider import Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import Storage
+from persistence.storage.storage import NOBODY, ChangeListener, Storage
 from persistence.storage.store import Store
 
 CatalogAt = Callable[[str], Catalog]

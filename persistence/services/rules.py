@@ -192,20 +192,11 @@ def check_data_format(asked: str | None, stored: str) -> None:
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 
 
-MayRead = Callable[[], bool]
-"""Says whether the caller may know who has saved what is stored, when, and under which tag."""
-
-
-def everybody_may_read() -> bool:
-    """Return true: a proxy has decided, or there are no permissions."""
-    return True
-
-
 def check_precondition(
     precondition: Precondition,
     address: Address,
     *stored: StoredRevision | None,
-    may_read: MayRead = everybody_may_read,
+    may_read: Callable[[], bool] = lambda: True,
 ) -> None:
     """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
 
