@@ -10,11 +10,10 @@ from http import HTTPStatus
 
 from persistence.errors import NotSupportedError, PersistenceError
 from persistence.model.addresses import Collection, DocumentAddress, Form
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, described
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
 from persistence.remote.provider_names import HeaderField
 from persistence.remote.remote_reader import go_to, opened_remotely, range_from
-from persistence.storage.split_attachments import described
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 
