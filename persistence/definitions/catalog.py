@@ -21,7 +21,7 @@ from persistence.definitions.contents import (
     published_from,
     salvaged_permissions,
 )
-from persistence.definitions.summaries import NO_FILE, SummaryFile, stored_forms, summaries_in
+from persistence.definitions.summaries import FormsFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.keeping import size_of
@@ -74,6 +74,14 @@ class Definition:
         """Return the summary; ``None`` where the version was never published, or was deleted."""
         known = self.summary
         return None if known is None or known.deleted else known
+
+    @property
+    def is_published(self) -> bool:
+        """Return whether the version is published. Its content need not be readable."""
+        if _SUMMARY in self.parts:
+            return self.published is not None
+        sidecar = self._catalog.storage.sidecar(self.address)
+        return sidecar is not None and not sidecar.deleted
 
     @property
     def summary(self) -> PublishedVersion | None:
@@ -175,7 +183,7 @@ class Catalog:
     an empty cache: what is used is read again. ``file`` has summaries for workers that start.
     """
 
-    def __init__(self, storage: Readable, file: SummaryFile = NO_FILE) -> None:
+    def __init__(self, storage: Readable, file: FormsFile | None = None) -> None:
         self.storage = storage
         self._file = file
         self._filing = threading.Lock()
@@ -194,6 +202,10 @@ class Catalog:
         """Return the highest published version of a form; ``None`` where there is none."""
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
+
+    def latest_version(self, form: Form) -> int | None:
+        """Return the number of the highest published version, whether or not it can be read; ``None`` without one."""
+        return next((each for each in self.storage.versions(form) if self.of(form, each).is_published), None)
 
     def published(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first."""
@@ -271,12 +283,12 @@ class Catalog:
             self._known = {(newest.form, newest.version): newest}
             self._weight = newest.weight
             self._weighed = set()
-            self._file = NO_FILE  # what does not fit would be written again and again
+            self._file = None  # what does not fit would be written again and again
 
     def _load(self) -> None:
         """Take what other workers have left in the file, once."""
         with self._filing:
-            if self._is_loaded:
+            if self._is_loaded or self._file is None:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
@@ -288,11 +300,12 @@ class Catalog:
 
     def _save(self) -> None:
         """Write the file for other workers, where enough has changed."""
-        if self._fresh * _FEW_FRESH <= len(self._known) or not self._filing.acquire(blocking=False):
+        file, is_due = self._file, self._fresh * _FEW_FRESH > len(self._known)
+        if file is None or not is_due or not self._filing.acquire(blocking=False):
             return
         try:
             self._fresh = 0
             every = tuple(self._known.values())
-            self._file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
+            file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
         finally:
             self._filing.release()
