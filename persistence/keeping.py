@@ -1,4 +1,4 @@
-"""A cache of answers that is bounded in entries and in bytes of memory, because clients choose what is asked."""
+"""A cache of answers that is bounded in entries and in bytes of memory, because clients choose the questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType
 
 
 class Kept(Generic[R]):
-    """Answers by what they are the answers to, those used last; for all threads.
+    """The answers that were used last, by their questions; for all threads.
 
     The newest is kept however large it is, so that it is not made for every request. Two threads may make the same.
     """
