@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from persistence.bounded_cache import size_of
 from persistence.definitions.contents import (
     ENCRYPT,
     EncryptedControls,
@@ -24,7 +25,6 @@ from persistence.definitions.contents import (
 from persistence.definitions.summaries import NO_FILE, SummaryFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
-from persistence.keeping import size_of
 from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import PublishedVersion

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from persistence.bounded_cache import BoundedCache
 from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
-from persistence.keeping import Kept
 from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
@@ -24,7 +24,7 @@ from persistence.xml.markup import may_mention
 ENCRYPT = b"encrypt"
 """A part of the element or class of a control whose value is encrypted (spec forms 4.1)."""
 
-_parsed_permissions: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
+_parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""
 
 
@@ -123,7 +123,7 @@ def parse_permissions(metadata: FormMetadata) -> Permissions | None:
         BadRequestError: they are not permissions.
     """
     text = metadata.permissions
-    return None if text is None else _parsed_permissions.of(text, lambda: read_permissions(text))
+    return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
 
 
 def controls_from(

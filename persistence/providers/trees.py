@@ -11,12 +11,10 @@ from functools import cache, partial
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import NO_FILE, FormsFile, SummaryFile
 from persistence.dialect import DIALECTS
-from persistence.index.extraction import ExtractionCache
-from persistence.index.sources import Source, SourceDescription
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.tree_index import TreeIndex, TreeReindexer
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.properties.properties import Properties, ProviderProperties

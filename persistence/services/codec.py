@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import BinaryIO, Protocol, cast
 
+from persistence.bounded_cache import BoundedCache
 from persistence.crypto import frames
 from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
@@ -28,7 +29,6 @@ from persistence.errors import (
 )
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.keeping import Kept
 from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
@@ -114,7 +114,7 @@ class EncryptionCodec(Codec):
     """Encrypts content that is stored, and decrypts content that is answered."""
 
     at_rest: EncryptionAtRest
-    _mentions: Kept[bool] = field(default_factory=lambda: Kept(LOOKED_AT, LOOKED_AT_BYTES), init=False)
+    _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
         """Return a body in which the encrypted controls of the version's definition are encrypted.
@@ -176,7 +176,7 @@ class EncryptionCodec(Codec):
             return _mentions_encryption(file)
         if found.sidecar.encrypted is not None:
             return found.sidecar.encrypted
-        return self._mentions.of(found.sidecar.id, lambda: _mentions_encryption(file))
+        return self._mentions.get(found.sidecar.id, lambda: _mentions_encryption(file))
 
     def _decoded_attachment(self, read: Read, address: DocumentAddress) -> Read:
         plain = self.at_rest.plain_file(read.found, address)

@@ -302,7 +302,7 @@ class Documents:
         return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
     def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
-        """Return the version of a PUT that names none: the stored one, else the document's, else the one for new data."""
+        """Return the version of a PUT that names none: the stored one, else the document's, else that for new data."""
         known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version

@@ -99,7 +99,7 @@ class Read:
 
     @property
     def etag(self) -> str:
-        """The entity tag of the sent bytes; the stored bytes of a decrypted attachment have another (RFC 9110 8.8.3)."""
+        """The entity tag of the sent bytes; of a decrypted attachment, not the stored one (RFC 9110 8.8.3)."""
         return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
 
     @property
