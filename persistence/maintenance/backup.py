@@ -18,10 +18,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import manifest
-from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
+from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
 from persistence.maintenance.manifest import FORMAT, MANIFEST, SUMS, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import FolderTree
@@ -160,10 +161,7 @@ class Backup:
         self, directory: str, newest: str | None, layouts: Mapping[str, tuple[formats.LayoutFile, int]]
     ) -> Iterator[str | None]:
         sources = self._sources
-        with ExitStack() as stack:
-            previous = None
-            if newest is not None and (known := linkable(newest)) is not None:
-                previous = PreviousBackup(newest, known, stack.enter_context(manifest.mapped(newest)))
+        with previous_backup(newest) as previous:
             backup = NewBackup(directory, previous, self._keeper)
             self.count = backup.count
             parts = self._parts()
@@ -182,21 +180,17 @@ class Backup:
 
     def _parts(self) -> tuple[BackupPart, ...]:
         """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
-        trees, bases = self._sources.trees, self._sources.bases
-        is_alone = len(trees) == 1 and not bases
-        if is_alone:
-            (tree,) = trees.values()
-            is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
-        why = self.missing.get
+        roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
+        has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
+        is_alone = len(roots) == 1 and not bases and not has_that_name
+
+        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
+            directory = "" if is_alone else manifest.directory_of(name)
+            return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
+
         return (
-            *(
-                BackupPart("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, why(name, ""))
-                for name, tree in trees.items()
-            ),
-            *(
-                BackupPart("attachments", name, manifest.directory_of(name), base, why(name, ""))
-                for name, base in bases.items()
-            ),
+            *(part("tree", *each) for each in roots.items()),
+            *(part("attachments", *each) for each in bases.items()),
         )
 
     @contextmanager
