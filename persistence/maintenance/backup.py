@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
-from persistence.maintenance.manifest import FORMAT, MANIFEST, SUMS, WRONG, BackupPart, Manifest
+from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
@@ -50,14 +50,14 @@ class Sources:
     """The trees and directories of attachments to be saved, by the names of their parts.
 
     ``bodies_of`` tells which directory has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``extra`` are further files: path in the backup, content and mode.
+    tells edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the backup.
     """
 
     trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
     integrity: Integrity
-    extra: Sequence[tuple[str, bytes, int]] = ()
+    extra: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Backup:
@@ -173,8 +173,8 @@ class Backup:
                 for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += tree.folders
-            for path, data, mode in sources.extra:
-                backup.write(path, data, mode)
+            for path, data in sources.extra.items():
+                backup.write(path, data, SECRET_MODE)
             backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
             backup.checksums.write()
 
