@@ -14,7 +14,8 @@ from persistence.app import policy_of, warn_of, warn_of_properties
 from persistence.errors import StartupError, one_line
 from persistence.http.callers import Opens, Policy
 from persistence.properties.properties import Properties
-from persistence.providers.trees import bases_of, open_encryption_keys, open_keys, probe
+from persistence.providers.locations import bases_of, open_encryption_keys, open_keys, root_of
+from persistence.providers.trees import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"
@@ -59,7 +60,7 @@ def lines(served: Served, bind: str | None = None) -> Iterator[str]:
     for path in bases_of(properties):
         yield f"attachments in {path}"
     for provider in properties.form_providers:
-        if provider.is_remote:
+        if root_of(provider, settings.roots) is None:
             yield f"forms of the provider {provider.name} with {provider.address}"
     yield f"may call: {_callers(settings, policy)}"
     yield _address(bind or settings.bind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +18,11 @@ from persistence import client_request
 from tests import opened, proxied
 from tests import service as services
 from tests.service import PROVIDER, PUBLIC, Service, running
+
+_TOGETHER = 25
+"""Tests of a module that xdist hands to one process together: it looks at all groups after each test."""
+
+gc.disable()  # until all tests are collected: nothing of that is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,13 +41,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if services.is_proxied:
         config.hook.pytest_deselected(items=[item for item in items if _is_left_out(item)])
         items[:] = [item for item in items if not _is_left_out(item)]
-    for item in items:
+    for number, item in enumerate(items):
         if services.is_proxied:
             _mark_proxied(item)
         elif _is_repetition(item):
             item.add_marker(pytest.mark.long)
-        if (group := _group(item)) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_group(item) or f"{_module(item)}-{number // _TOGETHER}"))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, without a look at what the collection of the tests has made."""
+    gc.enable()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Take off what xdist adds to a test's name, its group, with which ``--last-failed`` would not find it."""
+    if hasattr(report, "node") and report.nodeid.rfind("@") > report.nodeid.rfind("]"):
+        report.nodeid = report.nodeid.rpartition("@")[0]
 
 
 def _is_left_out(item: pytest.Item) -> bool:
@@ -74,7 +93,11 @@ def _group(item: pytest.Item) -> str | None:
     if not shared:
         return None
     params: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
-    return "-".join([item.nodeid.partition("::")[0], *(str(params[name]) for name in shared if name in params)])
+    return "-".join([_module(item), *(str(params[name]) for name in shared if name in params)])
+
+
+def _module(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from persistence.model.addresses import Collection, Form
 from persistence.model.instants import Instant
 from persistence.model.search import Hit
+from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import User
 from tests.index.oracle import Stored
 from tests.published import Planter
@@ -130,14 +131,16 @@ class Document:
         first, last = self.saves[0], self.saves[-1]
         hit = Hit(
             document=self.name,
-            version=1,
             is_draft=self.is_draft,
-            created=Instant(first.when),
-            modified=Instant(last.when),
-            creator=first.by.name,
-            group=first.by.group,
-            modifier=last.by.name,
-            stage=last.stage,
+            facts=DocumentFacts(
+                version=1,
+                created=Instant(first.when),
+                modified=Instant(last.when),
+                creator=first.by.name,
+                group=first.by.group,
+                modifier=last.by.name,
+                stage=last.stage,
+            ),
             values={path: tuple(filter(None, texts)) for path, texts in values.items() if any(texts)},
         )
         return Stored(hit, tuple(filter(None, (*self.values, *self.products))))

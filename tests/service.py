@@ -49,13 +49,13 @@ class Answer:
 class Service:
     """A running service; requests go to ``face`` with headers named for ``prefix``, and from the address ``source``.
 
-    ``port`` is 0 of one that serves on a Unix socket.
+    ``port`` is 0 of one that serves on a Unix socket. ``process`` is ``None`` of one in this process, which has no log.
     """
 
     port: int
     data: Path
     log: Path
-    process: Process
+    process: Process | None
     dialect: str = "svc"
     face: str = PUBLIC
     timeout: float = 30.0

@@ -19,7 +19,8 @@ from persistence.maintenance.backup import Backup, Sources
 from persistence.maintenance.manifest import Manifest
 from persistence.maintenance.restore import Restore
 from persistence.maintenance.tree import FolderTree
-from persistence.providers.trees import bodies_by_form, integrity_of
+from persistence.providers.locations import bodies_by_form
+from persistence.providers.trees import integrity_of
 from persistence.storage import nofollow, owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity

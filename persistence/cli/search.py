@@ -156,12 +156,12 @@ def _row(hit: Hit, columns: Sequence[str]) -> tuple[str, ...]:
     return (
         safe(hit.document),
         "draft" if hit.is_draft else "",
-        str(hit.version),
-        f"{hit.created[:_SECOND]}Z",
-        safe(hit.creator or ""),
-        f"{hit.modified[:_SECOND]}Z",
-        safe(hit.modifier or ""),
-        safe(hit.stage or ""),
+        str(hit.facts.version),
+        f"{hit.facts.created[:_SECOND]}Z",
+        safe(hit.facts.creator or ""),
+        f"{hit.facts.modified[:_SECOND]}Z",
+        safe(hit.facts.modifier or ""),
+        safe(hit.facts.stage or ""),
         *(safe(_BETWEEN.join(hit.values.get(path, ()))) for path in columns),
     )
 
@@ -170,13 +170,13 @@ def _json(hit: Hit) -> str:
     values: Mapping[str, object] = {
         "document": hit.document,
         "draft": hit.is_draft,
-        "version": hit.version,
-        "created": hit.created,
-        "creator": hit.creator,
-        "group": hit.group,
-        "modified": hit.modified,
-        "modifier": hit.modifier,
-        "stage": hit.stage,
+        "version": hit.facts.version,
+        "created": hit.facts.created,
+        "creator": hit.facts.creator,
+        "group": hit.facts.group,
+        "modified": hit.facts.modified,
+        "modifier": hit.facts.modifier,
+        "stage": hit.facts.stage,
         "values": {path: list(texts) for path, texts in hit.values.items()},
     }
     return msgspec.json.encode(values).decode()

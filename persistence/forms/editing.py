@@ -1,8 +1,8 @@
 """Changing an XML document while it streams by: bytes in, bytes out.
 
-What is not changed comes out as it came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of
-it is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or put in,
-and nothing is decoded and encoded again.
+All other bytes come out as they came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of the
+document is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or
+put in, and nothing is decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from persistence.errors import MalformedXmlError
+from persistence.forms.form_data import FR_NAMESPACE
 from persistence.limits import MOST_EDITED
 from persistence.xml import markup
 from persistence.xml.streaming import Streaming
@@ -34,13 +35,12 @@ class StartTag:
 class StreamEditor(Streaming):
     """A parser that changes a document, and yields the bytes that will not change any more.
 
-    ``namespace`` is for the attributes that are added: a prefix that is declared for it is used, else one is declared.
+    Attributes are added in the form runner's namespace: a prefix that is declared for it is used, else one is declared.
     Subclasses call ``replace`` and ``tag_of`` for bytes from ``settled`` on, which are not yielded yet.
     """
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._namespace = namespace
         self._bound: dict[str, list[str | None]] = {}
         self._fitting: dict[str, None] = {}
         self._highest = 0
@@ -120,7 +120,7 @@ class StreamEditor(Streaming):
         declared = ""
         if prefix is None:
             prefix = self._free_prefix()
-            declared = f' xmlns:{prefix}="{self._namespace}"'
+            declared = f' xmlns:{prefix}="{FR_NAMESPACE}"'
         text = self._markup(tag.written)
         end = len(text) - (2 if text.endswith("/>") else 1)
         added = f'{declared} {prefix}:{name}="true"'.encode(self._codec)
@@ -144,7 +144,7 @@ class StreamEditor(Streaming):
             self._fit(prefix)
 
     def _fit(self, prefix: str) -> None:
-        if self._bound[prefix][-1:] == [self._namespace]:
+        if self._bound[prefix][-1:] == [FR_NAMESPACE]:
             self._fitting[prefix] = None
         else:
             self._fitting.pop(prefix, None)

@@ -1,4 +1,4 @@
-"""Marks and holders in form data: elements that are not relevant, encrypted, or the path of an attachment.
+"""Elements of form data with a meaning to the service: not relevant, encrypted, or holders of an attachment.
 
 Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2.
 
@@ -28,7 +28,7 @@ ATTACHMENT_ENCRYPTED = "attachment-encrypted"
 OLD_MARKER = "encrypted"
 
 MARKER_WORD = b"encrypted"
-"""A word in the names of all marks of encryption."""
+"""A word in the names of all attributes of encryption."""
 
 VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
@@ -39,8 +39,8 @@ ITEM = "_"
 _FR = f"{FR_NAMESPACE}{SEPARATOR}"
 
 
-def is_value_marked(attributes: Mapping[str, str]) -> bool:
-    """Return whether an element is marked as encrypted, in the new or in the old way (spec forms 4.3)."""
+def is_value_encrypted(attributes: Mapping[str, str]) -> bool:
+    """Return whether the value of an element is encrypted, by the new or the old attribute (spec forms 4.3)."""
     return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
 
 
@@ -69,58 +69,48 @@ class _Finder(Streaming):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parser.DefaultHandler = self._other
+        self.parser.DefaultHandler = self._next_event
         self.edges: array[int] = array("Q")
-        self._inside = 0
+        self._cut_from = 0
+        """The depth of the element that has begun a stretch; 0 outside of one."""
         self._is_edge_next = False
-        self._is_root_emptied = False
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         """Begin a stretch, if the element is not relevant."""
         super().start(name, attributes)
-        at = self._next_event()
-        if self._inside:
-            self._inside += 1
-        elif attributes.get(RELEVANT) == "false":
-            self._inside = 1
-            self._is_root_emptied = self.depth == 1
-            if self._is_root_emptied:
-                self._is_edge_next = True
-            else:
-                self.edges.append(at)
+        self._next_event()
+        if not self._cut_from and attributes.get(RELEVANT) == "false":
+            self._cut_from = self.depth
+            self._cut(is_after=self.depth == 1)
 
     def end(self, name: str) -> None:
         """End a stretch, if the element has begun it."""
-        super().end(name)
-        at = self._next_event()
-        if not self._inside:
-            return
-        self._inside -= 1
-        if self._inside:
-            return
-        if self._is_root_emptied:
-            self.edges.append(at)
-        else:
-            self._is_edge_next = True
-
-    def _other(self, _text: str) -> None:
         self._next_event()
+        if self.depth == self._cut_from:
+            self._cut_from = 0
+            self._cut(is_after=self.depth > 1)
+        super().end(name)
 
-    def _next_event(self) -> int:
-        at = self.parser.CurrentByteIndex
+    def _cut(self, *, is_after: bool) -> None:
+        """Record an edge before the markup of this event, or after it."""
+        if is_after:
+            self._is_edge_next = True
+        else:
+            self.edges.append(self.parser.CurrentByteIndex)
+
+    def _next_event(self, _text: str = "") -> None:
         if self._is_edge_next:
-            self.edges.append(at)
+            self.edges.append(self.parser.CurrentByteIndex)
             self._is_edge_next = False
-        return at
 
 
 @dataclass(frozen=True, slots=True)
 class AttachmentHolder:
     """An element that names an attachment.
 
-    ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
-    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where the element or one around it
-    is marked as not relevant.
+    ``path`` has the local names below the root, down to the element itself. ``attributes`` are its attributes without
+    a namespace, and in the form runner's namespace with the prefix ``fr:``. ``is_relevant`` is false where the element
+    or one around it has ``fr:relevant="false"``.
     """
 
     path: tuple[str, ...]
@@ -149,7 +139,7 @@ class HolderReader(Streaming):
         self._left = LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element that may be a holder; the one around it is none."""
+        """Begin an element that may be a holder; the element around it is not one."""
         super().start(name, attributes)
         self._path.append(name.rpartition(SEPARATOR)[2])
         self._attributes, self._text = attributes, ""

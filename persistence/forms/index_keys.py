@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from persistence.forms.controls import INDEXED, template_uses
@@ -44,57 +45,71 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
         BadRequestError: the definition is too large, or has too many keys (``MOST_STEPS``), or too long ones.
         DamagedError: it is not well-formed XML.
     """
-    return on_definition(stored, lambda definition: _index_keys(definition, data_format)) or ()
+    return on_definition(stored, lambda definition: _KeyReader(definition).keys(data_format)) or ()
 
 
-def _index_keys(definition: DefinitionTree, data_format: str) -> tuple[IndexKey, ...]:
-    grids = _Grids().union(*(_grids(definition, version) for version in _MIGRATIONS[data_format]))
-    namespaces = _Namespaces(definition)
-    found: dict[str, IndexKey] = {}
-    patterns = 0
-    characters = Bound(
-        MOST_KEY_CHARACTERS, f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"
-    )
-    for complete in _Indexed(definition).paths():
-        path = _adapted(complete, grids)
-        literal = "/".join(text for text, _ in path)
-        characters.count(len(literal))
-        if literal and literal not in found:
-            steps = _steps((text, namespaces.of(bind)) for text, bind in path)
-            patterns += not all(map(_is_plain, steps))
-            found[literal] = IndexKey(literal, steps if patterns <= MOST_PATTERNS or all(map(_is_plain, steps)) else ())
-    return tuple(found.values())
-
-
-class _Indexed:
-    """The paths of the controls that are marked as indexed, as the binds have them."""
+class _KeyReader:
+    """A reader of the keys of a definition: the paths of its indexed controls."""
 
     def __init__(self, definition: DefinitionTree) -> None:
         self._definition = definition
         self._steps = Bound(MOST_STEPS, "the form indexes too many controls, or too deeply nested ones")
 
-    def paths(self) -> Iterator[_Path]:
-        """Yield all paths in index order: those of a part are looked for once, even if many sections show it."""
+    def keys(self, data_format: str) -> tuple[IndexKey, ...]:
+        """Return the keys in index order, for data of a format."""
+        grids = _Grids().union(*(_grids(self._definition, version) for version in _MIGRATIONS[data_format]))
+        found: dict[str, IndexKey] = {}
+        patterns = 0
+        characters = Bound(
+            MOST_KEY_CHARACTERS, f"the paths of what the form indexes have more than {MOST_KEY_CHARACTERS} characters"
+        )
+        for complete in self._paths():
+            path = _adapted(complete, grids)
+            literal = "/".join(text for text, _ in path)
+            characters.count(len(literal))
+            if literal and literal not in found:
+                steps = _steps((text, self._namespaces_of(bind)) for text, bind in path)
+                is_plain = all(map(_is_plain, steps))
+                patterns += not is_plain
+                found[literal] = IndexKey(literal, steps if is_plain or patterns <= MOST_PATTERNS else ())
+        return tuple(found.values())
+
+    def _paths(self) -> Iterator[_Path]:
+        """Yield all paths in index order: the paths of a part are read once, even if many sections show it."""
         main = self._definition.main
         uses = list(template_uses(self._definition))
-        for is_marked in (_has_index, _has_class):
-            yield from self._of(main, is_marked)
+        for is_indexed in (_has_index, _has_class):
+            yield from self._of(main, is_indexed)
             listed: dict[int, list[_Path]] = {}
             for use in uses:
                 if id(use.part) not in listed:
-                    listed[id(use.part)] = list(self._of(use.part, is_marked))
+                    listed[id(use.part)] = list(self._of(use.part, is_indexed))
                 around = _path(main, use.bind) + (((use.iteration, None),) if use.iteration else ())
                 for path in listed[id(use.part)]:
                     self._steps.count(len(around) + len(path))
                     yield around + path
 
-    def _of(self, part: FormPart, is_marked: Callable[[Element], bool]) -> Iterator[_Path]:
+    def _of(self, part: FormPart, is_indexed: Callable[[Element], bool]) -> Iterator[_Path]:
         for element in () if part.body is None else part.body.iterdescendants("*"):
-            bind = part.bind_named_by(element) if control_name(element) and is_marked(element) else None
+            bind = part.bind_named_by(element) if control_name(element) and is_indexed(element) else None
             path = () if bind is None else _path(part, bind)
             self._steps.count(len(path))
             if path:
                 yield path
+
+    def _namespaces_of(self, bind: Element | None) -> Mapping[str, str]:
+        """Return the namespaces of the prefixes that a bind uses."""
+        return {} if bind is None or ":" not in reference(bind) else self._namespaces[bind]
+
+    @cached_property
+    def _namespaces(self) -> dict[Element, dict[str, str]]:
+        """The namespaces of the prefixes in all binds, found in one pass when the first is needed."""
+        found = {}
+        for element, scope in with_namespaces(self._definition.model.getroottree().getroot()):
+            if element.tag == BIND:
+                prefixes = {text.rpartition("/")[2] for text in reference(element).split(":")[:-1]}
+                found[element] = {prefix: scope[prefix][-1] for prefix in prefixes if scope.get(prefix)}
+        return found
 
 
 def _has_index(element: Element) -> bool:
@@ -141,28 +156,6 @@ def _plain_grids(listed: Any) -> Iterator[tuple[str, ...]]:
 
 
 _LISTS: dict[str, Callable[[Any], Iterator[tuple[str, ...]]]] = {V4_8_0: _repeated_grids, V2019_1_0: _plain_grids}
-
-
-class _Namespaces:
-    """The namespaces of the prefixes in the references of binds, found in one pass when the first is needed."""
-
-    def __init__(self, definition: DefinitionTree) -> None:
-        self._root = definition.model.getroottree().getroot()
-        self._known: dict[Element, dict[str, str]] | None = None
-
-    def of(self, bind: Element | None) -> Mapping[str, str]:
-        """Return the namespaces of the prefixes that a bind uses."""
-        if bind is None or ":" not in reference(bind):
-            return {}
-        if self._known is None:
-            self._known = dict(self._all())
-        return self._known[bind]
-
-    def _all(self) -> Iterator[tuple[Element, dict[str, str]]]:
-        for element, scope in with_namespaces(self._root):
-            if element.tag == BIND:
-                prefixes = {text.rpartition("/")[2] for text in reference(element).split(":")[:-1]}
-                yield element, {prefix: scope[prefix][-1] for prefix in prefixes if scope.get(prefix)}
 
 
 _NAME = r"[^\s/:@*=$'\"()\[\]]++"

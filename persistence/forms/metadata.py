@@ -174,7 +174,7 @@ class MetadataReader(Streaming):
     def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
         """Keep a start tag of the permissions, without namespaces: attributes in one are left out.
 
-        The check refuses them, except those of XML itself, which do not matter for permissions.
+        The check refuses them, except attributes of XML itself, which do not matter for permissions.
         """
         own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
         self._keep(f"<{_local(name)}{''.join(own)}>")
@@ -260,7 +260,7 @@ def _parsed(text: str) -> ET.Element:
 
 
 def check_permissions(text: str) -> None:
-    """Refuse permissions that this service would not understand as their author meant them.
+    """Refuse permissions that this service might understand in another way than their author.
 
     Raises:
         BadRequestError: an operation, a condition, an element or an attribute is not known, or there is text.
@@ -281,28 +281,27 @@ def _check_elements(root: ET.Element) -> None:
     """Refuse elements and attributes that the designer does not write: they may be misspelt ones."""
     for child in root:
         if child.tag != _PERMISSION:
-            raise BadRequestError(_unknown(f"the element <{child.tag}>", (_PERMISSION,)))
+            raise _unknown(f"the element <{child.tag}>", (_PERMISSION,))
     for inner in root.iterfind("*/*/*"):
-        raise BadRequestError(_unknown(f"the element <{inner.tag}> in a condition", ()))
+        raise _unknown(f"the element <{inner.tag}> in a condition", ())
     for element in root.iter():
         allowed = _ATTRIBUTES.get(element.tag, ())
         for name in element.attrib:
             if name not in allowed:
-                raise BadRequestError(_unknown(f"the attribute {name!r} of <{element.tag}>", allowed))
+                raise _unknown(f"the attribute {name!r} of <{element.tag}>", allowed)
         if any((text or "").strip(_BLANKS) for text in (element.text, *(child.tail for child in element))):
             raise BadRequestError(f"the permissions of the form have text in <{element.tag}>, where elements are meant")
 
 
-def _unknown(what: str, known: tuple[str, ...]) -> str:
+def _unknown(what: str, known: tuple[str, ...]) -> BadRequestError:
     meant = f"; known is {', '.join(known)}" if known else ""
-    return f"the permissions of the form have {what}, which is not known{meant}"
+    return BadRequestError(f"the permissions of the form have {what}, which is not known{meant}")
 
 
 def _operations(permission: ET.Element) -> frozenset[str]:
-    named = set(permission.get("operations", "").split())
-    if _NOT_LISTED in named:
-        return frozenset(named - {_NOT_LISTED})
-    return frozenset(named | {LIST})  # as it is in forms older than the operation
+    named = frozenset(permission.get("operations", "").split())
+    # Forms that are older than the operation do not name it.
+    return named - {_NOT_LISTED} if _NOT_LISTED in named else named | {LIST}
 
 
 def _condition(element: ET.Element) -> GrantCondition | UserRole:

@@ -21,7 +21,7 @@ from werkzeug.wsgi import wrap_file
 from persistence.errors import BadRequestError, DamagedError, DiskError, RangeError, as_disk_error, disk_errors
 from persistence.http.responses import BareResponse, Headers
 from persistence.model.instants import epoch_seconds
-from persistence.services.results import Read
+from persistence.services.rules import Read
 from persistence.services.transforms import TransformedContent
 
 _AT_ONCE = 1 << 16

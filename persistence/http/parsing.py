@@ -19,7 +19,7 @@ from persistence.model.sidecar import ClientHash
 from persistence.model.texts import flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched, VersionRequest
-from persistence.services.requests import Delete, Get, Origin, Put
+from persistence.services.rules import Delete, Get, Origin, Put
 from persistence.services.services import Services
 from persistence.services.transforms import migration_target
 

@@ -21,7 +21,7 @@ from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
 from persistence.services.receiving import UNKNOWN
-from persistence.services.results import Cleared, Read, Removed, Written
+from persistence.services.rules import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -28,7 +28,7 @@ from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
-from persistence.storage import directories, files, formats, owner
+from persistence.storage import directories, files, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.locks import LockFile
@@ -136,13 +136,13 @@ class Backup:
                         files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
-    def _layouts(self, stack: ExitStack) -> dict[str, tuple[formats.LayoutFile, int]]:
+    def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
         """Read the layouts of the trees with their times; until the stack ends nobody restores or upgrades the trees.
 
         Raises:
             PersistenceError: no tree can be saved; the error is that of the first.
         """
-        found, errors = dict[str, tuple[formats.LayoutFile, int]](), list[PersistenceError]()
+        found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
             try:
                 with owner.being(self._owners[name]), disk_errors(f"data directory {tree.root}"):
@@ -158,7 +158,7 @@ class Backup:
         return found
 
     def _fill(
-        self, directory: str, newest: str | None, layouts: Mapping[str, tuple[formats.LayoutFile, int]]
+        self, directory: str, newest: str | None, layouts: Mapping[str, tuple[root.LayoutFile, int]]
     ) -> Iterator[str | None]:
         sources = self._sources
         with previous_backup(newest) as previous:
@@ -168,7 +168,7 @@ class Backup:
             saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
             attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
             for name, (layout, nanoseconds) in layouts.items():
-                saved[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
+                saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
                 tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
                 for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
@@ -216,15 +216,15 @@ def _instant_after(newest: str | None) -> Instant:
         raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
 
-def _layout(tree: FolderTree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
+def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
     """Read the layout of a tree and its time; until the stack ends nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error
         stack.enter_context(LockFile(tree.layout.own(SERVICE)).shared())
     path = tree.layout.own(LAYOUT)
-    layout = formats.read(path)
+    layout = root.read_layout(path)
     if layout is None:
         raise missing(tree.root)
-    formats.check(path, layout)
+    root.check_layout(path, layout)
     return layout, os.lstat(path).st_mtime_ns

@@ -14,7 +14,8 @@ from persistence.limits import CHUNK
 from persistence.maintenance import manifest
 from persistence.maintenance.manifest import FORMAT, WRONG, BackupPart, Checksums, ChecksumWriter, Manifest
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import digests, directories, files, nofollow
+from persistence.storage import directories, files, nofollow
+from persistence.storage.integrity import digest_text, digits_of
 from persistence.storage.owner import Identity, being
 
 
@@ -112,14 +113,14 @@ class PartFiles:
 
         with being(self._backup.keeper):
             if said is not None and self._link(path, size, nanoseconds, earlier, is_same):
-                self._note(digests.hexadecimal(said), path)
+                self._note(digits_of(said), path)
                 return
             target = self._target(path, size)
             try:
                 files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
             finally:
                 self._note(hashing.hexdigest(), path)
-        if said not in {None, digests.text(hashing.hexdigest())}:
+        if said not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {said}")
 
     def _target(self, path: str, size: int) -> str:

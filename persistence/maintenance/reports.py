@@ -17,7 +17,6 @@ from typing import BinaryIO, Self, TypeVar
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
 from persistence.forms.controls import Control
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
 from persistence.maintenance.folder_files import list_folder, list_history
 from persistence.model.addresses import (
     DATA_XML,
@@ -32,10 +31,9 @@ from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.properties.properties import Properties
-from persistence.services.access import permissions_of
-from persistence.services.attachments import holders_in
+from persistence.services.access import is_singleton, permissions_of
 from persistence.services.definitions import latest_version
-from persistence.services.singleton import is_singleton
+from persistence.services.transforms import holders_in
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, is_escaped, unescape
@@ -84,17 +82,22 @@ class TreeReader:
     catalog_of: Callable[[Form], Catalog]
 
     @classmethod
-    def of(cls, root: str, properties: Properties, elsewhere: Elsewhere = NOTHING_ELSEWHERE) -> Self:
-        """Open the tree of a root; some of its forms have their definitions ``elsewhere``.
+    def of(
+        cls,
+        root: str,
+        properties: Properties,
+        definitions_root: Callable[[Form], str] | None = None,
+        integrity: Integrity | None = None,
+    ) -> Self:
+        """Open the tree of a root; ``definitions_root`` gives that of the tree with the definitions of a form.
 
         Raises:
             StartupError: there is none, it has another format, or it is incomplete.
             DiskError: it cannot be looked at.
         """
-        integrity = Integrity(elsewhere.hand_edits)
         catalog_at = cache(lambda path: Catalog(StoreReader(path, integrity)))
-        store = StoreReader(root, integrity)
-        return cls(store, Layout(store.root), properties, lambda form: catalog_at(elsewhere.root(form) or root))
+        root_of, store = definitions_root or (lambda _: root), StoreReader(root, integrity)
+        return cls(store, Layout(store.root), properties, lambda form: catalog_at(root_of(form)))
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""

@@ -22,11 +22,12 @@ from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Mani
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import digests, directories, files, formats, nofollow, owner, root
-from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage import directories, files, nofollow, owner, root
+from persistence.storage.integrity import digest_of_file, digest_of_open, digest_text
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
 from persistence.storage.owner import Identity
+from persistence.storage.root import FORMAT, LayoutFile
 
 _RESTORING = ".restoring"
 _OF_THE_FILE_SYSTEM = "lost+found"
@@ -153,11 +154,11 @@ class Restore:
         for path, there in self._extra.items():
             try:
                 with self._opened(path) as file:
-                    digest = digests.of_open(file)
+                    digest = digest_of_open(file)
             except FileNotFoundError:
                 raise StartupError(f"{self.source} has no {os.path.basename(path)}") from None
             with owner.being(self._owner_of(there)):
-                if files.exists(there) and digests.of_file(there) != digest:
+                if files.exists(there) and digest_of_file(there) != digest:
                     raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
         return due
 
@@ -211,7 +212,7 @@ class Restore:
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
-        if files.exists(target) and digests.of_file(target) == digests.text(digest):
+        if files.exists(target) and digest_of_file(target) == digest_text(digest):
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
@@ -311,11 +312,11 @@ class _Tree(_Target):
         """Read the saved layout. Raises ``StartupError`` if the part is no tree, or has a newer format."""
         super().__init__(part, path, backup, writer)
         saved = f"{backup}/{part.path(LAYOUT)}"
-        layout = formats.read(saved)
+        layout = root.read_layout(saved)
         if layout is None:
             raise StartupError(f"{os.path.dirname(saved)} has no {LAYOUT}")
         if layout.format > FORMAT:
-            formats.check(saved, layout)
+            root.check_layout(saved, layout)
         self._saved = layout
         self._file = self._layout.own(LAYOUT)
 
@@ -324,7 +325,7 @@ class _Tree(_Target):
         return None if inside == LAYOUT else inside  # which ``begin`` and ``finish`` write
 
     def restoring(self) -> str | None:
-        there = formats.read(self._file)
+        there = root.read_layout(self._file)
         return None if there is None else there.restoring
 
     def prepare(self) -> None:
@@ -341,7 +342,7 @@ class _Tree(_Target):
         files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")  # of a tree that was here before
         directories.empty(trash)
         root.make_own(self.root)
-        formats.write(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
+        root.write_layout(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
     def finish(self) -> None:
-        formats.write(self._file, self._saved)
+        root.write_layout(self._file, self._saved)

@@ -10,6 +10,7 @@ import msgspec
 
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.users import User
 
 SCHEMA = 2
 """The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.
@@ -21,6 +22,24 @@ LARGEST_VERSION = (1 << 63) - 1
 """The largest number that is read and written as JSON."""
 
 _Instant = Annotated[Instant, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")]
+
+
+class DocumentFacts(msgspec.Struct, frozen=True, gc=False):
+    """The facts of a document that searches filter, sort and answer with, besides its content."""
+
+    version: int
+    created: Instant
+    modified: Instant
+    creator: str | None = None
+    group: str | None = None
+    organization: tuple[str, ...] = ()
+    modifier: str | None = None
+    stage: str | None = None
+
+    @property
+    def owner(self) -> User:
+        """The creator, as far as permissions are concerned."""
+        return User(name=self.creator, group=self.group, organization=self.organization)
 
 
 class ClientHash(msgspec.Struct, frozen=True):
@@ -40,15 +59,14 @@ class Body(msgspec.Struct, frozen=True):
 class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of one resource, as the JSON file beside its content holds it.
 
-    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
-    entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
-    ``deleted`` set, size 0 and no digest. ``metadata`` is that of a definition.
-    ``body`` is set for an attachment whose content here is empty, because another provider keeps it.
-    ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
-    definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
-    has encrypted values; ``sealed_hash`` is then the client's hash, which is of the plain content. ``False`` is said of
-    form data only: nothing in it is marked as encrypted. Where nobody has looked, it is ``None``.
-    ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
+    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the entity
+    tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has ``deleted`` set,
+    size 0 and no digest. Only definitions have ``metadata``. ``body`` is set for an attachment whose content here is
+    empty, because another provider keeps it. ``adopted`` is true of a revision that was made by a repair or an
+    adoption, not by a request. ``flat_view`` says that a definition's version has flat views. ``encrypted`` says that
+    an attachment is an encrypted file, or that form data has encrypted values; ``sealed_hash`` is then the client's
+    hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
+    not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
     """
 
     schema: int
@@ -80,6 +98,20 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def etag(self) -> str:
         """The entity tag of the revision, with which it was stored."""
         return self.tag or self.id
+
+    @property
+    def facts(self) -> DocumentFacts:
+        """The facts of the document of which this is the ``data.xml``."""
+        return DocumentFacts(
+            self.version,
+            self.created,
+            self.modified,
+            self.creator,
+            self.group,
+            self.organization,
+            self.modifier,
+            self.stage,
+        )
 
 
 def fresh_id() -> str:

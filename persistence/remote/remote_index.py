@@ -38,6 +38,7 @@ from persistence.model.search import (
     Scope,
     Sort,
 )
+from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.client import DONE, Client, RemoteCall
 from persistence.remote.provider_names import HeaderField
@@ -91,7 +92,7 @@ class RemoteIndex:
         found = _asked(self._client, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
-        page = tuple(hit for hit in hits if owner is None or hit.creator == owner)
+        page = tuple(hit for hit in hits if owner is None or hit.facts.creator == owner)
         if budget is not None:
             for hit in page:
                 budget.hold(hit, query.paths or ())
@@ -158,14 +159,14 @@ def document_ids(client: Client, form: Form, collection: Collection) -> Iterator
         page: list[Hit] = []
         for number in count():  # further pages only where so many were created in one instant
             page = _page(client, form, scope, since, number)
-            if len(page) < _PAGE or page[-1].created != since:
+            if len(page) < _PAGE or page[-1].facts.created != since:
                 break
             yield from _new(page, known)
         yield from _new(page, known)
         if len(page) < _PAGE:
             return
-        known = {hit.document for hit in page if hit.created == page[-1].created}
-        since = page[-1].created
+        known = {hit.document for hit in page if hit.facts.created == page[-1].facts.created}
+        since = page[-1].facts.created
 
 
 def _page(client: Client, form: Form, scope: Scope, since: Instant | None, number: int) -> list[Hit]:
@@ -212,14 +213,16 @@ def _hit(found: FoundDocument, version: int) -> Hit:
     said = found.attributes
     return Hit(
         document=said.get("name", ""),
-        version=version,
         is_draft=said.get("draft") == "true",
-        created=_instant(said.get("created", "")),
-        modified=_instant(said.get("last-modified", "")),
-        creator=said.get("created-by") or None,
-        group=said.get("created-by-groupname") or None,
-        modifier=said.get("last-modified-by") or None,
-        stage=said.get("workflow-stage") or None,
+        facts=DocumentFacts(
+            version=version,
+            created=_instant(said.get("created", "")),
+            modified=_instant(said.get("last-modified", "")),
+            creator=said.get("created-by") or None,
+            group=said.get("created-by-groupname") or None,
+            modifier=said.get("last-modified-by") or None,
+            stage=said.get("workflow-stage") or None,
+        ),
         values={name: (text,) for name, text in found.details.items() if text},
     )
 

@@ -1,21 +1,31 @@
-"""Access: the permissions in force, and decisions about documents (spec crud 6)."""
+"""Access: the permissions in force, decisions about documents, and which documents a user finds (spec crud 6).
+
+The scope of a search is the versions of a form that it looks at, and the documents of them that its user may see.
+Where the property restricts searches, these are the documents that a GET by the same user shows: each is judged by the
+permissions of its own version. Otherwise they are those of spec search 1.8, by the permissions of one version. Of a
+singleton form a user has one document, among those found (spec crud 4.12).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from persistence.definitions.catalog import Definition
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import ForbiddenError
+from persistence.errors import BusyError, ConflictError, DamagedError, DiskError, ForbiddenError
+from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
-from persistence.model.addresses import Collection, DocumentAddress
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.form_versions import PublishedVersion
-from persistence.model.permissions import Operations, Permissions
+from persistence.model.permissions import FINDING, Operations, Permissions
+from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import User
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
+from persistence.model.versions import Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
-from persistence.services.rules import owner_of
 
 _READ = (permissions.READ,)
 _CREATE = (permissions.CREATE,)
@@ -105,7 +115,7 @@ class Access:
         if subject.document is None:
             allowed = permissions.on_creation(defined, user)
         else:
-            allowed = permissions.on_data(defined, user, owner_of(subject.document))
+            allowed = permissions.on_data(defined, user, subject.document.facts.owner)
         if not allowed.allows(*any_of):
             reason = self._reason(defined, any_of, user)
             raise ForbiddenError(f"you may not {' or '.join(any_of)} {subject.address}{reason}")
@@ -120,3 +130,174 @@ class Access:
             return f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
         headers = " or ".join(map(self.dialect.header, missing))
         return f": the request was sent without {headers}"
+
+
+_NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedVersions:
+    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
+
+    ``definition`` is the one that counts for permissions, ``indexed`` the one by which the index reads its data.
+    """
+
+    catalog: Catalog
+    configured: FormProperties
+    numbers: tuple[int, ...] | None
+    definition: Definition
+    indexed: Definition
+    is_designer: bool
+
+    @property
+    def index_paths(self) -> tuple[str, ...] | None:
+        """Return the paths of the indexed controls, in the order of the index.
+
+        Those of the designer's own form are built in. Return ``None`` where the version is not published, or its
+        definition cannot be read.
+        """
+        if self.is_designer:
+            return tuple(key.path for key in DESIGNER_KEYS)
+        found = self.indexed.index_keys(self.configured.data_format)
+        return tuple(key.path for key in found.keys) if found.is_published else None
+
+
+def searched_versions(
+    form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
+) -> SearchedVersions:
+    """Return the versions that a request means (spec search 1.4).
+
+    Raises:
+        VersionError: the form has version 1 only, and another was asked for.
+        DamagedError, DiskError: a definition cannot be read.
+    """
+    is_designer = dialect.is_designer(form)
+
+    def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
+        definition = catalog.of(form, number)
+        return SearchedVersions(catalog, configured, numbers, definition, definition, is_designer)
+
+    if not is_designer and not configured.has_versions:
+        if isinstance(asked, int):
+            only_first(VersionRequest(number=asked))
+        return versions((1,), 1)
+    if isinstance(asked, int):
+        return versions((asked,), asked)
+    if is_designer:  # nothing is published of it
+        return versions(None, DESIGNER_VERSION)
+    latest = catalog.latest(form)
+    if latest is None:
+        # Deleted versions still say who may see their data: those count that say the same as the highest.
+        same = catalog.same_permissions(form)
+        return versions(same, same[0]) if same else versions(None, 1)
+    numbers = None if asked is Searched.ALL else (latest.version,)
+    return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
+
+
+def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
+    """Return the documents on which a user has one of the operations, as far as a search may show them.
+
+    Raises:
+        DamagedError: the definition that counts cannot be read.
+    """
+    seen = _seen(searched, user, any_of)
+    configured = searched.configured
+    if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
+        seen = _NOBODYS if drafts.kind is Drafts.ONLY else seen
+        drafts = replace(drafts, kind=Drafts.EXCLUDE)
+    return Scope(searched.numbers, drafts, seen, any_of)
+
+
+def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
+    """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
+    defined = permissions_on_data(definition, route.properties)
+    return (permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners)(
+        defined, user, FINDING
+    )
+
+
+def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
+    """Return the operations of a user on each of the documents that were found."""
+    configured, on_data_of = searched.configured, permissions.on_data_of
+    if not configured.restricts_searches:
+        by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
+        return lambda hit: by_owner(hit.facts.owner)
+    by_version = {
+        number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
+        for number in {hit.facts.version for hit in hits}
+    }
+    return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
+
+
+def _version(searched: SearchedVersions, number: int) -> Definition:
+    definition = searched.definition
+    if number in (0, definition.version):
+        return definition
+    return searched.catalog.of(definition.form, number)
+
+
+def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
+    configured, definition = searched.configured, searched.definition
+    defined = permissions_on_data(definition, configured)
+    if not configured.restricts_searches:
+        sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return VisibleOwners(lambda _: sights)
+
+    def of_version(version: int) -> OwnerSets:
+        if version == definition.version:
+            return permissions.readable_owners(defined, user, any_of)
+        try:
+            own = permissions_on_data(_version(searched, version), configured)
+        except DamagedError:
+            return frozenset({NOBODY})
+        return permissions.readable_owners(own, user, any_of)
+
+    return VisibleOwners(of_version, is_by_saved=True)
+
+
+@contextmanager
+def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
+    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
+
+    Counted are the documents that the user would find: where everyone sees their own only, everyone has one.
+
+    Raises:
+        ConflictError: the user's one document is there already.
+    """
+    form, version = definition.form, definition.version
+    with route.storage.creating(form):
+        if _has_document(route, definition, user):
+            raise ConflictError(f"{form} version {version} has only one document, and it exists already")
+        yield
+
+
+def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
+    """Return whether a version of a form is a singleton: as its definition says, else as the property does."""
+    said = published.metadata.singleton if published is not None else None
+    return configured.is_singleton if said is None else said
+
+
+def _has_document(route: Route, definition: Definition, user: User) -> bool:
+    sight = singleton_sight(route, definition, user)
+    if sight == NOBODY:
+        return False
+    sights = frozenset({sight} - {EVERYBODY})
+    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
+    try:
+        return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
+    except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
+        return _is_stored(route, definition, sight)
+
+
+def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
+    """Look at every document."""
+    form = definition.form
+    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))
+    saved = (route.storage.sidecar(address) for address in addresses)
+    return any(
+        sidecar is not None
+        and not sidecar.deleted
+        and sidecar.version == definition.version
+        and sight.includes(sidecar.facts.owner)
+        for sidecar in saved
+    )

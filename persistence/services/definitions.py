@@ -23,13 +23,23 @@ from persistence.model.addresses import (
 from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import RouteProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Put
-from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
+from persistence.services.rules import (
+    Delete,
+    Get,
+    Put,
+    Read,
+    Received,
+    Removed,
+    Written,
+    check_precondition,
+    living,
+    must_live,
+    next_revision,
+    tombstone_over,
+)
 from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
@@ -153,7 +163,7 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
     put = next((part.put for part in parts if part.name == FORM_XHTML), None)
     if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
         return False
-    if _is_parted(properties.route):
+    if properties.route.definition.uri != properties.route.data.uri:  # trees of this service have none
         raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
     if properties.data_format != V4_0_0:
         raise NotSupportedError(
@@ -202,12 +212,6 @@ def _commit(
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
-
-
-def _is_parted(route: RouteProperties) -> bool:
-    """Return whether only one of definition and data is with another service, or each with another one."""
-    definition, data = route.definition, route.data
-    return (definition.is_remote or data.is_remote) and definition.uri != data.uri
 
 
 def _may_stay(there: StoredRevision, part: Part) -> bool:

@@ -28,8 +28,7 @@ from persistence.model.versions import ABSENT, VersionRequest
 from persistence.services.definitions import Definitions, Part, Replaces
 from persistence.services.documents import Documents
 from persistence.services.receiving import XHTML
-from persistence.services.requests import Get, Put
-from persistence.services.results import Read
+from persistence.services.rules import Get, Put, Read
 
 _LONGEST_WAIT = 10.0
 

@@ -10,16 +10,15 @@ from persistence.model.users import Admin
 from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
-from persistence.services.attachments import Attachments
 from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsBehindProxy
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
-from persistence.services.notices import Notices
 from persistence.services.publishing import Publishing
-from persistence.services.searching import Searching
+from persistence.services.searching import Notices, Searching
+from persistence.services.transforms import Attachments
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Services:
     """The services behind the requests of one face."""
 
     definitions: Definitions | DefinitionsBehindProxy
-    documents: Documents | DocumentsBehindProxy
+    documents: Documents
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
@@ -53,7 +52,7 @@ class Services:
         wired = cls._wired(documents, documents, definitions, admins)
         if not dialect.has_proxy:
             return wired
-        served = DocumentsBehindProxy(router, dialect)
+        served = DocumentsBehindProxy(router, dialect, documents.access)
         return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
 
     @classmethod

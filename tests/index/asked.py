@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import msgspec
 from hypothesis import strategies as st
 
 from persistence.model.instants import Instant
@@ -105,7 +104,7 @@ contents = st.builds(
 
 def at(content: Content, number: int) -> Content:
     """A content, saved as the one of that number: no two are saved at once."""
-    return replace(content, modified=instant(number * 400 + 20_000))
+    return msgspec.structs.replace(content, modified=instant(number * 400 + 20_000))
 
 
 @st.composite

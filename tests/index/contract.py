@@ -160,7 +160,7 @@ class IndexContract:
         assert filled.names(fields=(of_ann,)) == ["d-3", "d-1"]
         assert filled.names(text="LOVE") == ["d-1"]
         assert filled.names(exact(STATUS, "open"), text="blue", fields=(of_ann,)) == ["d-3"]
-        since = next(hit.modified for hit in filled.search(Query(paths=())).page if hit.document == "d-2")
+        since = next(hit.facts.modified for hit in filled.search(Query(paths=())).page if hit.document == "d-2")
         assert filled.names(fields=(FieldFilter(Field.LAST_MODIFIED, Comparison.GTE, since),)) == ["d-4°", "d-3", "d-2"]
         assert filled.names(fields=(FieldFilter(Field.LAST_MODIFIED, Comparison.LT, since),)) == ["d-1"]
 
@@ -171,11 +171,11 @@ class IndexContract:
 
     def test_a_hit_has_the_facts_and_the_values_that_are_asked_for(self, filled: Subject) -> None:
         (hit,) = filled.search(Query(controls=(exact(NAME, "Bob"),), paths=(TOPICS,))).page
-        assert (hit.document, hit.creator, hit.group, hit.modifier, hit.is_draft) == (
+        assert (hit.document, hit.facts.creator, hit.facts.group, hit.facts.modifier, hit.is_draft) == (
             *("d-2", "bob", "support"),
             *("bob", False),
         )
-        assert hit.created == hit.modified
+        assert hit.facts.created == hit.facts.modified
         assert hit.values[TOPICS] == ("green",)
 
     def test_drafts(self, filled: Subject) -> None:

@@ -62,9 +62,9 @@ def _folded(texts: Iterable[str]) -> str:
 
 
 def _is_in(scope: Scope, hit: Hit, stored: Sequence[Stored]) -> bool:
-    is_searched = scope.versions is None or hit.version in scope.versions
-    owner = hit.saved_owner if scope.seen.is_by_saved and hit.saved_owner is not None else hit.owner
-    is_seen = all(sight.includes(owner) for sight in scope.seen.of_version(hit.version))
+    is_searched = scope.versions is None or hit.facts.version in scope.versions
+    owner = hit.saved_owner if scope.seen.is_by_saved and hit.saved_owner is not None else hit.facts.owner
+    is_seen = all(sight.includes(owner) for sight in scope.seen.of_version(hit.facts.version))
     return is_searched and is_seen and _is_wanted(scope.drafts, hit, stored)
 
 
@@ -105,18 +105,18 @@ def _has_field(condition: FieldFilter, hit: Hit) -> bool:
 
 def _field(hit: Hit, field: Field) -> str | None:
     return {
-        Field.CREATED: hit.created,
-        Field.LAST_MODIFIED: hit.modified,
-        Field.CREATED_BY: hit.creator,
-        Field.LAST_MODIFIED_BY: hit.modifier,
-        Field.WORKFLOW_STAGE: hit.stage,
+        Field.CREATED: hit.facts.created,
+        Field.LAST_MODIFIED: hit.facts.modified,
+        Field.CREATED_BY: hit.facts.creator,
+        Field.LAST_MODIFIED_BY: hit.facts.modifier,
+        Field.WORKFLOW_STAGE: hit.facts.stage,
     }[field]
 
 
 def _sorted(hits: Iterable[Hit], sort: Sort) -> list[Hit]:
     """One sort after the other, the last being the first that counts; at last by name, data before drafts."""
     by_name = sorted(hits, key=lambda hit: (hit.document, hit.is_draft))
-    latest_first = sorted(by_name, key=lambda hit: hit.modified, reverse=True)
+    latest_first = sorted(by_name, key=lambda hit: hit.facts.modified, reverse=True)
     return sorted(latest_first, key=lambda hit: _place(hit, sort), reverse=sort.is_descending)
 
 

@@ -11,28 +11,27 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.values import ExtractedText
 from persistence.index import protocol as module
-from persistence.index.extraction import ExtractionCache, IndexedDocument
 from persistence.index.protocol import Budget
+from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant
 from persistence.model.search import ControlFilter, Hit, Query, Scope, TextMatch
+from persistence.model.sidecar import DocumentFacts
 from tests.index.memory import FORM, Content, Memory, index_of
 
 _DAY = Instant("2024-05-01T10:00:00.000Z")
+_FACTS = DocumentFacts(1, _DAY, _DAY)
 
 
 def indexed(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
-    return IndexedDocument("d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values)
+    return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m")
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:
     values = {"a": ("x" * (MOST_INDEXED - 10),), "b": ("too long to fit", "fits"), "c": ("y" * 7,), "d": ("z" * 6,)}
-    record = IndexedDocument(
-        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
-    )
-    made = prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
+    made = prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3, "d": 4}))
     found = decode(made.card).values
     assert {number: len("".join(each)) for number, each in found.items()} == {1: MOST_INDEXED - 10, 2: 4, 3: 0, 4: 6}
     assert sum(len(text or "") for text in made.fields) <= MOST_INDEXED
@@ -40,13 +39,10 @@ def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> No
 
 def test_values_are_indexed_up_to_a_number_so_that_each_document_can_be_shown() -> None:
     values = {"a": ("a",) * (MOST_INDEXED_VALUES - 2), "b": ("b",) * 1_000_000, "c": ("c",)}
-    record = IndexedDocument(
-        "d", is_draft=False, version=1, fingerprint="m", created=_DAY, modified=_DAY, values=values
-    )
-    found = decode(prepared(record, VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
+    found = decode(prepared(indexed(values), VersionKeys(1, 1, {"a": 1, "b": 2, "c": 3})).card).values
     assert {number: len(each) for number, each in found.items()} == {1: MOST_INDEXED_VALUES - 2, 2: 2, 3: 0}
     most = ("\U0001f600" * 10,) * MOST_INDEXED_VALUES
-    Budget().hold(Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": most}), ("a",))
+    Budget().hold(Hit("d", is_draft=False, facts=_FACTS, values={"a": most}), ("a",))
 
 
 def test_an_interrupted_statement_says_that_the_search_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +79,7 @@ def test_other_errors_stay_what_they_are() -> None:
 
 
 def test_an_answer_counts_paths_and_values_as_often_as_they_are_asked_for() -> None:
-    hit = Hit("d", 1, is_draft=False, created=_DAY, modified=_DAY, values={"a": ("x" * 1_000_000,)})
+    hit = Hit("d", is_draft=False, facts=_FACTS, values={"a": ("x" * 1_000_000,)})
     Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_001_000))
     with pytest.raises(BadRequestError, match="32 MiB"):
         Budget().hold(hit, ["a"] * (LARGEST_FOUND // 1_000_000 + 1))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 
 from persistence.definitions.catalog import Catalog
@@ -17,15 +18,16 @@ from persistence.forms import index_keys
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.index.protocol import Budget
 from persistence.model.addresses import FORM_XHTML, Form
-from persistence.model.search import Hits, Query, Scope
+from persistence.model.search import Hit, Hits, Query, Scope
 from persistence.model.users import ANONYMOUS, Role, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import index_of, pending_in, provider_of_tree
-from persistence.services.requests import Delete
+from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.rules import Delete
 from persistence.services.searching import Searching
 from persistence.services.services import Services
+from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
@@ -43,6 +45,11 @@ _CLASS = re.compile(r'(id="(\w+)-control"[^>]*?) class="[^"]*"')
 
 def any_of(operations: str) -> str:
     return f'<search><operations any-of="{operations}"/></search>'
+
+
+def _changed(hit: Hit, document: str | None = None, **facts: object) -> Hit:
+    """A hit with another document or other facts."""
+    return replace(hit, document=document or hit.document, facts=msgspec.structs.replace(hit.facts, **facts))
 
 
 @dataclass
@@ -83,7 +90,7 @@ class Bench:
     @property
     def _searching(self) -> Searching:
         store = self.store
-        index = opened(index_of(store.root, SVC, self._loaded, pending_in(store.root)))
+        index = opened(open_index(Settings(data=store.root), self._loaded, store.root))
         provider = provider_of_tree(store, index, Catalog(store))
         found = replace(provider, index=Oracle(self.stored))
         return Services.public(only(found, self._loaded), SVC).searching
@@ -232,7 +239,7 @@ def test_what_is_found_by_whom(
 ) -> None:
     """What a GET shows. One more document belongs to somebody in Paris."""
     first = bench.stored[0]
-    elsewhere = replace(first.hit, document="d-6", creator="leo", group=None, organization=("Corp", "Paris"))
+    elsewhere = _changed(first.hit, "d-6", creator="leo", group=None, organization=("Corp", "Paris"))
     if user.roles and user.roles[0].organization:
         bench.stored.append(replace(first, hit=elsewhere))
     bench.define(permissions)
@@ -260,7 +267,7 @@ def test_drafts_are_not_found_where_they_are_switched_off(bench: Bench) -> None:
 def test_as_specified_a_role_in_an_organization_counts_whatever_is_asked_for(bench: Bench) -> None:
     """These always use read, update and delete; the operations say the rest."""
     bench.properties = AS_SPECIFIED
-    bench.stored = [replace(each, hit=replace(each.hit, organization=("Corp", "Paris"))) for each in bench.stored]
+    bench.stored = [replace(each, hit=_changed(each.hit, organization=("Corp", "Paris"))) for each in bench.stored]
     bench.define(one("read", '<user-role any-of="clerk"/>'))
     answer = bench.search(any_of("update"), _PARIS)
     assert (found(answer), operations(answer)) == (_EVERY, {"read list"})
@@ -284,7 +291,7 @@ def versions(bench: Bench) -> Bench:
     """Two versions, of which the second has permissions, and a document of each of three."""
     bench.define(PERMISSIONS, version=2, when="2024-04-02T09:00:00.000Z", indexed=("name",))
     for number in (2, 3):
-        hit = replace(bench.stored[0].hit, document=f"v-{number}", version=number)
+        hit = _changed(bench.stored[0].hit, f"v-{number}", version=number)
         bench.stored.append(Stored(hit))
     return bench
 
@@ -331,7 +338,7 @@ def test_the_permissions_of_the_version_published_last_count_for_one_that_is_not
 
 @pytest.mark.parametrize(("version", "paths"), [(LATEST, 1), (ALL, 1), (2, 1), (1, 5), (7, 0)])
 def test_whose_index_counts(versions: Bench, version: int | Searched, paths: int) -> None:
-    versions.stored.append(Stored(replace(versions.stored[0].hit, document="v-7", version=7)))
+    versions.stored.append(Stored(_changed(versions.stored[0].hit, "v-7", version=7)))
     answer = versions.search('<search return-all-indexed-fields="true"/>', KIM, version)
     assert {len(each) for each in orders.details(answer)} == {paths}
 
@@ -354,7 +361,7 @@ def test_when_nothing_is_published_any_more_the_permissions_of_what_was_deleted_
 
 def test_when_nothing_was_ever_published_everything_is_found(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.stored.append(Stored(replace(bench.stored[0].hit, document="v-2", version=2)))
+    bench.stored.append(Stored(_changed(bench.stored[0].hit, "v-2", version=2)))
     assert sorted(found(bench.search())) == ["d-1", "d-2", "d-3", "v-2"]
     assert operations(bench.search(version=ALL)) == {"*"}
     assert found(bench.search(version=2)) == ["v-2"]

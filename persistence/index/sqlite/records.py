@@ -9,11 +9,13 @@ from enum import IntEnum, IntFlag
 from itertools import islice
 
 import msgspec
+from msgspec.structs import asdict, astuple
 
-from persistence.index.extraction import IndexedDocument, Owner
+from persistence.index.sources import IndexedDocument
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
+from persistence.model.sidecar import DocumentFacts
 
 SEPARATOR = "\x1f"
 """Separates texts that are kept as one: XML cannot have this character, so no text that is searched for has it."""
@@ -36,9 +38,6 @@ _LAST_MILLISECOND = (1 << 43) - 2
 
 Fold = str | int
 Value = str | int
-DocumentName = tuple[str, bool]
-"""A document, and whether its draft is meant."""
-
 EntryRow = tuple[int, Fold, Value, int]
 """Number, fold, value and edge."""
 
@@ -78,50 +77,49 @@ class Edge(IntFlag):
     HIGHEST = 2
 
 
-class Card(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The owner who decides who may read a draft."""
+
+    creator: str | None
+    group: str | None
+    organization: tuple[str, ...]
+
+
+class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
     ``reader`` is set for drafts only: the owner of the saved document, else the draft's own.
     """
 
-    version: int
-    created: Instant
-    modified: Instant
-    creator: str | None
-    group: str | None
-    organization: tuple[str, ...]
-    modifier: str | None
-    stage: str | None
-    values: dict[int, tuple[str, ...]]
+    values: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
     reader: Owner | None = None
+
+    @property
+    def facts(self) -> DocumentFacts:
+        """The facts alone."""
+        return DocumentFacts(*astuple(self)[: len(DocumentFacts.__struct_fields__)])
 
     def of(self, number: int) -> tuple[str, ...]:
         """Return the values of a control or a fact."""
         if number > 0:
             return self.values.get(number, ())
-        if number in OF_DRAFTS:
-            return () if self.reader is None else _of_owner(self.reader, number)
+        owner = self if number not in OF_DRAFTS else self.reader
+        if owner is None:
+            return ()
         match number:
-            case Fact.ORGANIZATION:
-                return self.organization
+            case Fact.ORGANIZATION | Fact.SAVED_ORGANIZATION:
+                return owner.organization
+            case Fact.CREATED_BY | Fact.SAVED_BY:
+                said = owner.creator
             case Fact.CREATED:
-                said: str | None = self.created
-            case Fact.CREATED_BY:
-                said = self.creator
+                said = self.created
             case Fact.LAST_MODIFIED_BY:
                 said = self.modifier
             case Fact.WORKFLOW_STAGE:
                 said = self.stage
             case _:
-                said = self.group
+                said = owner.group
         return () if said is None else (said,)
-
-
-def _of_owner(owner: Owner, fact: int) -> tuple[str, ...]:
-    if fact == Fact.SAVED_ORGANIZATION:
-        return owner.organization
-    said = owner.creator if fact == Fact.SAVED_BY else owner.group
-    return () if said is None else (said,)
 
 
 _encoder = msgspec.json.Encoder()
@@ -168,31 +166,25 @@ class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
     entries: tuple[EntryRow, ...]
 
 
-def prepared(record: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     """Make a document ready to be written."""
+    hit, decides = read.hit, read.hit.saved_owner
     card = Card(
-        version=record.version,
-        created=record.created,
-        modified=record.modified,
-        creator=record.creator,
-        group=record.group,
-        organization=record.organization,
-        modifier=record.modifier,
-        stage=record.stage,
-        values=_bounded({number: record.values.get(path, ()) for path, number in keys.numbers.items()}),
-        reader=record.reader,
+        **asdict(hit.facts),
+        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
+        reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
     )
     return PreparedDocument(
-        document=record.document,
-        is_draft=record.is_draft,
-        version=record.version,
+        document=hit.document,
+        is_draft=hit.is_draft,
+        version=card.version,
         round=keys.round,
-        fingerprint=record.fingerprint,
-        created=record.created,
-        modified=record.modified,
+        fingerprint=read.fingerprint,
+        created=card.created,
+        modified=card.modified,
         card=encode(card),
         fields=columns(card),
-        rest=record.rest.casefold(),
+        rest=read.rest.casefold(),
         entries=tuple(entries(card)),
     )
 

@@ -1,0 +1,81 @@
+"""A service in the process of a test: gunicorn's own code for connections on a port, without gunicorn's processes.
+
+Requests cross a real socket and are parsed and answered by gunicorn's worker, so status, headers and body are those of
+a real service. What differs: there is one process, which the tests share with the service, no log and no signals.
+Tests of processes, logs, signals, memory and of several workers take ``tests.service.running`` instead.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+from gunicorn.glogging import Logger
+from gunicorn.workers.gthread import ThreadWorker
+
+from persistence import settings as configuration
+from persistence.app import create_app
+from persistence.cli.serve import Server
+from persistence.providers.trees import init_trees
+from persistence.starting import Served
+from tests import service as services
+from tests.service import Service
+
+
+@contextmanager
+def served(
+    directory: Path, *, dialect: str = "svc", env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+) -> Iterator[Service]:
+    """A service with its data below ``directory``, for the length of a block, as ``running`` starts it.
+
+    Of ``options`` there is ``--config``. With ``--proxied`` it is started by ``running``.
+    """
+    if services.is_proxied:
+        with services.running(directory, dialect=dialect, env=env, options=options) as service:
+            yield service
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    data = directory / "data"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
+    flags = {"data": str(data), "dialect": dialect, "bind": "127.0.0.1:0", "workers": 1, "threads": 4}
+    with chdir(directory):
+        file = dict(pairwise(options)).get("--config")
+        effective = configuration.load(file, flags, {**environment, **(env or {})})
+    init_trees(effective.settings, effective.properties)
+    settled = Served.of(effective)
+    with create_app(settled.settings, settled.properties, settled.policy) as app, _working(settled, app) as port:
+        yield Service(port, data, directory / "service.log", None, dialect)
+
+
+@contextmanager
+def _working(settled: Served, app: object) -> Iterator[int]:
+    """Let gunicorn's worker serve an application in a thread, and yield its port."""
+    cfg = Server(settled, lambda: settled).cfg
+    listening = socket.create_server(("127.0.0.1", 0), backlog=64)
+    worker = ThreadWorker(0, os.getppid(), [listening], None, 0, cfg, _Silent(cfg))
+    worker.wsgi = app
+    # As ``init_process``, which would also take over the signals of the process.
+    worker.tpool, worker.poller = worker.get_thread_pool(), selectors.DefaultSelector()
+    worker.method_queue.init()
+    running = threading.Thread(target=worker.run, name="worker", daemon=True)
+    running.start()
+    try:
+        yield int(listening.getsockname()[1])
+    finally:
+        worker.handle_exit(None, None)
+        running.join()
+        worker.tpool.shutdown()
+        worker.tmp.close()
+
+
+class _Silent(Logger):  # type: ignore[misc]  # gunicorn ships no annotations
+    """gunicorn's log, which goes nowhere."""
+
+    def setup(self, cfg: object) -> None:
+        """Leave the loggers of the process as they are."""
