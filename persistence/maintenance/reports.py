@@ -32,7 +32,6 @@ from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
 from persistence.properties.properties import Properties
 from persistence.services.access import is_singleton, permissions_of
-from persistence.services.definitions import latest_version
 from persistence.services.transforms import holders_in
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
@@ -239,7 +238,7 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
         BadAddressError: a name cannot be a file name.
         DamagedError: it cannot be read.
     """
-    number = latest_version(reader.store, form) if version is None else version
+    number = Catalog(reader.store).latest_version(form) if version is None else version
     if number is None:
         raise NotFoundError(f"{form} has no published version")
     address = DefinitionAddress(form, number, FORM_XHTML)
