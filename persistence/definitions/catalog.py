@@ -195,6 +195,14 @@ class Catalog:
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
 
+    def latest_version(self, form: Form) -> int | None:
+        """Return the number of the highest published version by its sidecar: that of a damaged one, too."""
+        for version in self.storage.versions(form):
+            sidecar = self.storage.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+            if sidecar is not None and not sidecar.deleted:
+                return version
+        return None
+
     def published(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first."""
         found = (self.of(form, number).published for number in self.storage.versions(form))

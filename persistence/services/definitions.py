@@ -40,18 +40,9 @@ from persistence.services.rules import (
     next_revision,
     tombstone_over,
 )
-from persistence.storage.storage import Readable, Writing
+from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
-
-
-def latest_version(store: Readable, form: Form) -> int | None:
-    """Return the highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
-    for version in store.versions(form):
-        sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-        if sidecar is not None and not sidecar.deleted:
-            return version
-    return None
 
 
 class Replaces(Enum):
@@ -183,7 +174,7 @@ def _asked(route: Route, version: VersionRequest) -> VersionRequest:
 
 
 def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
-    return None if asked.number is not None else latest_version(route.definition.storage, route.form)
+    return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
 def _version_of(route: Route, asked: ForDocument) -> int:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from persistence.definitions.catalog import Definition
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
@@ -25,7 +25,6 @@ from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
-from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
 from persistence.services.rules import (
     Cleared,
@@ -306,7 +305,7 @@ class Documents:
         known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version
-        return version_of_new(route.storage, route.definition.storage, self.dialect, address)
+        return version_of_new(route.storage, route.catalog, self.dialect, address)
 
 
 def counts(address: DocumentAddress) -> bool:
@@ -363,7 +362,7 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
     return number
 
 
-def version_of_new(data: Readable, definitions: Readable, dialect: Dialect, address: DocumentAddress) -> int:
+def version_of_new(data: Readable, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named.
 
     It is the version of the document in the other collection, else the latest published one, else 1.
@@ -376,4 +375,4 @@ def version_of_new(data: Readable, definitions: Readable, dialect: Dialect, addr
     twin = data.sidecar(address.main.moved(other))
     if twin is not None and not twin.deleted:
         return twin.version
-    return latest_version(definitions, address.form) or 1
+    return definitions.latest_version(address.form) or 1
