@@ -27,9 +27,8 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.change_events import ChangeListener
 from persistence.storage.rewriting import BodiesOf
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
 
 

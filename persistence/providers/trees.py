@@ -11,12 +11,10 @@ from functools import cache, partial
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
-from persistence.index.extraction import ExtractionCache
-from persistence.index.sources import Source, SourceDescription
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
-from persistence.index.sync.tree_index import TreeIndex
+from persistence.index.sync.tree_index import TreeIndex, TreeReindexer
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
 from persistence.properties.properties import Properties, ProviderProperties
@@ -25,11 +23,10 @@ from persistence.providers.provider import Opening, Provider
 from persistence.settings import Settings
 from persistence.storage import owner, root
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.change_events import NOBODY, ChangeListener
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FORMS, JOURNAL, Layout
 from persistence.storage.reader import StoreReader
-from persistence.storage.storage import Storage
+from persistence.storage.storage import NOBODY, ChangeListener, Storage
 from persistence.storage.store import Store
 
 CatalogAt = Callable[[str], Catalog]

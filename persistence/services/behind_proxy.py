@@ -1,7 +1,7 @@
 """The contract of a provider behind the proxy of a runtime, which has decided already (spec crud 2 and 11).
 
-The proxy sends a HEAD before each PUT and DELETE, and says what it has found: that decides whether a resource is
-created or replaced, and who may do so. What nobody but the provider can tell is still told under the lock: a version
+The proxy sends a HEAD before each PUT and DELETE, and reports what it has found: that decides whether a resource is
+created or replaced, and who may do so. What only the provider can know is still decided under the lock: a version
 that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document of a form
 that has only one.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from persistence.errors import BadAddressError
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.users import ANONYMOUS
+from persistence.model.users import ANONYMOUS, User
 from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
 from persistence.services.definitions import Definitions
-from persistence.services.documents import Decision, Deletion, Documents, Stored, counts, selected
+from persistence.services.documents import Decision, Deletion, Documents, counts, selected
 from persistence.services.rules import (
     Cleared,
     Delete,
@@ -28,8 +28,6 @@ from persistence.services.rules import (
     Read,
     Removed,
     Written,
-    everybody_may_read,
-    living,
     tombstone_over,
 )
 from persistence.storage.stored_revision import StoredRevision
@@ -47,13 +45,13 @@ class DefinitionsBehindProxy:
         return self.definitions.read(form, name, get)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
-        """Publish one file: 201 unless the proxy has found what it replaces."""
+        """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
         return replace(self.definitions.write(form, name, put, chunks), created=_creates(put))
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone, whatever is stored."""
+        """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
         return self.definitions.delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
 
@@ -79,29 +77,33 @@ class DocumentsBehindProxy(Documents):
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide as the proxy has: it is a creation unless the proxy has found what is replaced.
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
 
         A document that is there all the same goes into the history, as always: the proxy may have looked too early.
         """
         version = versions.must_be_sent(number, address)
-        Stored.at(route, address, over).check(address, put, version, everybody_may_read)
+        stored = self.checked(route, address, over, put, version)
         if route.properties.needs_publication:  # looked at only then: another service may have the definition
             self.require_published(route, route.catalog.of(route.form, version))
         creates = _creates(put)
-        put = replace(put, origin=_with_organization(put.origin, living(over)))
+        put = replace(put, origin=_with_organization(put.origin, stored.own))
         is_only = put.is_singleton and creates and counts(address)
         return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
 
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
     ) -> Deletion:
-        """Leave a tombstone, whatever is stored."""
+        """Leave a tombstone, even if nothing is stored."""
         version = versions.must_be_sent(number, address)
-        Stored.at(route, address, current).check(address, delete, version, everybody_may_read)
+        self.checked(route, address, current, delete, version)
         return Deletion(version, tombstone_over(current, version, delete), None)
 
+    def may_read(self, user: User, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
+        """Return true: the proxy has let the caller in."""
+        return True
+
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """There is no such path: the proxy searches, and deletes one document after the other.
+        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.
 
         Raises:
             BadAddressError: always.

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
@@ -31,7 +30,6 @@ from persistence.services.rules import (
     Cleared,
     Delete,
     Get,
-    MayRead,
     Put,
     Read,
     Removed,
@@ -49,36 +47,22 @@ from persistence.storage.stored_revision import StoredRevision
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The stored state at the address of a write: the resource, and of an attachment the living ``data.xml``."""
+    """The stored state at the address of a write.
 
+    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
+    """
+
+    current: StoredRevision | None
     own: StoredRevision | None
     main: StoredRevision | None
-
-    @classmethod
-    def at(cls, route: Route, address: DocumentAddress, own: StoredRevision | None) -> Self:
-        """Look for the document of an attachment."""
-        return cls(own, None if address.is_main else living(route.storage.read(address.main, content=False)))
-
-    def check(self, address: DocumentAddress, asked: Put | Delete, number: int | None, may_read: MayRead) -> None:
-        """Compare what is stored with the precondition and the version number of a request (spec crud 4.2, 4.6).
-
-        Raises:
-            PreconditionError, VersionError: it is not what the client expects.
-        """
-        own = living(self.own)
-        check_precondition(asked.precondition, address, own, self.main, may_read=may_read)
-        if own is not None:
-            versions.must_equal(number, own.sidecar.version, address)
-        if self.main is not None:
-            versions.must_equal(number, self.main.sidecar.version, address.main)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT: what is to be stored, and the definition by which it is.
+    """The decision about a PUT: the sidecar to store, and the definition that decided.
 
-    ``operations`` are those of the user on the document; ``creates`` says whether the document or attachment is new,
-    and ``is_only`` whether it must be the only document of its user.
+    ``operations`` are what the user may do with the document; ``creates`` says whether the document or attachment is
+    new, and ``is_only`` whether it must be the only document of its user.
     """
 
     put: Put
@@ -101,7 +85,7 @@ class Deletion:
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``codec`` lies between what clients see and what is stored. Methods raise the domain errors of
+    ``codec`` translates between answers to clients and stored content. Methods raise the domain errors of
     ``persistence.errors``.
     """
 
@@ -134,11 +118,10 @@ class Documents:
         number = self.admitted_to_write(route, address, put)
         over = route.storage.read(address, content=False)
         early = self.decided(route, address, put, number, over)
-        may_read = partial(self._may_read, put.user)
+        may_read = partial(self.may_read, put.user)
         content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
-        is_main = address.is_main
-        checking = route.data.index.checking(route.indexed(early.definition)) if is_main else None
+        checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
             over = writer.current(address)
@@ -147,7 +130,7 @@ class Documents:
             sidecar = encoded.described(sidecar, over, decision.definition)
             with _only_one(route, decision) if decision.is_only else nullcontext():
                 sidecar = writer.commit(address, sidecar, upload, over=over)
-            if is_main and not address.is_draft:
+            if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
         return Written(address, sidecar, decision.creates, decision.operations)
 
@@ -208,7 +191,7 @@ class Documents:
             _delete(writer, address, own, tombstone_of(own, delete.user))
             return True
 
-    def _may_read(self, user: User, address: DocumentAddress) -> bool:
+    def may_read(self, user: User, address: DocumentAddress) -> bool:
         """Return whether a user may read a resource of a document that is there."""
         route = self.router.of(address.form)
         main = route.storage.sidecar(address.main)
@@ -242,10 +225,9 @@ class Documents:
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide about a PUT by what is stored (spec crud 4.2, PUT 3 to 5)."""
-        stored = Stored.at(route, address, over)
-        stored.check(address, put, number, partial(self._may_read, put.user, address))
-        is_main, own = address.is_main, living(over)
+        """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
+        stored = self.checked(route, address, over, put, number)
+        is_main, own = address.is_main, stored.own
         is_settled = own is not None and (is_main or stored.main is not None)
         is_exempt = is_settled or number is not None or self._has_one_version(route)
         if self.dialect.requires_version and not is_exempt:
@@ -256,7 +238,8 @@ class Documents:
         definition = subject.definition
         if definition.version != version:  # the PUT of a draft whose saved document is of another version
             definition = route.catalog.of(address.form, version)
-        self.require_published(route, definition)
+        if route.properties.needs_publication:
+            self.require_published(route, definition)
         operations = self.access.to_write(subject, put.user)
         is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
         return Decision(put, definition, operations, own is None, is_only)
@@ -264,26 +247,49 @@ class Documents:
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
     ) -> Deletion:
-        """Decide about a DELETE by what is stored (spec crud 4.2)."""
+        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
-        may_read = partial(self._may_read, delete.user, address)
+        may_read = partial(self.may_read, delete.user, address)
         check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
         versions.must_equal(number, own.sidecar.version, address)
         document = own if address.is_main else must_live(main, address.main)
         operations = self.access.to_delete(subject_of(route, address, document.sidecar, 0), delete.user)
         return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
 
-    def require_published(self, route: Route, definition: Definition) -> None:
-        """Refuse data of a version that was never published, where the property says so.
+    def checked(
+        self,
+        route: Route,
+        address: DocumentAddress,
+        current: StoredRevision | None,
+        asked: Put | Delete,
+        number: int | None,
+    ) -> Stored:
+        """Compare the stored revision with the precondition and the version number of a request (spec crud 4.2, 4.6).
 
-        A deleted version was published: its tombstone keeps its permissions, and what was begun can be saved. The
-        designer's own form never is.
+        Raises:
+            PreconditionError, VersionError: it differs from what the client expects.
+        """
+        own = living(current)
+        main = None if address.is_main else living(route.storage.read(address.main, content=False))
+        may_read = partial(self.may_read, asked.user, address)
+        check_precondition(asked.precondition, address, own, main, may_read=may_read)
+        if own is not None:
+            versions.must_equal(number, own.sidecar.version, address)
+        if main is not None:
+            versions.must_equal(number, main.sidecar.version, address.main)
+        return Stored(current, own, main)
+
+    def require_published(self, route: Route, definition: Definition) -> None:
+        """Refuse data of a version that was never published; a property says that this is to be done.
+
+        A deleted version was published: its tombstone keeps its permissions, and users can save documents that they
+        have begun. The designer's own form never is.
 
         Raises:
             NotFoundError: there is nothing of the version.
         """
-        if not route.properties.needs_publication or definition.is_stored or self.dialect.is_designer(route.form):
+        if definition.is_stored or self.dialect.is_designer(route.form):
             return
         name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
         raise NotFoundError(
@@ -295,15 +301,15 @@ class Documents:
         return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
     def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
-        """Return the version of a PUT that names none: the stored one, else its document's, else that of a new one."""
-        known = stored.own or stored.main
+        """Return the version of a PUT that names none: the stored one, else the document's, else that for new data."""
+        known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version
         return version_of_new(route.storage, route.catalog, self.dialect, address)
 
 
 def counts(address: DocumentAddress) -> bool:
-    """Return whether a document counts as that of a singleton form: attachments and drafts do not (crud 16, D17)."""
+    """Return whether a document counts as the one of a singleton form: attachments and drafts do not (crud 16, D17)."""
     return address.is_main and not address.is_draft
 
 
@@ -359,7 +365,7 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
 def version_of_new(data: Readable, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named.
 
-    It is that of the document in the other collection, else the latest published one, else 1.
+    It is the version of the document in the other collection, else the latest published one, else 1.
 
     A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
     """

@@ -12,7 +12,7 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sync.tree_index import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index

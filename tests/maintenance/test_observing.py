@@ -22,9 +22,9 @@ from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.settings import Settings
-from persistence.storage.change_events import ChangeListener
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import JOURNAL
+from persistence.storage.storage import ChangeListener
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
