@@ -172,7 +172,7 @@ class Adoption:
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
         return self.nothing_known(
-            version_of_new(self._reader.store, self._reader.catalog_of(address.form).storage, self.dialect, address)
+            version_of_new(self._reader.store, self._reader.catalog_of(address.form), self.dialect, address)
         )
 
     def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:

@@ -155,7 +155,7 @@ class Properties:
 
     @property
     def attachment_providers(self) -> list[ProviderProperties]:
-        """The providers that attachments of data have by some entry; those of definitions have none (forms 5.5)."""
+        """The providers of attachments of data by some entry; attachments of definitions have none (forms 5.5)."""
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
@@ -176,7 +176,7 @@ class Properties:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        """The passwords of what the real system has encrypted, the main one first (spec forms 4.4)."""
+        """The passwords with which the real system has encrypted, the main one first (spec forms 4.4)."""
         names = (("field-encryption", "password"), ("field-encryption", "password", "read-fallback"))
         return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
 

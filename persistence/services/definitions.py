@@ -40,18 +40,9 @@ from persistence.services.rules import (
     next_revision,
     tombstone_over,
 )
-from persistence.storage.storage import Readable, Writing
+from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
-
-
-def latest_version(store: Readable, form: Form) -> int | None:
-    """Return the highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
-    for version in store.versions(form):
-        sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-        if sidecar is not None and not sidecar.deleted:
-            return version
-    return None
 
 
 class Replaces(Enum):
@@ -76,7 +67,7 @@ class Part:
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
-    There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
+    There are no permissions and no operations here: these paths are to be protected as a service (4.2).
     """
 
     def __init__(self, router: Router) -> None:
@@ -110,7 +101,7 @@ class Definitions:
         return receiving(self._router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store what was received as files of one version, in turn, while nobody else publishes the form.
+        """Store received files of one version, in turn, while no other request publishes the form.
 
         Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
         """
@@ -129,14 +120,14 @@ class Definitions:
                 )
                 for part in parts
             ]
-        if wants_flat_views:
+        if wants_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
 
-        What a proxy has found need not be there.
+        A file that a proxy has found need not be there.
         """
         route = self._router.of(form)
         asked = _asked(route, delete.version)
@@ -148,7 +139,7 @@ class Definitions:
                 must_live(own, address)
             check_precondition(delete.precondition, address, living(own))
             tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
-        if name == FORM_XHTML:
+        if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
         return Removed(address, version, tombstone, None)
 
@@ -173,7 +164,7 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
 
 
 def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
-    """Return the version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+    """Return the version of a PUT, and whether it counts as a replacement for any file (5.1, last points)."""
     latest = _latest_if_needed(route, asked)
     return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
 
@@ -183,7 +174,7 @@ def _asked(route: Route, version: VersionRequest) -> VersionRequest:
 
 
 def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
-    return None if asked.number is not None else latest_version(route.definition.storage, route.form)
+    return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
 def _version_of(route: Route, asked: ForDocument) -> int:
@@ -207,7 +198,7 @@ def _commit(
         return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
-    if address.is_main:  # views that there are stay, whatever is published next
+    if address.is_main:  # existing views stay, no matter what is published next
         had_flat_views = there is not None and there.sidecar.flat_view
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)

@@ -1,7 +1,7 @@
 """Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
 
 A caller who has misspelt a name gets an answer without documents, as the specification has it (spec search 1.1, 1.4),
-and beside it a notice with the name that was probably meant.
+and beside it a notice with the nearest known name.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Asked:
 
 
 class Notices:
-    """Finds out what was asked for and is not there. Methods raise ``DiskError``."""
+    """Finds forms, versions and controls of a request that do not exist. Methods raise ``DiskError``."""
 
     def __init__(self, forms: PublishedForms, dialect: Dialect) -> None:
-        """Tell a user no names of forms but those of ``forms``."""
+        """``forms`` are the only ones whose names a user may learn."""
         self._forms = forms
         self._dialect = dialect
 
     def of(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        """One notice, if there is one; ``seen`` is what the user may see, ``found`` says whether anything was."""
+        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found."""
         definition = asked.searched.definition
         if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
@@ -64,7 +64,7 @@ class Notices:
         return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
-        """Nothing is said of a form with a damaged version: searches find what they can all the same."""
+        """A form with a damaged version gets no notice: its other versions are searched nevertheless."""
         form, version = asked.searched.definition.form, asked.version
         catalog = asked.searched.catalog
         with suppress(DamagedError):
@@ -77,7 +77,7 @@ class Notices:
 
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
-    """Say which of the paths that were asked for are those of no indexed control; ``None`` where all are."""
+    """Name the requested paths that belong to no indexed control; ``None`` where all do."""
     known = frozenset(indexed)
     unknown = [path for path in dict.fromkeys(asked) if path not in known]
     if not unknown:
@@ -95,7 +95,7 @@ def unpublished_version(form: Form, version: int, published: Iterable[int]) -> s
 
 
 def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
-    """Say that a form is not published; ``names`` gives those that may be told, of one application or of all.
+    """Say that a form is not published; ``names`` gives the names that may be shown, of one application or of all.
 
     The nearest one is looked for in the same application first, where it is most likely.
     """
@@ -114,7 +114,7 @@ _RETRY_AFTER = 30
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer in XML, in pieces; ``notice`` names what was asked for and is not there, if anything."""
+    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
 
     pieces: Iterator[bytes]
     notice: str | None = None
@@ -123,8 +123,9 @@ class Answered:
 class Searching:
     """Answers with XML, in pieces.
 
-    Methods raise, besides what they say, ``BusyError``, ``DiskError``, and ``DamagedError`` where the definition cannot
-    be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
+    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
+    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
+    may be repeated.
     """
 
     def __init__(self, router: Router, dialect: Dialect, notices: Notices) -> None:
@@ -138,7 +139,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -149,7 +150,7 @@ class Searching:
         if request.all_indexed:
             paths = searched.index_paths or ()
             query = _cut(query, paths)
-        # A page may be long and its documents large: only what is asked for is held.
+        # A page may be long and its documents large: only the requested values are held.
         with _coming_back():
             found = replace(query, paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
@@ -167,7 +168,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -178,7 +179,7 @@ class Searching:
         said = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
-        # Read at once: an error is still an answer, and what is asked for twice is read once.
+        # Read at once: an error is still an answer, and a value that is requested twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
         with _coming_back():
@@ -195,7 +196,7 @@ class Searching:
 
 @contextmanager
 def _coming_back() -> Iterator[None]:
-    """Tell whoever searches on a full disk to come back."""
+    """Turn a full disk into an answer to search again later."""
     try:
         yield
     except DiskFullError as error:
@@ -203,7 +204,7 @@ def _coming_back() -> Iterator[None]:
 
 
 def _cut(query: Query, paths: Collection[str]) -> Query:
-    """A query without what is about other controls than these (spec search 1.6)."""
+    """Return a query without conditions on other controls than these (spec search 1.6)."""
     sort = query.sort
     return replace(
         query,

@@ -12,12 +12,12 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sync.tree_index import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.provider_names import ProviderNames
+from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader

@@ -13,16 +13,7 @@ from typing import NamedTuple
 from persistence.closable import Closable, closed
 from persistence.errors import DiskError, disk_errors
 from persistence.index.sources import Source
-from persistence.index.sqlite.engine import (
-    FLAT_FAILURES,
-    FileIdentity,
-    FlatCatalogue,
-    FlatFile,
-    InconsistentError,
-    UnusableError,
-    flat_failure,
-    require_room,
-)
+from persistence.index.sqlite import engine
 from persistence.index.sync.flat_maker import FlatMaker, FlatReader
 from persistence.index.sync.jobs import FlatTask, IndexJob, JobProcesses
 from persistence.index.sync.rebuild import SMALL
@@ -51,14 +42,14 @@ class FlatViews(Closable):
         self._root = os.path.realpath(root)
         self._source_of = source_of
         self._defined_elsewhere = defined_elsewhere
-        self._file = FlatFile(self._root)
+        self._file = engine.FlatFile(self._root)
         self._lock = threading.Lock()
         self._kept: _KeptCatalogue | None = None
         self._inherited: _KeptCatalogue | None = None
         self._is_closed = False
         self._processes = JobProcesses()
         self._restoring: subprocess.Popen[bytes] | None = None
-        self._restored: FileIdentity | None = None
+        self._restored: engine.FileIdentity | None = None
         self._is_asked = False
 
     def close(self) -> None:
@@ -145,32 +136,32 @@ class FlatViews(Closable):
         with self._lock, disk_errors(doing):
             if self._is_closed:
                 raise closed("the file of flat views")
-            require_room(self._root)
+            engine.require_room(self._root)
             found = self._file.identity
             try:
                 yield self._opened(found)
-            except FLAT_FAILURES as error:
+            except engine.FLAT_FAILURES as error:
                 self._close()
-                self._repair(flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, doing), found, form)
             else:
                 return
         self.restore()
 
-    def _repair(self, error: Exception, found: FileIdentity | None, form: Form | None) -> None:
+    def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
         """Let what is damaged be made again; raise an error that does not say that anything is."""
         match error:
-            case InconsistentError() if form is not None:
-                with suppress(UnusableError), self._file.opened() as catalogue:
+            case engine.InconsistentError() if form is not None:
+                with suppress(engine.UnusableError), self._file.opened() as catalogue:
                     catalogue.doubt(form)
                     return
-            case InconsistentError() | UnusableError():
+            case engine.InconsistentError() | engine.UnusableError():
                 pass
             case _:
                 raise error
         self._file.discard(found)
         self._file.make()
 
-    def _opened(self, found: FileIdentity | None) -> _KeptCatalogue | None:
+    def _opened(self, found: engine.FileIdentity | None) -> _KeptCatalogue | None:
         kept = self._kept
         if kept is not None and (kept.identity != found or kept.process != os.getpid()):
             self._close()
@@ -200,6 +191,6 @@ class FlatViews(Closable):
 class _KeptCatalogue(NamedTuple):
     """A catalogue that stays open: as long as one does, others can read the file without being allowed to write."""
 
-    catalogue: FlatCatalogue
-    identity: FileIdentity
+    catalogue: engine.FlatCatalogue
+    identity: engine.FileIdentity
     process: int
