@@ -18,7 +18,8 @@ from bench import server
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.storage import digests, sidecars
+from persistence.storage import sidecars
+from persistence.storage.integrity import digest_text
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -26,7 +27,7 @@ SIZES = (500, 2_000, 10_000)
 _VERSIONS, _FORMS = 4, 25
 _LIST = "/form?all-versions=true&all-forms=true"
 _BODY = b"<html/>"
-_DIGEST = digests.text(hashlib.sha256(_BODY).hexdigest())
+_DIGEST = digest_text(hashlib.sha256(_BODY).hexdigest())
 _METADATA = FormMetadata(
     titles={"en": "Request for leave", "de": "Antrag auf Urlaub", "fr": "Demande de congé"},
     permissions='<permissions><permission operations="create"></permission>'

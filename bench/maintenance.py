@@ -16,7 +16,8 @@ from pathlib import Path
 
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.storage import digests, sidecars
+from persistence.storage import sidecars
+from persistence.storage.integrity import digest_text
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -55,7 +56,7 @@ def _plant(root: Path, count: int) -> None:
     """Lay down documents as the service leaves them, without its fsyncs."""
     init(str(root))
     Store(str(root), lock_timeout=1).close()
-    digest = digests.text(hashlib.sha256(_BODY).hexdigest())
+    digest = digest_text(hashlib.sha256(_BODY).hexdigest())
     for number in range(count):
         folder = root / f"hr/leave/data/{number:08}"
         folder.mkdir(parents=True, mode=0o750)

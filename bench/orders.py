@@ -18,7 +18,8 @@ from typing import Any
 
 from persistence.model.instants import Instant, from_datetime
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
-from persistence.storage import digests, sidecars
+from persistence.storage import sidecars
+from persistence.storage.integrity import digest_text
 from persistence.storage.root import init
 from persistence.storage.store import Store
 
@@ -138,7 +139,7 @@ def _common(body: bytes, at: Instant) -> dict[str, Any]:
         "modified": at,
         "created": at,
         "size": len(body),
-        "digest": digests.text(hashlib.sha256(body).hexdigest()),
+        "digest": digest_text(hashlib.sha256(body).hexdigest()),
     }
 
 

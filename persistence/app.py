@@ -1,4 +1,4 @@
-"""The application factory: settings become what the faces call, and blueprints that call it."""
+"""The application factory: settings become services, and blueprints that call them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from flask import Flask
 
@@ -26,10 +27,11 @@ from persistence.http.responses import ResponseHeaders
 from persistence.model import peers
 from persistence.model.addresses import PUBLIC_PREFIX, Form
 from persistence.properties.properties import Properties
+from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.providers.opened import Providers
-from persistence.providers.trees import open_encryption_keys, open_keys, probe
+from persistence.providers.trees import probe
+from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.services.encryption_codec import EncryptionCodec
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
 from persistence.services.services import Services
@@ -60,25 +62,25 @@ class Service(Flask, Closable):
 def create_app(
     settings: Settings | None = None, properties: Properties | None = None, policy: Policy | None = None
 ) -> Service:
-    """The WSGI application; without settings those of the file and the environment, as ``gunicorn`` wants it.
+    """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
-    With settings and without properties, these are the shipped ones. ``policy`` is what ``policy_of`` said when the
-    service started, else what it says now.
+    Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
+    result of ``policy_of`` when the service started, else its result now.
 
     Raises:
-        StartupError: the data directory cannot be used, or nobody could call.
-        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting workers anew.
+        StartupError: the data directory cannot be used, or no caller could be admitted.
+        SystemExit: without settings, with status 4, at which gunicorn stops instead of starting other workers.
     """
     if settings is not None:
         shipped = Properties.load({}, DIALECTS[settings.dialect].property_prefix)
         return _wire(settings, properties or shipped, policy or policy_of(settings))
     try:
         loaded = configuration.load()
-        policy = policy_of(loaded.settings)
-        warn_of_properties(loaded.properties)
-        warn_of(probe(loaded.settings, loaded.properties))
-        return _wire(loaded.settings, loaded.properties, policy)
+        properties, policy = properties or loaded.properties, policy or policy_of(loaded.settings)
+        warn_of_properties(properties)
+        warn_of(probe(loaded.settings, properties))
+        return _wire(loaded.settings, properties, policy)
     except PersistenceError as error:
         sys.stderr.write(f"persistence: {error}\n")
         sys.exit(_GUNICORN_GIVES_UP)
@@ -88,7 +90,7 @@ def policy_of(settings: Settings) -> Policy:
     """Decide who may call, by the settings and the keys that exist now.
 
     Raises:
-        StartupError: nobody could, or the keys cannot be read.
+        StartupError: none could be, or the keys cannot be read.
     """
     try:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
@@ -103,7 +105,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def warn_of(cause: str | None) -> None:
-    """Say what keeps the service from writing; what is stored can be read all the same."""
+    """Return the reason why the service cannot write; stored content can be read nevertheless."""
     if cause is not None:
         sys.stderr.write(f"persistence: only reading for now: {cause}\n")
 
@@ -176,12 +178,12 @@ def _jobs(providers: Providers, at_rest: EncryptionAtRest) -> Callable[[Form, in
 
     def job_of(form: Form, version: int | None) -> ReencryptionJob:
         route = providers.router.of(form)
-        said = route.properties.route.data
-        if said.is_remote:
+        tree = providers.tree_of(route.properties.route.data)
+        if tree is None:
             raise NotSupportedError(f"the data of {form} is with another service, where nothing is encrypted anew")
-        root = providers.root_of(said)
-        reencryption = Reencryption(providers.trees[root].store, providers.bodies_by_form, at_rest)
-        return ReencryptionJob(reencryption, root, form, version, lambda form: route.data.reindexer.version(form, None))
+        reencryption = Reencryption(tree.store, providers.bodies_by_form, at_rest)
+        reindex = partial(route.data.reindexer.version, number=None)
+        return ReencryptionJob(reencryption, tree.store.root, form, version, reindex)
 
     return job_of
 

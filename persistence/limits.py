@@ -76,7 +76,7 @@ MOST_QUERY_ELEMENTS = 10_000
 MOST_QUERY_NAMES = 1_000
 """Distinct names in a query."""
 
-# Definitions and data: what is extracted and generated.
+# Definitions and data: extracted and generated values.
 
 MOST_DECLARATIONS = 50_000
 """Namespace declarations in a document that becomes a tree. The time of lxml grows with their square."""
@@ -293,7 +293,10 @@ LARGEST_LIST = 32 << 20
 """Bytes in memory of the metadata of all forms that a list is selected from, and so of about its response."""
 
 MOST_CATALOG = 32 << 20
-"""Bytes in memory of the metadata and permissions of published forms that a worker caches."""
+"""Bytes in memory of the definitions that a worker caches of a provider: metadata, permissions, controls, index keys.
+
+The controls of a usual form take less than 50 KB.
+"""
 
 PERMISSION_COSTS = 250
 """Bytes of memory for a tag of permissions. Each element becomes an object or two."""
@@ -305,7 +308,7 @@ MOST_WRITTEN_LIST = 16 << 20
 """Bytes of serialized entries of the list of forms that are cached."""
 
 LARGEST_CATALOG_FILE = 48 << 20
-"""Bytes of the file in which workers share what is published. It is read into memory."""
+"""Bytes of the file in which workers share the published versions. It is read into memory."""
 
 LONGEST_PATH = 4096
 """Characters of a path of an attachment. A longer text is no path."""
@@ -324,20 +327,14 @@ HOLDER_COSTS = 400
 PERMISSIONS_KEPT = 256
 """Distinct permissions that are cached. Many versions share the same permissions."""
 
-SALVAGED_KEPT = 64
-"""Damaged or deleted versions whose permissions are cached."""
-
 PERMISSIONS_KEPT_BYTES = 8 << 20
-"""Bytes of memory of each of these two caches."""
+"""Bytes of memory of these."""
 
 DEFINITIONS_KEPT = 256
-"""Versions whose controls are cached; as many for the indexed controls of other forms."""
+"""Versions for which the readers of their indexed controls are cached."""
 
 DEFINITIONS_KEPT_BYTES = 2 << 20
-"""Bytes of memory of each cache: controls, encrypted controls, indexed controls, and their readers.
-
-A usual form takes less than 50 KB.
-"""
+"""Bytes of memory of these readers."""
 
 # Other services.
 

@@ -11,8 +11,9 @@ from persistence.dialect import Dialect
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import index_of, pending_in, provider_of_tree
+from persistence.providers.trees import open_index, provider_of_tree
 from persistence.services.services import Services
+from persistence.settings import Settings
 from persistence.storage.store import Store
 
 _OWN_THREADS = ("updater", "reencryption", "tree-lease")
@@ -47,7 +48,8 @@ def threads() -> list[str]:
 
 def services(store: Store, dialect: Dialect, properties: Properties) -> Services:
     """The services over a tree, with an index that hears only of changes that others note."""
-    index = opened(index_of(store.root, dialect, properties, pending_in(store.root)))
+    settings = Settings(data=store.root, dialect=dialect.name)  # type: ignore[arg-type]  # one of the two
+    index = opened(open_index(settings, properties, store.root))
     return services_of(store, dialect, properties, index)
 
 

@@ -12,8 +12,7 @@ from persistence.model.addresses import DATA_XML, Address, Collection, Definitio
 from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.users import ANONYMOUS, User
-from persistence.services.requests import Put
-from persistence.services.rules import Received, next_revision
+from persistence.services.rules import Put, Received, next_revision
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import close, opened

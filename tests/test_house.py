@@ -28,7 +28,6 @@ LONG_MODULES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 SHORT_MODULES: dict[str, str] = {
     "closable.py": "every layer imports it, and it imports none but errors",
-    "storage/digests.py": "the one place that hashes contents",
 }
 """Modules that are whole with so few lines. ``__init__`` and ``__main__`` need no reason."""
 

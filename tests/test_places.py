@@ -11,9 +11,8 @@ from persistence.dialect import SVC
 from persistence.errors import StartupError
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import check, elsewhere
+from persistence.providers.locations import check, defined_elsewhere, definitions_root
 from persistence.settings import Roots, load
-from persistence.storage.integrity import HandEdits
 from tests.initialised import initialised
 
 ROOTS = Roots("/srv/data", {"disk2": "/srv/disk2", "same": "/srv/data"})
@@ -120,9 +119,9 @@ def test_definitions_elsewhere_are_known_for_the_tree_that_has_the_data(tmp_path
         initialised(root)
     for form in ("acme/order", "hr/leave"):
         (tmp_path / "data" / form).mkdir(parents=True)
-    there = elsewhere(second, properties(SPLIT), roots, HandEdits.XML)
-    assert [there.root(Form("acme", "order")), there.root(Form("hr", "leave"))] == [first, ""]
-    assert list(there.forms()) == [Form("acme", "order")]
-    here = elsewhere(first, properties(SPLIT), roots, HandEdits.XML)
-    assert here.root(Form("acme", "order")) == "", "its data is not there"
-    assert list(here.forms()) == []
+    split, order = properties(SPLIT), Form("acme", "order")
+    assert definitions_root(order, second, split, roots) == first
+    assert definitions_root(Form("hr", "leave"), second, split, roots) == second
+    assert list(defined_elsewhere(second, split, roots)) == [order]
+    assert definitions_root(order, first, split, roots) == first, "its data is not there"
+    assert list(defined_elsewhere(first, split, roots)) == []

@@ -39,7 +39,8 @@ from persistence.maintenance.check import ADOPTED_AS_IS, ALL_SLICES, Check, Chec
 from persistence.maintenance.findings import Outcome, Remedy, Report, Severity, Tally
 from persistence.maintenance.tree import FolderTree
 from persistence.model.instants import epoch_seconds, next_after
-from persistence.providers.trees import bodies_by_form, integrity_of, open_index
+from persistence.providers.locations import bodies_by_form
+from persistence.providers.trees import integrity_of, open_index
 from persistence.storage import owner
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.layout import LAYOUT

@@ -15,7 +15,7 @@ from persistence.properties.entries import without_user
 from persistence.properties.lookup import Reason
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
-from persistence.providers.trees import base_of, root_of
+from persistence.providers.locations import base_of, root_of
 from persistence.settings import Effective
 
 
@@ -123,11 +123,9 @@ def _reasons(word: str, reasons: tuple[Reason, ...], properties: Properties) -> 
 
 
 def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
-    if provider.is_remote:
-        where = f"another service, {provider.address}"
-    else:
-        name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
-        where = f"a tree here, {root_of(provider, effective.settings.roots)} ({name})"
+    root = root_of(provider, effective.settings.roots)
+    name = f"the datasource {provider.datasource}" if provider.datasource else "the default"
+    where = f"another service, {provider.address}" if root is None else f"a tree here, {root} ({name})"
     yield f"provider {provider.name} is {where}"
     if not provider.is_active:
         yield "  not active: it is not asked where all providers are"
@@ -137,4 +135,5 @@ def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
 
 
 def _where_attached(provider: ProviderProperties) -> str:
-    return f"with another service, {provider.address}" if provider.is_remote else f"below {base_of(provider)}"
+    base = base_of(provider)
+    return f"with another service, {provider.address}" if base is None else f"below {base}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from persistence.cli.options import key_options, load, tree_options, usage_errors
-from persistence.providers.trees import open_encryption_keys, open_keys
+from persistence.providers.locations import open_encryption_keys, open_keys
 from persistence.settings import Settings
 from persistence.storage import owner
 from persistence.storage.owner import Identity

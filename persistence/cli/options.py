@@ -20,10 +20,10 @@ from persistence.model.addresses import Form
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.properties.properties import Properties
 from persistence.properties.property_table import DATA, FORM
-from persistence.providers.trees import base_of, elsewhere, root_of
+from persistence.providers.locations import base_of, definitions_root, root_of
 from persistence.settings import DEFAULT_FILE, Effective, Settings
 from persistence.storage import owner
-from persistence.storage.integrity import HandEdits
+from persistence.storage.integrity import HandEdits, Integrity
 
 FAILED = 1
 """Exit status: the work could not be done. Status 2 is for wrong usage."""
@@ -149,9 +149,11 @@ class ChosenTree:
 
     def reader(self) -> TreeReader:
         """Open the tree for reports. Raises as ``TreeReader.of``."""
-        hand_edits = HandEdits(self.settings.hand_edits)
-        there = elsewhere(self.root, self.properties, self.settings.roots, hand_edits)
-        return TreeReader.of(self.root, self.properties, there)
+        properties, roots = self.properties, self.settings.roots
+        integrity = Integrity(HandEdits(self.settings.hand_edits))
+        return TreeReader.of(
+            self.root, properties, lambda form: definitions_root(form, self.root, properties, roots), integrity
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +180,8 @@ class TreeChoice:
     @property
     def bases_by_name(self) -> list[tuple[str, str]]:
         """The names and paths of the directories of attachments; several names may have the same path."""
-        providers = (each for each in self.properties.attachment_providers if not each.is_remote)
-        return [(attachments_name(each.name), base_of(each)) for each in providers]
+        found = ((attachments_name(each.name), base_of(each)) for each in self.properties.attachment_providers)
+        return [(name, base) for name, base in found if base is not None]
 
     def tree_of(self, form: Form, kind: str = DATA) -> ChosenTree:
         """Return the tree of the data of a form, or of its definition: as an option says, else the properties.
@@ -192,9 +194,9 @@ class TreeChoice:
             return self.trees[0]
         route = self.properties.of(form).route
         provider, what = (route.definition, "definition") if kind == FORM else (route.data, "data")
-        if provider.is_remote:
-            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
         root = root_of(provider, self.settings.roots)
+        if root is None:
+            raise NotSupportedError(f"the {what} of {form} is with another service, {provider.address}: look there")
         return next(each for each in self.trees if each.root == root)
 
     def root_of_records(self, form: Form, base: str) -> str | None:
@@ -206,9 +208,9 @@ class TreeChoice:
             ConfigurationError, StartupError: the form has no provider, or the provider no tree.
         """
         route = self.properties.of(form).route
-        if route.attachments is None or route.attachments.is_remote or base_of(route.attachments) != base:
+        if route.attachments is None or base_of(route.attachments) != base:
             return None
-        return "" if route.data.is_remote else root_of(route.data, self.settings.roots)
+        return root_of(route.data, self.settings.roots) or ""
 
 
 def choose_trees(options: Mapping[str, object]) -> TreeChoice:

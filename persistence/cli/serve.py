@@ -16,7 +16,8 @@ from persistence import starting
 from persistence.app import create_app
 from persistence.cli.options import allow_open_files, load, settings_options
 from persistence.errors import PersistenceError
-from persistence.providers.trees import bases_of, init_trees
+from persistence.providers.locations import bases_of
+from persistence.providers.trees import init_trees
 from persistence.starting import Served
 from persistence.storage import owner
 

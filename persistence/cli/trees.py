@@ -18,8 +18,9 @@ from persistence.index.sync.journal import OfflineJournal
 from persistence.maintenance import indexes
 from persistence.maintenance import upgrade as upgrades
 from persistence.model.addresses import Form
+from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
-from persistence.providers.trees import init_trees, open_encryption_keys, open_index
+from persistence.providers.trees import init_trees, open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
 from persistence.services.jobs import ReencryptionJob
 from persistence.services.reencryption import Reencryption

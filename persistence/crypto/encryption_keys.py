@@ -46,7 +46,7 @@ class KeyRing:
         """Return the id of the key that encrypts.
 
         Raises:
-            ConfigurationError: there is none: what must be encrypted must not be written.
+            ConfigurationError: no key is configured: content that must be encrypted must not be written plain.
         """
         if self.writing is None:
             raise ConfigurationError(
@@ -95,7 +95,7 @@ class EncryptionKeys:
     of the first one must be able to read it.
 
     Raises:
-        StartupError: the file is inside a tree, or what is given are no keys.
+        StartupError: the file is inside a tree, or its content is not keys.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class EncryptionKeys:
 
 
 def purpose(name: str, *parts: str) -> bytes:
-    """Encode the purpose of a derived key; no two purposes are alike."""
+    """Encode the purpose of a derived key; different purposes have different codes."""
     return msgspec.json.encode([name, *parts])
 
 

@@ -158,7 +158,7 @@ def may_begin(head: bytes | bytearray) -> bool:
 def authentic_header(head: bytes, ring: KeyRing) -> FileHeader | None:
     """Return the header of a file that was surely encrypted with a key of the ring, by its first frame; else ``None``.
 
-    A file that was cut behind its first frame has one as well: ``decrypted`` tells that something is missing.
+    A file that was cut after its first frame has one as well: ``decrypted`` reports that something is missing.
 
     ``head`` are more bytes than ``LONGEST_BEGINNING`` from the beginning of the file, or all that it has.
     """
@@ -181,10 +181,9 @@ def read_header(file: BinaryIO) -> FileHeader | None:
 
 
 def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing) -> PlainFile:
-    """Return the plain content of an open file of ``size`` bytes, which must be that of a resource.
+    """Return the plain content of an open file of ``size`` bytes, which must be encrypted for a resource.
 
-    The last frame and the first are decrypted at once: they tell that nothing is missing, and what is to be read first
-    is as it was written.
+    The last frame and the first are decrypted at once, which shows that nothing is missing and the beginning is intact.
 
     Raises:
         DamagedError: it is not as it was written, or another resource's.
@@ -203,8 +202,8 @@ def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing
 class PlainFile(io.RawIOBase):
     """The plain content of an encrypted file, which is decrypted while it is read, in order or from any position.
 
-    ``size`` is that of the plain content in bytes. Closing it closes ``file``. It has no descriptor: nobody can send
-    the file's own bytes by mistake.
+    ``size`` is the size of the plain content in bytes. Closing it closes ``file``. It has no descriptor: no server can
+    send the file's own bytes by mistake.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading what the real system has encrypted with AES-128-GCM: vector, cipher text and tag (spec forms 4.4).
+"""Reading content that the real system has encrypted with AES-128-GCM: vector, cipher text and tag (spec forms 4.4).
 
 There is one tag for a whole file, at its end: so a file is read twice, once to authenticate it and once to be sent. GCM
 encrypts as CTR does, which lets a range be decrypted by itself.
@@ -40,7 +40,7 @@ def decrypt_value(data: bytes, ring: KeyRing) -> str:
 
 
 def open_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | None:
-    """Return the plain content of an open file of ``size`` bytes; ``None`` where it is none that the passwords decrypt.
+    """Return the plain content of an open file of ``size`` bytes; ``None`` where the passwords do not decrypt it.
 
     Raises:
         DiskError: it cannot be read.

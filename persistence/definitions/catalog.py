@@ -1,48 +1,63 @@
-"""The catalog of definitions: the snapshot of each form version, and the lists of what is published.
+"""The catalog of definitions: the snapshot of each form version, and the lists of published versions.
 
-A fingerprint tells each stored state of a definition from every other. Whoever asks for a snapshot looks at it, with
-two ``stat`` calls; so all workers see at once what one of them has published, and what a person has edited.
+A fingerprint distinguishes each stored state of a definition from every other. A request for a snapshot looks at it,
+with two ``stat`` calls; so all workers see at once what one of them has published, and what a person has edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Iterator
 from operator import attrgetter
+from typing import Any, TypeVar
 
+from persistence.bounded_cache import size_of
 from persistence.definitions.contents import (
+    ENCRYPT,
     EncryptedControls,
     IndexKeys,
     controls_from,
-    encrypted_from,
+    has_flat_views,
     index_keys_from,
     published_from,
     salvaged_permissions,
 )
-from persistence.definitions.summaries import NO_FILE, Summaries, SummaryFile
+from persistence.definitions.summaries import NO_FILE, SummaryFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
-from persistence.keeping import Kept
-from persistence.limits import DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES, PERMISSIONS_KEPT_BYTES, SALVAGED_KEPT
+from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
 from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.storage.storage import Readable
-from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint
+from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
+
+_SUMMARY = "summary"
+_CONTROLS = "controls"
+_FEW_FRESH = 20
+"""The file is written when more than one in so many of the summaries are not in it."""
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Definition:
-    """A form version as it was stored when the catalog was asked: one value, passed to whoever decides by it.
+    """A form version as it was stored when the catalog was asked: one value, passed to all code that decides by it.
 
-    Each part is read when it is first asked for, and cached by the fingerprint. Properties raise ``DamagedError`` for
-    a definition that cannot be read, and ``DiskError``. A definition that was replaced since has another fingerprint.
+    Each part is read when it is first asked for, and then part of the snapshot: the catalog caches it as a whole.
+    Properties raise ``DamagedError`` for a definition that cannot be read, and ``DiskError``. A definition that was
+    replaced since has another fingerprint, and another snapshot. ``parts`` are those that were read, and ``weight``
+    their bytes of memory.
     """
 
-    form: Form
-    version: int
-    fingerprint: Fingerprint
-    _catalog: Catalog = field(repr=False, compare=False)
+    __slots__ = ("_catalog", "fingerprint", "form", "parts", "version", "weight")
+
+    def __init__(self, form: Form, version: int, fingerprint: Fingerprint, catalog: Catalog) -> None:
+        self.form = form
+        self.version = version
+        self.fingerprint = fingerprint
+        self.weight = 0
+        self._catalog = catalog
+        self.parts: dict[str, Any] = {}
 
     @property
     def address(self) -> DefinitionAddress:
@@ -57,15 +72,22 @@ class Definition:
     @property
     def published(self) -> PublishedVersion | None:
         """Return the summary; ``None`` where the version was never published, or was deleted."""
-        known = self._catalog.summary(self)
+        known = self.summary
         return None if known is None or known.deleted else known
+
+    @property
+    def summary(self) -> PublishedVersion | None:
+        """Return the summary, also of a deleted version; ``None`` where it was never published."""
+        if self.fingerprint[0] is None:
+            return None
+        return self._part(_SUMMARY, self._catalog.read_summary, self._catalog.weigh)
 
     @property
     def permissions(self) -> Permissions | None:
         """Return the permissions that the definition gives on its data, ``None`` where it has none.
 
-        Data of a version that was deleted, or never published, has those of the version published last (spec crud
-        5.2). Where none is left, those of the deleted one hold: who could not read its data must not be able to
+        Data of a version that was deleted, or never published, has the permissions of the version published last (spec
+        crud 5.2). Where none is left, the deleted one decides: a user who could not read its data must not be able to
         because the form is gone.
         """
         is_published, own = self._own()
@@ -75,117 +97,210 @@ class Definition:
         return own if latest is None else latest.permissions
 
     @property
+    def own_permissions(self) -> Permissions | None:
+        """Return the permissions of this very version, also of a deleted or damaged one."""
+        return self._own()[1]
+
+    @property
     def controls(self) -> tuple[Control, ...] | None:
         """Return the controls; ``None`` where the version is not published. Raises as ``encrypted`` does."""
-        return self._catalog.controls.of(self._key, lambda: controls_from(self._catalog.storage, self.address))
+        return self._part(_CONTROLS, controls_from)
 
     @property
     def encrypted(self) -> EncryptedControls | None:
         """Return the encrypted controls; ``None`` where the version is not published.
 
+        A definition that does not mention encryption, as most do not, is not parsed for them.
+
         Raises:
             BadRequestError: the definition is too large, or has too many controls.
         """
-        return self._catalog.encrypted.of(self._key, lambda: encrypted_from(self._catalog.storage, self.address))
+        return self._part("encrypted", self._read_encrypted)
 
     def index_keys(self, data_format: str) -> IndexKeys:
         """Return the indexed controls, at their paths in a data format."""
-        return self._catalog.index_keys.of(
-            (*self._key, data_format), lambda: index_keys_from(self._catalog.storage, self.address, data_format)
-        )
+        return self._part(data_format, lambda storage, address: index_keys_from(storage, address, data_format))
 
     def known_index_keys(self, data_format: str) -> IndexKeys | None:
         """Return the indexed controls if they are cached: nothing is read."""
-        return self._catalog.index_keys.known((*self._key, data_format))
+        return self.parts.get(data_format)
 
-    def own_permissions(self) -> Permissions | None:
-        """Return the permissions of this very version, also of a deleted or damaged one."""
-        return self._own()[1]
+    @property
+    def has_flat_views(self) -> bool:
+        """Return whether flat views of its data were asked for; a definition that cannot be read does not say so."""
+        try:
+            return self._part("flat views", has_flat_views)
+        except DamagedError:
+            return False
+
+    def stored(self) -> StoredRevision | None:
+        """Return the stored revision, its content open; ``None`` where the version was never published."""
+        return self._catalog.storage.read(self.address, content=True)
 
     def _own(self) -> tuple[bool, Permissions | None]:
-        """Return whether the version is published, and its permissions; those of a damaged one are salvaged."""
-        if self.fingerprint == NOTHING_THERE:
+        """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
+        if not self.is_stored:
             return False, None
         try:
-            known = self._catalog.summary(self)
+            known = self.summary
         except DamagedError:
             known = None
         if known is not None:
             return not known.deleted, known.permissions
-        salvaged = self._catalog.salvaged.of(
-            self._key, lambda: (salvaged_permissions(self._catalog.storage, self.address),)
-        )
-        return True, salvaged[0]
+        return True, self._part("salvaged", salvaged_permissions)
 
-    @property
-    def _key(self) -> tuple[Form, int, Fingerprint]:
-        return self.form, self.version, self.fingerprint
+    def _read_encrypted(self, storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
+        known = _CONTROLS in self.parts
+        controls = self.controls if known else controls_from(storage, address, if_mentioned=ENCRYPT)
+        if controls:  # it was parsed
+            self._part(_CONTROLS, lambda *_: controls)
+        return None if controls is None else EncryptedControls.of(controls)
+
+    def _part(
+        self, name: str, read: Callable[[Readable, DefinitionAddress], T], weigh: Callable[[T], int] = size_of
+    ) -> T:
+        """Return a part, which is read the first time; an error is not kept. Two threads may read the same."""
+        if name not in self.parts:
+            found = read(self._catalog.storage, self.address)
+            self.parts[name] = found
+            self._catalog.grown(self, weigh(found))
+        part: T = self.parts[name]
+        return part
 
 
 class Catalog:
-    """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``."""
+    """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``.
+
+    It caches one snapshot for each version. When there are too many, or too many bytes in their parts, it begins with
+    an empty cache: parts are read again when they are used. ``file`` has summaries for workers that start.
+    """
 
     def __init__(self, storage: Readable, file: SummaryFile = NO_FILE) -> None:
         self.storage = storage
-        self.controls: Kept[tuple[Control, ...] | None] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
-        self.encrypted: Kept[EncryptedControls | None] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
-        self.index_keys: Kept[IndexKeys] = Kept(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
-        self.salvaged: Kept[tuple[Permissions | None]] = Kept(SALVAGED_KEPT, PERMISSIONS_KEPT_BYTES)
-        self._summaries = Summaries(file)
+        self._file = file
+        self._filing = threading.Lock()
+        self._is_loaded = False
+        self._fresh = 0
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Form, int], Definition] = {}
+        self._weight = 0
+        self._weighed: set[int] = set()
 
     def of(self, form: Form, version: int) -> Definition:
         """Return the snapshot of a version, whether or not there is anything of it."""
-        return Definition(form, version, self.storage.fingerprint(DefinitionAddress(form, version, FORM_XHTML)), self)
+        return self._at(form, version, self.storage.fingerprint(DefinitionAddress(form, version, FORM_XHTML)))
 
     def latest(self, form: Form) -> Definition | None:
         """Return the highest published version of a form; ``None`` where there is none."""
         found = (self.of(form, number) for number in self.storage.versions(form))
         return next((definition for definition in found if definition.published is not None), None)
 
+    def latest_version(self, form: Form) -> int | None:
+        """Return the number of the highest published version by its sidecar: that of a damaged one, too."""
+        for version in self.storage.versions(form):
+            sidecar = self.storage.sidecar(DefinitionAddress(form, version, FORM_XHTML))
+            if sidecar is not None and not sidecar.deleted:
+                return version
+        return None
+
     def published(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first."""
         found = (self.of(form, number).published for number in self.storage.versions(form))
         return (published for published in found if published is not None)
 
-    def alike(self, form: Form) -> tuple[int, ...]:
+    def same_permissions(self, form: Form) -> tuple[int, ...]:
         """Return the highest version, even a deleted one, and all others that have the same permissions."""
         every = (self.of(form, number) for number in self.storage.versions(form))
-        defined = [(each.version, each.own_permissions()) for each in every if each.is_stored]
+        defined = [(each.version, each.own_permissions) for each in every if each.is_stored]
         return tuple(number for number, permissions in defined if permissions == defined[0][1])
 
     def forms(
         self, app: str | None = None, name: str | None = None
     ) -> Iterator[tuple[Form, Iterator[PublishedVersion]]]:
         """Return the versions of every form, of an application or of a form name; without damaged ones."""
-        self._summaries.load()
+        self._load()
         for form in self.storage.forms(app):
             if name is None or form.name == name:
                 yield form, self.readable(form)
-        self._summaries.save()
+        self._save()
 
     def readable(self, form: Form) -> Iterator[PublishedVersion]:
         """Return the published versions of a form, highest first, without damaged ones."""
-        known = self._summaries.of(form)
-        for number, mark in self.storage.fingerprints(form):
-            found = known.get(number)
+        for number, fingerprint in self.storage.fingerprints(form):
             try:
-                if found is not None and found[0] == mark:
-                    published = found[1]
-                else:
-                    published = self.summary(Definition(form, number, mark, self))
+                published = self._at(form, number, fingerprint).published
             except DamagedError:
                 continue
-            if published is not None and not published.deleted:
+            if published is not None:
                 yield published
 
-    def summary(self, definition: Definition) -> PublishedVersion | None:
-        """Return the summary of a version, also of a deleted one; ``None`` where it was never published."""
-        form, number, mark = definition.form, definition.version, definition.fingerprint
-        if mark[0] is None:
-            return None
-        known = self._summaries.of(form).get(number)
-        if known is not None and known[0] == mark:
-            return known[1]
-        published = published_from(self.storage, definition.address)
-        self._summaries.add(form, number, mark, published)
-        return published
+    def grown(self, definition: Definition, size: int) -> None:
+        """Count the bytes of a part that was read, if the definition is still cached."""
+        with self._lock:
+            if self._known.get((definition.form, definition.version)) is definition:
+                definition.weight += size
+                self._weight += size
+                self._bound(definition)
+
+    def read_summary(self, storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
+        """Read a summary that is not in the file."""
+        self._fresh += 1
+        return published_from(storage, address)
+
+    def weigh(self, published: PublishedVersion | None) -> int:
+        """Return the bytes of a summary; shared permissions count for the first that has them."""
+        if published is None:
+            return 0
+        shared, text = id(published.permissions), published.metadata.permissions
+        if text is None or shared in self._weighed:
+            return published.weight
+        self._weighed.add(shared)
+        return published.weight + PERMISSION_COSTS * text.count("<")
+
+    def _at(self, form: Form, version: int, fingerprint: Fingerprint) -> Definition:
+        known = self._known.get((form, version))
+        if known is not None and known.fingerprint == fingerprint:
+            return known
+        definition = Definition(form, version, fingerprint, self)
+        if definition.is_stored:
+            self._keep(definition)
+        return definition
+
+    def _keep(self, definition: Definition) -> None:
+        key = definition.form, definition.version
+        with self._lock:
+            replaced = self._known.get(key)
+            self._known[key] = definition
+            self._weight += definition.weight - (0 if replaced is None else replaced.weight)
+            self._bound(definition)
+
+    def _bound(self, newest: Definition) -> None:
+        if len(self._known) > VERSIONS_KEPT or self._weight > MOST_CATALOG:
+            self._known = {(newest.form, newest.version): newest}
+            self._weight = newest.weight
+            self._weighed = set()
+            self._file = NO_FILE  # what does not fit would be written again and again
+
+    def _load(self) -> None:
+        """Take what other workers have left in the file, once."""
+        with self._filing:
+            if self._is_loaded:
+                return
+            self._is_loaded = True
+            for fingerprint, summary in summaries_in(self._file):
+                if (summary.form, summary.version) not in self._known:
+                    definition = Definition(summary.form, summary.version, fingerprint, self)
+                    definition.parts[_SUMMARY] = summary
+                    definition.weight = self.weigh(summary)
+                    self._keep(definition)
+
+    def _save(self) -> None:
+        """Write the file for other workers, where enough has changed."""
+        if self._fresh * _FEW_FRESH <= len(self._known) or not self._filing.acquire(blocking=False):
+            return
+        try:
+            self._fresh = 0
+            every = tuple(self._known.values())
+            self._file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
+        finally:
+            self._filing.release()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from persistence.bounded_cache import BoundedCache
 from persistence.errors import BadRequestError, DamagedError, disk_errors
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
-from persistence.keeping import Kept
 from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
 from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
@@ -21,10 +21,10 @@ from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
-_ENCRYPT = b"encrypt"
-"""A part of the mark of a control whose value is encrypted (spec forms 4.1)."""
+ENCRYPT = b"encrypt"
+"""A part of the element or class of a control whose value is encrypted (spec forms 4.1)."""
 
-_parsed_permissions: Kept[Permissions] = Kept(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
+_parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""
 
 
@@ -58,7 +58,7 @@ class EncryptedControls:
 class IndexKeys:
     """The indexed controls of a version, in the order of the index; none unless it ``is_published``.
 
-    ``is_deleted`` tells a version that was deleted from one that was never published, or cannot be read.
+    ``is_deleted`` distinguishes a deleted version from one that was never published, or cannot be read.
     """
 
     keys: tuple[IndexKey, ...] = ()
@@ -69,7 +69,7 @@ class IndexKeys:
 def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
     """Read what others need to know of a version, also of a deleted one; ``None`` where it was never published.
 
-    The sidecar tells, unless the definition was edited by hand or published by a version of the service that kept no
+    The sidecar has it, unless the definition was edited by hand or published by a version of the service that kept no
     metadata: then its content is parsed.
 
     Raises:
@@ -102,7 +102,7 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
     """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content.
 
     Raises:
-        DamagedError: neither tells them.
+        DamagedError: neither has them.
     """
     metadata = None
     with suppress(DamagedError):
@@ -123,38 +123,36 @@ def parse_permissions(metadata: FormMetadata) -> Permissions | None:
         BadRequestError: they are not permissions.
     """
     text = metadata.permissions
-    return None if text is None else _parsed_permissions.of(text, lambda: read_permissions(text))
+    return None if text is None else _parsed_permissions.get(text, lambda: read_permissions(text))
 
 
-def controls_from(storage: Readable, address: DefinitionAddress) -> tuple[Control, ...] | None:
-    """Read the controls of a version; ``None`` where it is not published. Raises as ``encrypted_from``."""
-    file = _content(storage, address)
-    if file is None:
-        return None
-    with file, disk_errors(f"reading {address}"):
-        data = file.read(LARGEST_TREE + 1)
-    return read_controls(data)
+def controls_from(
+    storage: Readable, address: DefinitionAddress, *, if_mentioned: bytes = b""
+) -> tuple[Control, ...] | None:
+    """Read the controls of a version; ``None`` where it is not published.
 
-
-def encrypted_from(storage: Readable, address: DefinitionAddress) -> EncryptedControls | None:
-    """Read the encrypted controls of a version; ``None`` where it is not published.
-
-    A definition that does not mention encryption, as most do not, needs no tree.
+    A definition that does not mention a word is not parsed, and counts as one without controls.
 
     Raises:
         DamagedError: the definition cannot be read.
         BadRequestError: it is too large, or has too many controls.
         DiskError: the disk refused.
     """
-    file = _content(storage, address)
-    if file is None:
+    found = storage.read(address, content=True)
+    if found is None or found.file is None:
         return None
-    with file, disk_errors(f"reading {address}"):
-        if not may_mention(iter(partial(file.read, CHUNK), b""), _ENCRYPT):
-            return EncryptedControls.of(())
+    with found.file as file, disk_errors(f"reading {address}"):
+        if if_mentioned and not may_mention(iter(partial(file.read, CHUNK), b""), if_mentioned):
+            return ()
         file.seek(0)
         data = file.read(LARGEST_TREE + 1)
-    return EncryptedControls.of(read_controls(data))
+    return read_controls(data)
+
+
+def has_flat_views(storage: Readable, address: DefinitionAddress) -> bool:
+    """Return whether the sidecar of a version says that it has flat views; raises as ``published_from``."""
+    sidecar = storage.sidecar(address)
+    return sidecar is not None and sidecar.flat_view
 
 
 def index_keys_from(storage: Readable, address: DefinitionAddress, data_format: str) -> IndexKeys:
@@ -167,11 +165,6 @@ def index_keys_from(storage: Readable, address: DefinitionAddress, data_format: 
             return IndexKeys(read_index_keys(file.read(LARGEST_TREE + 1), data_format), is_published=True)
     except (DamagedError, BadRequestError):
         return IndexKeys()
-
-
-def _content(storage: Readable, address: DefinitionAddress) -> BinaryIO | None:
-    found = storage.read(address, content=True)
-    return None if found is None else found.file
 
 
 def _must_be_parsed(found: StoredRevision) -> bool:

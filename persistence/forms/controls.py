@@ -140,15 +140,15 @@ class Control:
     @classmethod
     def of(cls, element: Element, name: str, steps: tuple[_Step, ...]) -> Control:
         """Read an element."""
-        marks = classes(element)
+        names = classes(element)
         has_index = next(element.iterchildren("{*}index"), None) is not None
         has_encrypt = next(element.iterchildren(f"{FR}encrypt"), None) is not None
         return cls(
             name,
             etree.QName(element).localname,
             steps,
-            is_indexed=has_index or not marks.isdisjoint(INDEXED),
-            is_encrypted=has_encrypt or _ENCRYPTED in marks,
+            is_indexed=has_index or not names.isdisjoint(INDEXED),
+            is_encrypted=has_encrypt or _ENCRYPTED in names,
         )
 
     def path(self, data_format: str) -> tuple[str, ...]:
@@ -163,10 +163,11 @@ class Control:
 
 
 def read_controls(stored: bytes) -> tuple[Control, ...]:
-    """Read the controls that have a bind to an element: the form's own in document order, then those of templates.
+    """Read the controls with a bind to an element: the form's own in document order, then the controls of templates.
 
     Paths do not depend on the format of the definition: steps without an element or bind are added. A control that
-    appears twice under the same name and path is one, with the marks of both. There are none without a form model.
+    appears twice under the same name and path is one, indexed or encrypted if one of them is. There are none without a
+    form model.
 
     Raises:
         BadRequestError: the definition is too large, or has too many controls, or too deep ones (``MOST_STEPS``).
@@ -212,7 +213,7 @@ class _Steps:
     def __init__(self, part: FormPart) -> None:
         self.part = part
         self.since: dict[Element, str] = {}
-        self.unsaid: dict[Element, str] = {}
+        self.implied: dict[Element, str] = {}
         self.unbound: dict[Element, tuple[str, Element]] = {}
         self.known: dict[Element | None, tuple[_Step, ...] | None] = {}
         for container in containers(part):
@@ -233,7 +234,7 @@ class _Steps:
             if iteration is not None:
                 self.since[iteration] = V4_8_0
             elif is_legacy_repeat(grid):
-                self.unsaid[bind] = default_iteration(name)
+                self.implied[bind] = default_iteration(name)
 
     def of(self, bind: Element) -> tuple[_Step, ...] | None:
         """Return the steps to the element of a bind; ``None`` where it leads to none."""
@@ -247,7 +248,7 @@ class _Steps:
         if around is None or step is None:
             return None
         own = ((step, self.since.get(bind, V4_0_0)),) if step else ()
-        return around + own + (((self.unsaid[bind], V4_8_0),) if bind in self.unsaid else ())
+        return around + own + (((self.implied[bind], V4_8_0),) if bind in self.implied else ())
 
     def controls(self) -> Iterator[Control]:
         """Yield the controls of the part that have a bind to an element, in document order."""

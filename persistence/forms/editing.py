@@ -1,8 +1,8 @@
 """Changing an XML document while it streams by: bytes in, bytes out.
 
-What is not changed comes out as it came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of
-it is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or put in,
-and nothing is decoded and encoded again.
+All other bytes come out as they came in: declarations of namespaces, CDATA, comments, the encoding. Only a piece of the
+document is in memory at a time. A tag that is changed is put together from its own bytes: an attribute is cut out or
+put in, and nothing is decoded and encoded again.
 """
 
 from __future__ import annotations

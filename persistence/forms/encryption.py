@@ -18,7 +18,7 @@ from persistence.forms.form_data import (
     FR_NAMESPACE,
     OLD_MARKER,
     VALUE_ENCRYPTED,
-    is_value_marked,
+    is_value_encrypted,
 )
 from persistence.forms.values import PathState, path_matcher
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
@@ -29,7 +29,7 @@ from persistence.xml.streaming import SEPARATOR
 _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED
 
 IsEncrypted = Callable[[AttachmentRef, bool], bool]
-"""Decides whether an attachment is encrypted; the second argument is the mark of its holder."""
+"""Decides whether an attachment is encrypted; the second argument says whether its holder has the attribute."""
 
 Cipher = Callable[[str, tuple[str, ...]], str]
 Paths = Iterable[tuple[str, ...]]
@@ -61,8 +61,8 @@ class LeafEditor(StreamEditor):
 
     Most elements of large documents have neither attributes nor text: they are skipped.
 
-    ``dropped`` are marks of encryption to be removed: names of attributes in the form runner's namespace. The old mark,
-    which is in none, is removed with them.
+    ``dropped`` are attributes of encryption to be removed: their names in the form runner's namespace. The old
+    attribute, which is in no namespace, is removed with them.
     """
 
     dropped: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class LeafEditor(StreamEditor):
         self.parser.CharacterDataHandler = self._text
         self.path: list[str] = []
         """The local names of the elements that have begun, the root element first."""
-        self._marks = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
+        self._dropped_names = frozenset(f"{FR_NAMESPACE}{SEPARATOR}{name}" for name in self.dropped)
         kinds = ((path, kind) for kind, found in ((_WANTED, paths), (_VALUE, values)) for path in found)
         self._place: PathState[str] = path_matcher((tuple(map(PathStep, path)), kind) for path, kind in kinds)
         self._places: list[PathState[str]] = []
@@ -96,7 +96,7 @@ class LeafEditor(StreamEditor):
 
     @abstractmethod
     def long(self, begun: OpenElement) -> None:
-        """Handle an element that is longer than ``looks_at`` wanted, or than is held in memory."""
+        """Handle an element that is longer than ``looks_at`` returned, or too long to be held in memory."""
 
     def branch(self, begun: OpenElement, text: str) -> None:
         """Handle an element with attributes or text that has elements inside; ``text`` is before the first."""
@@ -147,7 +147,7 @@ class LeafEditor(StreamEditor):
             self._value_from = 0
 
     def let_go(self) -> None:
-        """Give up the element that has begun last: it is too long to be held."""
+        """Stop holding the element that has begun last: it is too long."""
         if self._at is not None:
             self._begin_at(self._at, {})
         self._give_up()
@@ -164,9 +164,9 @@ class LeafEditor(StreamEditor):
             self._size = 0
 
     def _drops(self, attributes: Mapping[str, str]) -> bool:
-        if not self._marks or not attributes:
+        if not self._dropped_names or not attributes:
             return False
-        return attributes.get(OLD_MARKER) == "true" or not self._marks.isdisjoint(attributes)
+        return attributes.get(OLD_MARKER) == "true" or not self._dropped_names.isdisjoint(attributes)
 
     def _is_dropped(self, prefix: str, local: str) -> bool:
         return local in self.dropped and self.is_fitting(prefix) if prefix else local == OLD_MARKER
@@ -192,14 +192,14 @@ class LeafEditor(StreamEditor):
 
 
 class ValueEncrypter(LeafEditor):
-    """An editor that encrypts the values at ``paths``, and marks them; ``count`` is their number.
+    """An editor that encrypts the values at ``paths``, and labels them as encrypted; ``count`` is their number.
 
-    A client's marks of encryption are dropped: its values are plain. A holder is marked if ``is_encrypted`` says that
-    its attachment is. In leaves at or below the paths, text is encrypted unless it is a holder's; at or below
-    ``values`` there are no holders, and all text is encrypted.
+    The attributes of encryption that a client sends are dropped: its values are plain. A holder gets one if
+    ``is_encrypted`` says that its attachment is encrypted. In leaves at or below the paths, text is encrypted unless it
+    is a holder's; at or below ``values`` there are no holders, and all text is encrypted.
 
     Raises:
-        BadRequestError: beside elements at a path there is text, which could not be marked as encrypted.
+        BadRequestError: beside elements at a path there is text, which could not be labelled as encrypted.
         BodyTooLargeError: a value is too long.
     """
 
@@ -220,7 +220,7 @@ class ValueEncrypter(LeafEditor):
         """Handle a value, a holder, or another element."""
         held = _held(text, begun)
         if held is not None:
-            is_encrypted = self._is_encrypted(held, _is_marked(begun))
+            is_encrypted = self._is_encrypted(held, _is_encrypted_holder(begun))
             self._retag(begun, ATTACHMENT_ENCRYPTED if is_encrypted else None)
         elif text and begun.is_wanted:
             encrypted = self._encrypt(text, self.place)
@@ -230,7 +230,7 @@ class ValueEncrypter(LeafEditor):
             self._retag(begun, None)
 
     def branch(self, begun: OpenElement, text: str) -> None:
-        """Drop marks: values are in the elements inside."""
+        """Drop attributes of encryption: values are in the elements inside."""
         self._retag(begun, None)
         if begun.is_wanted:
             self.between(text)
@@ -258,7 +258,7 @@ class ValueEncrypter(LeafEditor):
 
 
 class ValueDecrypter(LeafEditor):
-    """An editor that decrypts the marked values at all paths, and drops the marks (spec forms 4.3).
+    """An editor that decrypts encrypted values at all paths, and drops their attribute (spec forms 4.3).
 
     Raises:
         DamagedError: a value is too long to have been written by this service.
@@ -271,12 +271,12 @@ class ValueDecrypter(LeafEditor):
         self._decrypt = decrypt
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
-        """Return the bound of an encrypted value, if the element is marked."""
+        """Return the bound of an encrypted value, if the element is labelled as one."""
         del is_wanted
-        return _LONGEST_WRITTEN if is_value_marked(attributes) else 0
+        return _LONGEST_WRITTEN if is_value_encrypted(attributes) else 0
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
-        """Decrypt a value: only marked elements are looked at, so that there is a tag without the marks."""
+        """Decrypt a value: only encrypted elements are looked at, so there is a tag without their attribute."""
         if begun.tag is None:
             return
         self.replace(begun.at, begun.tag.after, begun.tag.written)
@@ -295,7 +295,7 @@ class EncryptionSurvey(LeafEditor):
     ``values`` is the number of encrypted values, ``wanted`` of those at ``paths``, and ``places`` lead to all of them.
     ``stale`` is the number that is not encrypted with the key in use (``is_current``), or is not to be encrypted any
     more; ``plain`` is the number of values at ``paths`` that are not encrypted. ``wrong`` is the number of holders
-    whose mark differs from ``is_encrypted``.
+    whose attribute differs from ``is_encrypted``.
     """
 
     def __init__(
@@ -314,20 +314,20 @@ class EncryptionSurvey(LeafEditor):
 
     def looks_at(self, attributes: Mapping[str, str], *, is_wanted: bool) -> int:
         """Return the bound of a value, or of a path: every element may be a holder."""
-        return _LONGEST_WRITTEN if is_wanted or is_value_marked(attributes) else LONGEST_PATH
+        return _LONGEST_WRITTEN if is_wanted or is_value_encrypted(attributes) else LONGEST_PATH
 
     def leaf(self, begun: OpenElement, text: str, end: int) -> None:
         """Handle a value, a holder, or another element."""
         del end
         held = _held(text, begun)
-        if is_value_marked(begun.attributes):
+        if is_value_encrypted(begun.attributes):
             self.values += 1
             self.wanted += begun.is_wanted
             self.places.add(self.place)
             self.stale += not (begun.is_wanted and self._is_current(text))
         elif held is not None:
-            is_marked = _is_marked(begun)
-            self.wrong += is_marked is not self._is_encrypted(held, is_marked)
+            is_labelled = _is_encrypted_holder(begun)
+            self.wrong += is_labelled is not self._is_encrypted(held, is_labelled)
         elif text and begun.is_wanted:
             self.plain += 1
 
@@ -342,5 +342,5 @@ def _held(text: str, begun: OpenElement) -> AttachmentRef | None:
     return None if begun.is_wanted and begun.is_value else held
 
 
-def _is_marked(holder: OpenElement) -> bool:
+def _is_encrypted_holder(holder: OpenElement) -> bool:
     return holder.attributes.get(ATTACHMENT_MARKER) == "true"

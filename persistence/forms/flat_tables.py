@@ -10,7 +10,7 @@ from lxml import etree
 
 from persistence.errors import BadRequestError
 from persistence.forms.controls import default_iteration
-from persistence.forms.form_data import is_value_marked
+from persistence.forms.form_data import is_value_encrypted
 from persistence.forms.structure import (
     BIND,
     GRID,
@@ -226,7 +226,7 @@ class _Rows(Streaming):
         self._inside = inside
         self._opened = [0] * len(columns)
         self._cells = 0
-        self._sealed_from = 0
+        self._encrypted_from = 0
         self._parts: list[str] = []
         self._places: list[PathState[_Opens | _Fills]] = []
         self._place = outer
@@ -241,8 +241,8 @@ class _Rows(Streaming):
         self._settle()
         self._places.append(self._place)
         self._place = self._place.entered(name, attributes)
-        if attributes and not self._sealed_from and is_value_marked(attributes):
-            self._sealed_from = self.depth
+        if attributes and not self._encrypted_from and is_value_encrypted(attributes):
+            self._encrypted_from = self.depth
         for found in self._place.found:
             if isinstance(found, _Opens):
                 self._open(found)
@@ -251,8 +251,8 @@ class _Rows(Streaming):
         """Fill the cells of the element that ends."""
         super().end(name)
         self._settle()
-        if self.depth < self._sealed_from:
-            self._sealed_from = 0
+        if self.depth < self._encrypted_from:
+            self._encrypted_from = 0
         self._place = self._places.pop()
 
     def _open(self, found: _Opens) -> None:
@@ -278,7 +278,7 @@ class _Rows(Streaming):
             return
         text = "".join(self._parts)
         self._parts.clear()
-        if self._sealed_from:
+        if self._encrypted_from:
             return
         for found in self._place.found:
             if isinstance(found, _Fills):

@@ -1,4 +1,4 @@
-"""Marks and holders in form data: elements that are not relevant, encrypted, or the path of an attachment.
+"""Elements of form data with a meaning to the service: not relevant, encrypted, or holders of an attachment.
 
 Sources: spec forms 3.1, 4.3 and 6.7; crud 8.2.
 
@@ -28,7 +28,7 @@ ATTACHMENT_ENCRYPTED = "attachment-encrypted"
 OLD_MARKER = "encrypted"
 
 MARKER_WORD = b"encrypted"
-"""A word in the names of all marks of encryption."""
+"""A word in the names of all attributes of encryption."""
 
 VALUE_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{VALUE_ENCRYPTED}"
 ATTACHMENT_MARKER = f"{FR_NAMESPACE}{SEPARATOR}{ATTACHMENT_ENCRYPTED}"
@@ -39,8 +39,8 @@ ITEM = "_"
 _FR = f"{FR_NAMESPACE}{SEPARATOR}"
 
 
-def is_value_marked(attributes: Mapping[str, str]) -> bool:
-    """Return whether an element is marked as encrypted, in the new or in the old way (spec forms 4.3)."""
+def is_value_encrypted(attributes: Mapping[str, str]) -> bool:
+    """Return whether the value of an element is encrypted, by the new or the old attribute (spec forms 4.3)."""
     return attributes.get(VALUE_MARKER) == "true" or attributes.get(OLD_MARKER) == "true"
 
 
@@ -108,9 +108,9 @@ class _Finder(Streaming):
 class AttachmentHolder:
     """An element that names an attachment.
 
-    ``path`` has the local names below the root, down to the element itself. ``attributes`` are those without a
-    namespace, and with ``fr:`` those of the form runner's. ``is_relevant`` is false where the element or one around it
-    is marked as not relevant.
+    ``path`` has the local names below the root, down to the element itself. ``attributes`` are its attributes without
+    a namespace, and in the form runner's namespace with the prefix ``fr:``. ``is_relevant`` is false where the element
+    or one around it has ``fr:relevant="false"``.
     """
 
     path: tuple[str, ...]
@@ -139,7 +139,7 @@ class HolderReader(Streaming):
         self._left = LARGEST_ATTACHMENT_LIST
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Begin an element that may be a holder; the one around it is none."""
+        """Begin an element that may be a holder; the element around it is not one."""
         super().start(name, attributes)
         self._path.append(name.rpartition(SEPARATOR)[2])
         self._attributes, self._text = attributes, ""

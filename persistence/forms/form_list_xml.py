@@ -79,8 +79,8 @@ def read_form_query(pieces: Iterable[bytes], *, is_strict: bool = False) -> Form
 
     Raises:
         MalformedXmlError: the body is not well-formed, or has a document type.
-        BadRequestError: an attribute or a text is not what the interface has.
-        PersistenceError: whatever ``pieces`` raises about the client.
+        BadRequestError: an attribute or a text is not one of the interface.
+        PersistenceError: ``pieces`` raises one about the client.
     """
     root = read_request(pieces, (_FILTER, _SORT, _PAGINATION), _FORMS if is_strict else None)
     sort, page = root.find(_SORT), root.find(_PAGINATION)

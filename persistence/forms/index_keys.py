@@ -49,7 +49,7 @@ def read_index_keys(stored: bytes, data_format: str) -> tuple[IndexKey, ...]:
 
 
 class _KeyReader:
-    """A reader of the keys of a definition: the paths of the controls that are marked as indexed."""
+    """A reader of the keys of a definition: the paths of its indexed controls."""
 
     def __init__(self, definition: DefinitionTree) -> None:
         self._definition = definition
@@ -75,7 +75,7 @@ class _KeyReader:
         return tuple(found.values())
 
     def _paths(self) -> Iterator[_Path]:
-        """Yield all paths in index order: those of a part are read once, even if many sections show it."""
+        """Yield all paths in index order: the paths of a part are read once, even if many sections show it."""
         main = self._definition.main
         uses = list(template_uses(self._definition))
         for is_indexed in (_has_index, _has_class):

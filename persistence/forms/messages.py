@@ -23,7 +23,7 @@ _CHILD = 2
 class Vocabulary:
     """The attributes of the root of a kind of request, and by name its children, each with its attributes.
 
-    Names are those of no namespace; attributes of XML itself, such as ``xml:lang``, may stand anywhere.
+    Names are in no namespace; attributes of XML itself, such as ``xml:lang``, may stand anywhere.
     """
 
     what: str

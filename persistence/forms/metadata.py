@@ -174,7 +174,7 @@ class MetadataReader(Streaming):
     def _keep_tag(self, name: str, attributes: dict[str, str]) -> None:
         """Keep a start tag of the permissions, without namespaces: attributes in one are left out.
 
-        The check refuses them, except those of XML itself, which do not matter for permissions.
+        The check refuses them, except attributes of XML itself, which do not matter for permissions.
         """
         own = [f" {key}={quoteattr(value)}" for key, value in attributes.items() if SEPARATOR not in key]
         self._keep(f"<{_local(name)}{''.join(own)}>")
@@ -260,7 +260,7 @@ def _parsed(text: str) -> ET.Element:
 
 
 def check_permissions(text: str) -> None:
-    """Refuse permissions that this service would not understand as their author meant them.
+    """Refuse permissions that this service might understand in another way than their author.
 
     Raises:
         BadRequestError: an operation, a condition, an element or an attribute is not known, or there is text.

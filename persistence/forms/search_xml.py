@@ -1,6 +1,6 @@
 """The XML of the search API: requests to search and for distinct values, and their answers (spec search 1 and 3).
 
-What clients send and get is read and written here, and so is what another service is sent and answers.
+Requests of clients are read and answered here; requests to another service are written, and its answers read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SEARCH = Vocabulary(
 _DISTINCT = Vocabulary("request for distinct values", frozenset(), {_QUERY: _OF_QUERY})
 
 _MOST_ROWS = 1 << 53
-"""Larger than any number of documents: a place in the list further on is as good as this one."""
+"""Larger than any number of documents: larger offsets and sizes mean the same."""
 
 _TIMES = (Field.CREATED, Field.LAST_MODIFIED)
 _TEXTS = (Field.CREATED_BY, Field.LAST_MODIFIED_BY, Field.WORKFLOW_STAGE)
@@ -74,14 +74,14 @@ _MATCH_OF_CONTROL = {
 
 
 def read_search_request(pieces: Iterable[bytes], user: User, *, is_strict: bool = False) -> SearchRequest:
-    """Read what a user asks for; the root's name does not matter, nor, unless ``is_strict``, unknown markup.
+    """Read a search of a user; the root's name does not matter. Unknown markup is refused only if ``is_strict``.
 
-    Drafts are never found for anonymous users, whatever they ask (spec search 1.5).
+    Drafts are never found for anonymous users, even if they ask for them (spec search 1.5).
 
     Raises:
         MalformedXmlError: the body is not well-formed, or has a document type.
-        BadRequestError: an attribute or a text is not what the interface has (spec search 1.7).
-        PersistenceError: whatever ``pieces`` raises about the client.
+        BadRequestError: an attribute or a text is not one of the interface (spec search 1.7).
+        PersistenceError: ``pieces`` raises one about the client.
     """
     document = read_request(pieces, _SEARCHED, _SEARCH if is_strict else None)
     queries = document.findall(_QUERY)
@@ -110,7 +110,7 @@ def read_distinct_request(pieces: Iterable[bytes], *, is_strict: bool = False) -
     Raises:
         MalformedXmlError: the body is not well-formed, or has a document type.
         BadRequestError: there are no distinct values of a field, or markup is unknown and ``is_strict``.
-        PersistenceError: whatever ``pieces`` raises about the client.
+        PersistenceError: ``pieces`` raises one about the client.
     """
     queries = read_request(pieces, (_QUERY,), _DISTINCT if is_strict else None).findall(_QUERY)
     fields = tuple(_field(each) for each in queries if "metadata" in each.attrib)
@@ -137,29 +137,29 @@ def _path(query: ET.Element) -> str:
 def _control_filters(queries: Iterable[ET.Element]) -> Iterator[ControlFilter]:
     tokens = characters = 0
     for query in queries:
-        sought = text_in(query).strip()
-        if not sought:
+        term = text_in(query).strip()
+        if not term:
             continue
         match = _match(query.attrib)
         if match is not TextMatch.EXACT:
-            characters += len(_bounded(sought) if match is TextMatch.SUBSTRING else sought)
+            characters += len(_bounded(term) if match is TextMatch.SUBSTRING else term)
             if characters > MOST_SOUGHT:
                 raise BadRequestError(f"queries of more than {MOST_SOUGHT} characters together are not accepted")
         if match is TextMatch.TOKEN:
-            tokens += len(sought.split())
+            tokens += len(term.split())
             if tokens > MOST_TOKENS:
                 raise BadRequestError(f"more than {MOST_TOKENS} tokens in one search are not accepted")
-        yield ControlFilter(_path(query), match, sought)
+        yield ControlFilter(_path(query), match, term)
 
 
-def _bounded(sought: str) -> str:
-    if len(sought) > LONGEST_SOUGHT:
+def _bounded(term: str) -> str:
+    if len(term) > LONGEST_SOUGHT:
         raise BadRequestError(f"a text of more than {LONGEST_SOUGHT} characters is not looked for inside others")
-    return sought
+    return term
 
 
 def _match(attributes: Mapping[str, str]) -> TextMatch:
-    """Return the match that is given, else the one that befits the control, else the exact one."""
+    """Return the given match, else the usual one of the kind of control, else the exact one."""
     given = attributes.get("match")
     if given is not None:
         return word(TextMatch, given, "match")
@@ -183,7 +183,7 @@ def _field_filter(field: Field, query: ET.Element) -> FieldFilter:
 
 
 def _instant(field: Field, value: str) -> Instant:
-    """Round a bound up to what is stored: of whole milliseconds those from a time on are those from the next one on."""
+    """Round a bound up to whole milliseconds, as instants are stored: no stored instant is between the two."""
     try:
         return first_from(parse_time(value, field.value))
     except OverflowError as error:
@@ -276,7 +276,7 @@ def write_search_answer(
 ) -> Iterator[bytes]:
     """Write the answer of a search, with the values at ``paths`` in that order, a piece for each of them.
 
-    The same path may be there often, so that the whole can be much more than what was found.
+    A path may be requested many times, so the answer can be much larger than the found documents.
     """
     total = attribute("search-total", str(hits.total))
     if not hits.page:
@@ -297,7 +297,7 @@ def write_search_answer(
 
 
 def _attributes(hit: Hit, operations: Operations) -> str:
-    """Write the attributes in the order of the specification's example; what is not known is left out."""
+    """Write the attributes in the order of the specification's example; unknown ones are left out."""
     known = {
         "created": hit.facts.created,
         "last-modified": hit.facts.modified,

@@ -1,4 +1,4 @@
-"""The structure of a form definition as a tree: its model, binds and view, and those of its section templates.
+"""The structure of a form definition as a tree: its model, binds and view, and the same of its section templates.
 
 Source: spec forms 0, 1.4. Nothing here changes the tree, and ids are indexed once: make a new ``FormPart`` after a
 change of binds or ids.
@@ -72,7 +72,7 @@ def classes(element: Element) -> frozenset[str]:
 
 
 def is_template_use(element: Element) -> bool:
-    """Return whether the element stands for a section template: its namespace is that of a library."""
+    """Return whether the element stands for a section template: its namespace is a library's."""
     return _LIBRARY.match(element.tag) is not None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from persistence.forms.form_data import is_value_marked
+from persistence.forms.form_data import is_value_encrypted
 from persistence.limits import (
     DEEPEST,
     LONGEST_XML_NAME,
@@ -166,10 +166,10 @@ class TextExtraction(Streaming):
         parts, opened, close = self._parts, self._opened, self._close
         places: list[PathState[str]] = []
         place: PathState[str] = reader.start
-        elements = sealed = 0
+        elements = encrypted_at = 0
 
         def start(name: str, attributes: dict[str, str]) -> None:
-            nonlocal place, elements, sealed
+            nonlocal place, elements, encrypted_at
             places.append(place)
             elements += 1
             if len(places) > DEEPEST or elements > MOST_ELEMENTS or len(name) > LONGEST_XML_NAME:
@@ -182,16 +182,16 @@ class TextExtraction(Streaming):
             if attributes:
                 if len(attributes) > MOST_ATTRIBUTES:
                     raise past_limits(name, attributes, len(places), MOST_ELEMENTS)
-                if not sealed and is_value_marked(attributes):
-                    sealed = len(places)
+                if not encrypted_at and is_value_encrypted(attributes):
+                    encrypted_at = len(places)
                     self.parser.CharacterDataHandler = None
 
         def end(_name: str) -> None:
-            nonlocal place, sealed
+            nonlocal place, encrypted_at
             if place.found:
                 close(place.found)
-            if sealed == len(places):
-                sealed = 0
+            if encrypted_at == len(places):
+                encrypted_at = 0
                 self.parser.CharacterDataHandler = self._text
             parts.append(NODE_END)
             place = places.pop()
@@ -201,8 +201,8 @@ class TextExtraction(Streaming):
         self.parser.EndElementHandler = end
         self.parser.CharacterDataHandler = self._text
 
-    def forgo(self) -> None:
-        """Extract nothing any more, but check the rest of the document."""
+    def stop_extracting(self) -> None:
+        """Discard all values, and only check the rest of the document."""
         self._text = self.parser.CharacterDataHandler = None
         self._room = self._left = 0
         self._rest.clear()

@@ -17,7 +17,7 @@ from persistence.http.contents import Contents, send_transformed
 from persistence.http.parsing import Face
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
-from persistence.services.results import Read, Removed, Written
+from persistence.services.rules import Read, Removed, Written
 from persistence.services.transforms import migrated, removes_nonrelevant, transformed
 
 

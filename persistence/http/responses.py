@@ -21,7 +21,7 @@ from persistence.model.addresses import DefinitionAddress
 from persistence.model.instants import Instant, to_datetime
 from persistence.model.sidecar import Sidecar
 from persistence.services.receiving import UNKNOWN
-from persistence.services.results import Cleared, Read, Removed, Written
+from persistence.services.rules import Cleared, Read, Removed, Written
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -209,7 +209,7 @@ class ResponseHeaders:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        """Return the header that tells which names of a request are unknown, if any."""
+        """Return the header with the unknown names of a request, if any."""
         return [] if notice is None else [(self._names["Notice"], _wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:

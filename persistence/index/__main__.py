@@ -9,7 +9,7 @@ from types import FrameType
 import msgspec
 
 from persistence.errors import PersistenceError
-from persistence.index.sync.jobs import IndexJob, reported
+from persistence.index.sync.jobs import IndexJob
 
 _ENDED = 143
 """The status of a process that was told to end, as shells have it."""
@@ -20,10 +20,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=IndexJob)
     try:
-        if job.tasks:
-            with reported(job) as progress:
-                job.make_indexes(progress)
-        for cause in job.make_flat_views():
+        for cause in job.work():
             sys.stderr.write(f"persistence: no flat views of {cause}\n")
     except (PersistenceError, OSError) as error:
         sys.stderr.write(f"persistence: the index cannot be made: {error}\n")

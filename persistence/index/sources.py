@@ -1,22 +1,36 @@
-"""The definitions and documents of one form, read from the tree as an index needs them."""
+"""The definitions and documents of one form, read from the tree as an index needs them.
+
+Values that were extracted from a document while it was received are cached, so that it is not read again for the index.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
+from persistence.bounded_cache import BoundedCache
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.definitions.contents import IndexKeys
 from persistence.errors import DamagedError, MalformedXmlError, disk_errors
 from persistence.forms.index_keys import DESIGNER_KEYS
-from persistence.forms.values import ExtractedText, ValueReader
-from persistence.index.extraction import CachingExtraction, ExtractionCache, IndexedDocument, Owner
-from persistence.limits import CHUNK
+from persistence.forms.values import ExtractedText, TextExtraction, ValueReader
+from persistence.limits import (
+    CHUNK,
+    DEFINITIONS_KEPT,
+    DEFINITIONS_KEPT_BYTES,
+    LARGEST_HANDED,
+    MOST_HANDED,
+    MOST_HANDED_CHARACTERS,
+    VALUE_COSTS,
+)
 from persistence.model.addresses import (
     DATA_XML,
     DESIGNER_VERSION,
@@ -24,14 +38,94 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
+from persistence.model.flat_views import FlatNaming
 from persistence.model.form_versions import IndexKey
-from persistence.storage.integrity import HandEdits
+from persistence.model.search import Hit
+from persistence.storage.integrity import HandEdits, Integrity
+from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _DESIGNER_FINGERPRINT = "designer"
 _NOTHING = ExtractedText({}, "")
+
+
+class DocumentName(NamedTuple):
+    """A document, or the draft of one."""
+
+    document: str
+    is_draft: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """A document or draft as an index reads it and finds it.
+
+    ``fingerprint`` is that of its files. ``rest`` is the text in none of its indexed controls, empty in a found one.
+    The saved owner of a draft decides who may read it: that of the saved document, else the draft's own.
+    """
+
+    hit: Hit
+    fingerprint: str
+    rest: str = ""
+
+
+class _Cached(NamedTuple):
+    """Extracted values, the fingerprint of the definition that was used, and their size in characters."""
+
+    definition: str
+    extracted: ExtractedText
+    size: int
+
+
+class ExtractionCache:
+    """The values of documents that this process has received, by content id, and readers of values. For all threads."""
+
+    def __init__(self) -> None:
+        self.readers: BoundedCache[ValueReader] = BoundedCache(DEFINITIONS_KEPT, DEFINITIONS_KEPT_BYTES)
+        self._kept: OrderedDict[str, _Cached] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def put(self, content: str, definition: str, extracted: ExtractedText) -> None:
+        """Keep the values of a content, extracted by a definition; it need not be committed yet."""
+        # Each value takes some memory besides its characters.
+        size = len(extracted.rest) + sum(VALUE_COSTS + len(each) for of in extracted.values.values() for each in of)
+        with self._lock:
+            self._kept[content] = _Cached(definition, extracted, size)
+            self._size += size
+            while len(self._kept) > MOST_HANDED or self._size > MOST_HANDED_CHARACTERS:
+                self._size -= self._kept.popitem(last=False)[1].size
+
+    def pop(self, content: str, definition: str) -> ExtractedText | None:
+        """Return the values of a content, once; ``None`` where none are kept, or by another definition."""
+        with self._lock:
+            found = self._kept.pop(content, None)
+            self._size -= 0 if found is None else found.size
+        return found.extracted if found is not None and found.definition == definition else None
+
+
+class CachingExtraction(TextExtraction):
+    """Checks a document while it is received, and extracts its values by a definition for the cache."""
+
+    def __init__(self, reader: ValueReader, definition: str, cache: ExtractionCache) -> None:
+        super().__init__(reader)
+        self._definition = definition
+        self._cache = cache
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Parse the next piece. Nothing more is extracted from a large document."""
+        super().feed(piece)
+        self._size += len(piece)
+        if self._size > LARGEST_HANDED:
+            self.stop_extracting()
+
+    def keep(self, content: str) -> None:
+        """Keep the values of the whole document, under the id of its content."""
+        if self._size <= LARGEST_HANDED:
+            self._cache.put(content, self._definition, self.extracted())
 
 
 class DefinitionState(Enum):
@@ -61,52 +155,62 @@ UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
 """The definition of a version of which nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The definitions of forms whose data is in a tree, and which are in others.
+class SourceDescription(msgspec.Struct, frozen=True):
+    """A source by values, from which another process opens it too.
 
-    ``root`` is that of the tree that has the definition of a form, empty where it is the same; ``forms`` are those of
-    which it is another. ``hand_edits`` tells edits from damage, in whichever tree they are. ``catalog_at`` leads from a
-    root to the catalog of its definitions, if others have catalogs too.
+    ``data_format`` is that of the form's data, ``is_designer`` says whether it is the designer's own storage, and
+    ``naming`` is that of its flat views. ``definitions`` is the root of the tree with its definitions, and
+    ``hand_edits`` distinguishes edits from damage, in whichever tree they are.
     """
 
-    root: Callable[[Form], str]
-    forms: Callable[[], Iterable[Form]]
+    form: Form
+    data_format: str
+    is_designer: bool
+    naming: FlatNaming
+    definitions: str
     hand_edits: HandEdits = HandEdits.XML
-    catalog_at: Callable[[str], Catalog] | None = None
 
-
-NOTHING_ELSEWHERE = Elsewhere(lambda _: "", tuple)
-"""For a tree that has the definitions of all its data."""
+    def opened(self, root: str) -> Source:
+        """Open the source in the tree of a root, with a catalog of its own."""
+        integrity = Integrity(self.hand_edits)
+        return Source(self, StoreReader(root, integrity), Catalog(StoreReader(self.definitions, integrity)))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The tree of one form. Methods raise ``DiskError``, and ``BusyError`` where writers were always in the way.
 
-    ``view`` has its data and ``catalog`` its definitions. ``data_format`` is that of its data, and ``is_designer`` says
-    whether it is the designer's own storage. Values that were extracted while documents were received are in ``cache``.
+    ``view`` has its data and ``catalog`` its definitions. Values that were extracted while documents were received are
+    in ``cache``.
     """
 
+    described: SourceDescription
     view: Readable
     catalog: Catalog
-    form: Form
-    data_format: str
-    is_designer: bool
     cache: ExtractionCache = field(default_factory=ExtractionCache)
+
+    @property
+    def form(self) -> Form:
+        """Return the form."""
+        return self.described.form
+
+    @property
+    def is_designer(self) -> bool:
+        """Return whether it is the designer's own storage."""
+        return self.described.is_designer
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
         if self.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self._fingerprint_of(self.catalog.of(self.form, version))
+        return self.described.data_format + _text(self.catalog.of(self.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
         """Return the definition of a version."""
         if self.is_designer:
             return _DESIGNER
         definition = self.catalog.of(self.form, version)
-        return self._indexed(definition, definition.index_keys(self.data_format))
+        return self._indexed(definition, definition.index_keys(self.described.data_format))
 
     def checking(self, definition: Definition) -> Streaming:
         """Return a parser that checks a document while it is received.
@@ -115,34 +219,34 @@ class Source:
         """
         if self.is_designer:
             return CachingExtraction(self._reader(definition.version, _DESIGNER), _DESIGNER_FINGERPRINT, self.cache)
-        keys = definition.known_index_keys(self.data_format)
+        keys = definition.known_index_keys(self.described.data_format)
         if keys is None or not keys.is_published:
             return XmlCheck()
         indexed = self._indexed(definition, keys)
         return CachingExtraction(self._reader(definition.version, indexed), indexed.fingerprint, self.cache)
 
-    def fingerprint(self, document: str, *, is_draft: bool) -> str:
+    def fingerprint(self, name: DocumentName) -> str:
         """Return the fingerprint of a document or draft; empty where nothing was ever stored.
 
         That of a draft includes that of the saved document, which decides who may read the draft.
         """
-        if is_draft:
-            return self.fingerprints(document)[0]
-        return self._fingerprint(self._address(document, is_draft=False))
+        if name.is_draft:
+            return self.fingerprints(name.document)[0]
+        return self._fingerprint(name)
 
     def fingerprints(self, document: str) -> tuple[str, str]:
         """Return the fingerprints of the draft and of the saved document; the draft is looked at first."""
-        draft = self._fingerprint(self._address(document, is_draft=True))
-        saved = self.fingerprint(document, is_draft=False)
+        draft = self._fingerprint(DocumentName(document, is_draft=True))
+        saved = self._fingerprint(DocumentName(document, is_draft=False))
         return (f"{draft} {saved}" if draft and saved else draft), saved
 
-    def size(self, document: str, *, is_draft: bool) -> int:
+    def size(self, name: DocumentName) -> int:
         """Return the bytes of a document; 0 where there is none."""
-        content = self.view.fingerprint(self._address(document, is_draft=is_draft))[1]
+        content = self.view.fingerprint(self._address(name))[1]
         return 0 if content is None else content[2]
 
     def read(
-        self, document: str, *, is_draft: bool, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
     ) -> IndexedDocument | None:
         """Read a document by the definition of its version; ``None`` if there is none.
 
@@ -153,36 +257,37 @@ class Source:
         if not fingerprint:
             return None
         try:
-            saved = self.view.sidecar(self._address(document, is_draft=False)) if is_draft else None
-            found = self.view.read(self._address(document, is_draft=is_draft), content=True)
+            saved = (
+                self.view.sidecar(self._address(DocumentName(name.document, is_draft=False))) if name.is_draft else None
+            )
+            found = self.view.read(self._address(name), content=True)
         except DamagedError:
             return None
         if found is None or found.file is None:
             return None
         decides = found.sidecar if saved is None or saved.deleted else saved
         extracted = self._extracted(found, decides.version, definitions(decides.version))
-        return IndexedDocument(
-            document=document,
-            is_draft=is_draft,
-            fingerprint=fingerprint,
+        hit = Hit(
+            document=name.document,
+            is_draft=name.is_draft,
             facts=msgspec.structs.replace(found.sidecar.facts, version=decides.version),
             values=extracted.values,
-            rest=extracted.rest,
-            reader=Owner(decides.creator, decides.group, decides.organization) if is_draft else None,
+            saved_owner=decides.facts.owner if name.is_draft else None,
         )
+        return IndexedDocument(hit, fingerprint, extracted.rest)
 
     def versions(self) -> Iterator[int]:
         """Return the versions that have a definition, or had one."""
         return iter((DESIGNER_VERSION,)) if self.is_designer else self.catalog.storage.versions(self.form)
 
-    def documents(self) -> Iterator[tuple[str, bool]]:
-        """Yield every document that has a directory, and every draft, each with whether it is a draft.
+    def documents(self) -> Iterator[DocumentName]:
+        """Yield every document that has a directory, and every draft.
 
         Drafts first: one that is saved meanwhile is then met in one of them, and not missed in both.
         """
         for collection in (Collection.DRAFT, Collection.DATA):
             for document in self.view.documents(self.form, collection):
-                yield document, collection is Collection.DRAFT
+                yield DocumentName(document, collection is Collection.DRAFT)
 
     def _extracted(self, found: StoredRevision, version: int, definition: IndexedDefinition) -> ExtractedText:
         with found.opened as file, disk_errors("reading", self.form):
@@ -195,24 +300,23 @@ class Source:
             except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
                 return _NOTHING
 
-    def _fingerprint(self, address: DocumentAddress) -> str:
-        found = self.view.fingerprint(address)
+    def _fingerprint(self, name: DocumentName) -> str:
+        found = self.view.fingerprint(self._address(name))
         return "" if found == NOTHING_THERE else _text(found)
 
-    def _address(self, document: str, *, is_draft: bool) -> DocumentAddress:
-        return DocumentAddress(self.form, Collection.DRAFT if is_draft else Collection.DATA, document, DATA_XML)
+    def _address(self, name: DocumentName) -> DocumentAddress:
+        return DocumentAddress(
+            self.form, Collection.DRAFT if name.is_draft else Collection.DATA, name.document, DATA_XML
+        )
 
     def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:
         key = (self.form, version, definition.fingerprint, definition.state)
-        return self.cache.readers.of(key, lambda: ValueReader(definition.keys))
+        return self.cache.readers.get(key, lambda: ValueReader(definition.keys))
 
     def _indexed(self, definition: Definition, keys: IndexKeys) -> IndexedDefinition:
         state = DefinitionState.DELETED if keys.is_deleted else DefinitionState.UNKNOWN
         state = DefinitionState.PUBLISHED if keys.is_published else state
-        return IndexedDefinition(self._fingerprint_of(definition), state, keys.keys)
-
-    def _fingerprint_of(self, definition: Definition) -> str:
-        return self.data_format + _text(definition.fingerprint)
+        return IndexedDefinition(self.described.data_format + _text(definition.fingerprint), state, keys.keys)
 
 
 def _text(fingerprint: Fingerprint) -> str:

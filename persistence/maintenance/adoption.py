@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,10 +30,12 @@ from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.services.documents import version_of_new
-from persistence.services.receiving import check_for, metadata_of, type_by_name
-from persistence.storage import commit, digests, files, history, nofollow, stored_revision
+from persistence.services.receiving import definition_reader, type_by_name
+from persistence.storage import commit, files, history, nofollow, stored_revision
+from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
+from persistence.xml.streaming import XmlCheck
 
 _OWNERS, _OTHERS = 0o600, 0o007
 _LARGEST_COMPARED = 1 << 18
@@ -59,7 +61,9 @@ def read_through(address: Address, path: str) -> AdoptedContent:
         OSError: it cannot be read.
     """
     hashing, size = hashlib.sha256(), 0
-    with open(nofollow.open_file(path), "rb") as file, check_for(address) as check:
+    reader = definition_reader(address)
+    check = reader or (XmlCheck() if address.is_main else None)
+    with open(nofollow.open_file(path), "rb") as file, check or nullcontext():
         while chunk := file.read(CHUNK):
             size += len(chunk)
             hashing.update(chunk)
@@ -67,7 +71,7 @@ def read_through(address: Address, path: str) -> AdoptedContent:
                 check.feed(chunk)
         if check is not None:
             check.finish()
-        return AdoptedContent(size, digests.text(hashing.hexdigest()), metadata_of(check))
+        return AdoptedContent(size, digest_text(hashing.hexdigest()), None if reader is None else reader.metadata)
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ class Adoption:
         if isinstance(address, DefinitionAddress):
             return self.nothing_known(address.version)
         return self.nothing_known(
-            version_of_new(self._reader.store, self._reader.catalog_of(address.form).storage, self.dialect, address)
+            version_of_new(self._reader.store, self._reader.catalog_of(address.form), self.dialect, address)
         )
 
     def _next(self, address: Address, content: AdoptedContent, over: Sidecar) -> Sidecar:

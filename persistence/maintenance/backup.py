@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import manifest
-from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
+from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
-from persistence.maintenance.manifest import FORMAT, MANIFEST, SUMS, WRONG, BackupPart, Manifest
+from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
-from persistence.storage import directories, files, formats, owner
+from persistence.storage import directories, files, owner, root
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import LAYOUT, SERVICE, file_name
 from persistence.storage.locks import LockFile
@@ -49,14 +50,14 @@ class Sources:
     """The trees and directories of attachments to be saved, by the names of their parts.
 
     ``bodies_of`` tells which directory has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``extra`` are further files: path in the backup, content and mode.
+    tells edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the backup.
     """
 
     trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
     integrity: Integrity
-    extra: Sequence[tuple[str, bytes, int]] = ()
+    extra: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Backup:
@@ -135,13 +136,13 @@ class Backup:
                         files.append(f"{self.path}/{WRONG}", os.fsencode(problem) + b"\n")
                 yield problem
 
-    def _layouts(self, stack: ExitStack) -> dict[str, tuple[formats.LayoutFile, int]]:
+    def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
         """Read the layouts of the trees with their times; until the stack ends nobody restores or upgrades the trees.
 
         Raises:
             PersistenceError: no tree can be saved; the error is that of the first.
         """
-        found, errors = dict[str, tuple[formats.LayoutFile, int]](), list[PersistenceError]()
+        found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
             try:
                 with owner.being(self._owners[name]), disk_errors(f"data directory {tree.root}"):
@@ -157,46 +158,39 @@ class Backup:
         return found
 
     def _fill(
-        self, directory: str, newest: str | None, layouts: Mapping[str, tuple[formats.LayoutFile, int]]
+        self, directory: str, newest: str | None, layouts: Mapping[str, tuple[root.LayoutFile, int]]
     ) -> Iterator[str | None]:
         sources = self._sources
-        with ExitStack() as stack:
-            previous = None
-            if newest is not None and (known := linkable(newest)) is not None:
-                previous = PreviousBackup(newest, known, stack.enter_context(manifest.mapped(newest)))
+        with previous_backup(newest) as previous:
             backup = NewBackup(directory, previous, self._keeper)
             self.count = backup.count
             parts = self._parts()
             saved = {part.name: PartFiles(backup, part) for part in parts if not part.missing}
             attachments = {base: saved[name] for name, base in sources.bases.items() if name in saved}
             for name, (layout, nanoseconds) in layouts.items():
-                saved[name].add_bytes(LAYOUT, formats.encode(layout), nanoseconds)
+                saved[name].add_bytes(LAYOUT, root.encode_layout(layout), nanoseconds)
                 tree = TreeBackup(sources.trees[name], saved[name], sources.bodies_of, attachments, sources.integrity)
                 for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += tree.folders
-            for path, data, mode in sources.extra:
-                backup.write(path, data, mode)
+            for path, data in sources.extra.items():
+                backup.write(path, data, SECRET_MODE)
             backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:
         """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
-        trees, bases = self._sources.trees, self._sources.bases
-        is_alone = len(trees) == 1 and not bases
-        if is_alone:
-            (tree,) = trees.values()
-            is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
-        why = self.missing.get
+        roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
+        has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
+        is_alone = len(roots) == 1 and not bases and not has_that_name
+
+        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
+            directory = "" if is_alone else manifest.directory_of(name)
+            return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
+
         return (
-            *(
-                BackupPart("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, why(name, ""))
-                for name, tree in trees.items()
-            ),
-            *(
-                BackupPart("attachments", name, manifest.directory_of(name), base, why(name, ""))
-                for name, base in bases.items()
-            ),
+            *(part("tree", *each) for each in roots.items()),
+            *(part("attachments", *each) for each in bases.items()),
         )
 
     @contextmanager
@@ -222,15 +216,15 @@ def _instant_after(newest: str | None) -> Instant:
         raise StartupError(f"no backup can come after {newest}: remove or rename it") from error
 
 
-def _layout(tree: FolderTree, stack: ExitStack) -> tuple[formats.LayoutFile, int]:
+def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
     """Read the layout of a tree and its time; until the stack ends nobody restores or upgrades the tree."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error
         stack.enter_context(LockFile(tree.layout.own(SERVICE)).shared())
     path = tree.layout.own(LAYOUT)
-    layout = formats.read(path)
+    layout = root.read_layout(path)
     if layout is None:
         raise missing(tree.root)
-    formats.check(path, layout)
+    root.check_layout(path, layout)
     return layout, os.lstat(path).st_mtime_ns

@@ -8,13 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from persistence.errors import (
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    StartupError,
-    disk_errors,
-)
+from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.maintenance import service_files
 from persistence.maintenance.findings import Finding, FindingKind, Quarantine, Remedy, Report, Treatment
 from persistence.maintenance.folder_files import (
@@ -30,8 +24,9 @@ from persistence.maintenance.tree import Folder, FolderTree, is_version
 from persistence.model.addresses import DATA_XML, Address, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
-from persistence.storage import digests, files, owner, stored_revision
+from persistence.storage import files, owner, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader, FileBodies
+from persistence.storage.integrity import digest_of_open
 from persistence.storage.layout import HISTORY, FilePaths, file_name, is_file_name, next_content_of, revision_of
 
 BodiesOf = Callable[[Form], BodiesReader | None]
@@ -72,7 +67,7 @@ def _body_fault(
         with found.opened as file:
             if found.size != body.size:
                 return FindingKind.BODY_DAMAGED, f"its body has {found.size} bytes, and not {body.size}, in {where}"
-            if (deep or found.is_edited) and digests.of_open(file) != body.digest:
+            if (deep or found.is_edited) and digest_of_open(file) != body.digest:
                 return FindingKind.BODY_DAMAGED, f"the digest of its body is not {body.digest} in {where}"
     except DamagedError as error:
         return FindingKind.BODY_DAMAGED, f"{error} in {where}"

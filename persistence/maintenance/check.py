@@ -39,10 +39,10 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import Instant, next_after
 from persistence.storage import files, lease, nofollow, owner, root
-from persistence.storage.change_events import ChangeEvents
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import CHECKED, FOLDER_DEPTH, SERVICE, SIDECAR_SUFFIX, Layout
 from persistence.storage.locks import STRIPES, LockFile, stripe
+from persistence.storage.storage import ChangeEvents
 
 ADOPTED_AS_IS = "took it in as it is"
 """The outcome of adopting damage."""

@@ -17,7 +17,8 @@ from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DocumentAddress
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar, shows_stamp
-from persistence.storage import digests, directories, files, owner, stored_revision
+from persistence.storage import directories, files, owner, stored_revision
+from persistence.storage.integrity import digest_of_file
 from persistence.storage.layout import (
     HISTORY,
     SIDECAR_SUFFIX,
@@ -206,7 +207,7 @@ def bears(place: FilePaths, sidecar: Sidecar) -> bool:
 
 
 def _has_digest(place: FilePaths, sidecar: Sidecar) -> bool:
-    return sidecar.digest is not None and digests.of_file(place.content) == sidecar.digest
+    return sidecar.digest is not None and digest_of_file(place.content) == sidecar.digest
 
 
 def is_encrypted_for(address: Address, path: str) -> bool:

@@ -20,8 +20,8 @@ from persistence.maintenance.tree import FORM_DEPTH, Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.model.search import DraftFilter, Hits, Query, Scope
 from persistence.model.versions import Searched
-from persistence.services.notices import unknown_controls, unpublished_version
-from persistence.services.search_scope import searched_versions
+from persistence.services.access import searched_versions
+from persistence.services.searching import unknown_controls, unpublished_version
 from persistence.storage import directories, files, lease, owner, root
 from persistence.storage.layout import INDEX, SERVICE, Layout, is_escaped, unescape
 from persistence.storage.locks import LockFile

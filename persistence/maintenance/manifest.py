@@ -38,7 +38,8 @@ from urllib.parse import quote
 import msgspec
 
 from persistence.errors import DamagedError, StartupError
-from persistence.storage import digests, files, nofollow
+from persistence.storage import files, nofollow
+from persistence.storage.integrity import digest_of_open, digest_text
 
 DIRECTORY = ".backup"
 MANIFEST = f"{DIRECTORY}/backup.json"
@@ -46,6 +47,8 @@ SETTINGS = f"{DIRECTORY}/settings.toml"
 API_KEYS = f"{DIRECTORY}/keys.json"
 ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
 WRONG = f"{DIRECTORY}/wrong"
+SECRET_MODE = 0o600
+"""The mode of settings and keys: both may open data."""
 FORMAT = 2
 """The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
 
@@ -183,11 +186,11 @@ def verify(directory: str) -> Iterator[str | None]:
             try:
                 with FileIO(nofollow.open_file(f"{directory}/{path}")) as saved:
                     files.begin_writeback(saved.fileno())  # empties the cache: the disk itself is to be read
-                    found = digests.of_open(saved)
+                    found = digest_of_open(saved)
             except OSError as error:
                 yield f"{path}: {error.strerror}"
             else:
-                if found != digests.text(digest):
+                if found != digest_text(digest):
                     yield f"{path}: it does not have the digest that {SUMS} says"
             yield None
 
@@ -264,6 +267,6 @@ class Checksums:
                 return None
             found = self._lines[start + _PATH : end]
             if found == wanted:
-                return digests.text(self._lines[start : start + _DIGEST].decode("ascii", "replace"))
+                return digest_text(self._lines[start : start + _DIGEST].decode("ascii", "replace"))
             low, high = (end + 1, high) if found < wanted else (low, start)
         return None

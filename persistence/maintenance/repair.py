@@ -29,9 +29,9 @@ from persistence.maintenance.folder_files import (
 from persistence.maintenance.tree import Folder
 from persistence.model.instants import next_after
 from persistence.model.sidecar import Sidecar, stamp, tombstone
-from persistence.storage import commit, directories, files, formats, nofollow, root, sidecars, stored_revision
-from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage import commit, directories, files, nofollow, root, sidecars, stored_revision
 from persistence.storage.layout import LAYOUT, QUARANTINE, FilePaths, Layout
+from persistence.storage.root import FORMAT, LayoutFile
 
 _CORRECTED = "corrected the one bit that was flipped in its sidecar"
 
@@ -87,7 +87,7 @@ class Repair:
         else:
             if os.path.lexists(finding.path):
                 self._quarantine.move(finding.path, finding)
-            formats.write(self._layout.own(LAYOUT), LayoutFile(FORMAT))
+            root.write_layout(self._layout.own(LAYOUT), LayoutFile(FORMAT))
             root.make_own(self._layout.root)
 
     def of_folder(self, folder: Folder, finding: Finding) -> str | None:

@@ -18,15 +18,16 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import chunks
-from persistence.maintenance.manifest import SUMS, BackupPart, Manifest
+from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Manifest
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
-from persistence.storage import digests, directories, files, formats, nofollow, owner, root
-from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage import directories, files, nofollow, owner, root
+from persistence.storage.integrity import digest_of_file, digest_of_open, digest_text
 from persistence.storage.layout import INDEX, LAYOUT, QUARANTINE, SERVICE, SPOOL, TRASH, Layout, file_name
 from persistence.storage.locks import LockFile
 from persistence.storage.owner import Identity
+from persistence.storage.root import FORMAT, LayoutFile
 
 _RESTORING = ".restoring"
 _OF_THE_FILE_SYSTEM = "lost+found"
@@ -73,11 +74,11 @@ class RestoreCount:
 class Restore:
     """Restores the parts of a backup into ``roots``, directories by the names of the parts.
 
-    ``extra`` are files of the backup that belong to no part, each with its path outside and its mode. They never
-    replace another file.
+    ``extra`` are files of the backup that belong to no part, each with its path outside. They never replace another
+    file.
     """
 
-    def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
         """Open the parts. Raises ``StartupError`` if one is not a tree, and ``DiskError``."""
         self.count = RestoreCount()
         self.source = backup.path
@@ -150,14 +151,14 @@ class Restore:
         if is_half and is_half[-1]:
             due = [each for each, is_it in zip(self._targets, is_half, strict=True) if is_it]
         _at_each(due, lambda each: each.check())
-        for path, (there, _) in self._extra.items():
+        for path, there in self._extra.items():
             try:
                 with self._opened(path) as file:
-                    digest = digests.of_open(file)
+                    digest = digest_of_open(file)
             except FileNotFoundError:
                 raise StartupError(f"{self.source} has no {os.path.basename(path)}") from None
             with owner.being(self._owner_of(there)):
-                if files.exists(there) and digests.of_file(there) != digest:
+                if files.exists(there) and digest_of_file(there) != digest:
                     raise StartupError(f"{there} is there already, and is never overwritten: move it away first")
         return due
 
@@ -167,10 +168,9 @@ class Restore:
 
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
         for digest, path in manifest.listed(sums):
-            if path in self._extra:
-                there, mode = self._extra[path]
+            if there := self._extra.get(path):
                 with owner.being(self._owner_of(there)):
-                    problem = self._restore_extra(path, digest, there, mode)
+                    problem = self._restore_extra(path, digest, there)
                 if problem:
                     yield problem
             for each in due:
@@ -195,7 +195,7 @@ class Restore:
                     if not is_there:
                         yield f"{path}: not in {SUMS}, and not restored"
 
-    def _restore_extra(self, path: str, digest: str, there: str, mode: int) -> str | None:
+    def _restore_extra(self, path: str, digest: str, there: str) -> str | None:
         if files.exists(there):
             return None  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
@@ -203,7 +203,7 @@ class Restore:
         if hashlib.sha256(data).hexdigest() != digest:
             return f"{path}: not what it was when it was saved; it is not restored"
         directories.ensure(os.path.dirname(there))
-        files.write_durably(there, data, mode)
+        files.write_durably(there, data, SECRET_MODE)
         self.count.files += 1
         return None
 
@@ -212,7 +212,7 @@ class Restore:
         target = f"{to.root}/{inside}"
         if inside.startswith("."):
             return f"{path}: no application begins with a dot; it is not restored"
-        if files.exists(target) and digests.of_file(target) == digests.text(digest):
+        if files.exists(target) and digest_of_file(target) == digest_text(digest):
             self.count.known += 1
             return None
         files.remove(target)  # half of it, from a restore that was interrupted
@@ -312,11 +312,11 @@ class _Tree(_Target):
         """Read the saved layout. Raises ``StartupError`` if the part is no tree, or has a newer format."""
         super().__init__(part, path, backup, writer)
         saved = f"{backup}/{part.path(LAYOUT)}"
-        layout = formats.read(saved)
+        layout = root.read_layout(saved)
         if layout is None:
             raise StartupError(f"{os.path.dirname(saved)} has no {LAYOUT}")
         if layout.format > FORMAT:
-            formats.check(saved, layout)
+            root.check_layout(saved, layout)
         self._saved = layout
         self._file = self._layout.own(LAYOUT)
 
@@ -325,7 +325,7 @@ class _Tree(_Target):
         return None if inside == LAYOUT else inside  # which ``begin`` and ``finish`` write
 
     def restoring(self) -> str | None:
-        there = formats.read(self._file)
+        there = root.read_layout(self._file)
         return None if there is None else there.restoring
 
     def prepare(self) -> None:
@@ -342,7 +342,7 @@ class _Tree(_Target):
         files.rename(self._layout.own(INDEX), f"{trash}/{fresh_id()}")  # of a tree that was here before
         directories.empty(trash)
         root.make_own(self.root)
-        formats.write(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
+        root.write_layout(self._file, LayoutFile(max(self._saved.format, FORMAT), restoring=self._backup))
 
     def finish(self) -> None:
-        formats.write(self._file, self._saved)
+        root.write_layout(self._file, self._saved)

@@ -12,7 +12,7 @@ from persistence.errors import DamagedError, StartupError
 from persistence.maintenance.findings import Finding, FindingKind
 from persistence.maintenance.folder_files import list_folder
 from persistence.maintenance.tree import Folder, FolderTree
-from persistence.storage import formats, root, stored_revision, uploads
+from persistence.storage import root, stored_revision, uploads
 from persistence.storage.layout import (
     CHECKED,
     INDEX,
@@ -60,14 +60,14 @@ def check_format(layout: Layout) -> Iterator[Finding]:
     """
     path = layout.own(LAYOUT)
     try:
-        said = formats.read(path)
+        said = root.read_layout(path)
     except StartupError as error:
         yield FindingKind.LAYOUT.at(path, str(error).partition("cannot be read: ")[2])
         return
     if said is None:
         yield FindingKind.LAYOUT.at(path, "it is missing: is this the right directory, and its disk mounted?")
     else:
-        formats.check(path, said)
+        root.check_layout(path, said)
 
 
 def missing(layout: Layout) -> Iterator[Finding]:

@@ -20,7 +20,6 @@ from persistence.model.addresses import (
 )
 from persistence.model.sidecar import LARGEST_VERSION
 from persistence.storage import files, owner
-from persistence.storage.change_events import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.layout import (
     CHECKED,
     FOLDER_DEPTH,
@@ -39,6 +38,7 @@ from persistence.storage.layout import (
     unescape,
 )
 from persistence.storage.locks import Locks, stripe
+from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 
 OWN = {LAYOUT, CHECKED, LOCKS, SPOOL, TRASH, SERVE, QUARANTINE, INDEX}
 """The names in a root that are the service's own."""

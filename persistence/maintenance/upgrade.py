@@ -17,10 +17,10 @@ import msgspec
 from persistence.errors import DamagedError, disk_errors
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.instants import next_after
-from persistence.storage import directories, files, formats, lease, nofollow, owner, root, sidecars
-from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage import directories, files, lease, nofollow, owner, root, sidecars
 from persistence.storage.layout import LAYOUT, LOCKS, SERVICE, SIDECAR_SUFFIX, FilePaths, Layout
 from persistence.storage.locks import LockFile
+from persistence.storage.root import FORMAT, LayoutFile
 
 _AT_ONCE = 500
 """Folders whose sidecars are made durable together."""
@@ -137,23 +137,23 @@ def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[Upgrade
         in_use = "the data directory is in use: stop the service first"
         with LockFile(service).exclusive(in_use), lease.held(path):
             began = LayoutFile(FORMAT, said.steps, upgrading_from=said.upgrading_from or said.format)
-            formats.write(file, began)
+            root.write_layout(file, began)
             done = dict(said.steps)
             for step in due:
                 step.run(path)
                 done[step.name] = next_after(None)
-                formats.write(file, msgspec.structs.replace(began, steps=done))
+                root.write_layout(file, msgspec.structs.replace(began, steps=done))
                 yield step
-            formats.write(file, LayoutFile(FORMAT, done))
+            root.write_layout(file, LayoutFile(FORMAT, done))
 
 
 def _read(path: str) -> LayoutFile:
     file = Layout(path).own(LAYOUT)
-    said = formats.read(file)
+    said = root.read_layout(file)
     if said is None:
         raise root.missing(path)
     if said.format > FORMAT or said.restoring:
-        formats.check(file, said)
+        root.check_layout(file, said)
     return said
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from urllib.parse import quote, unquote
 
@@ -47,16 +47,19 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionAddress:
-    """One file of one version of a form definition: ``form.xhtml`` or an attachment of it."""
+    """One file of one version of a form definition: ``form.xhtml`` or an attachment of it.
+
+    With ``is_main`` it is the definition itself, which is XML; everything else is an attachment. A request asks that
+    many times, so it is answered once.
+    """
 
     form: Form
     version: int
     name: str
+    is_main: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_main(self) -> bool:
-        """Return whether this is the definition itself, which is XML; everything else is an attachment."""
-        return self.name == FORM_XHTML
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_main", self.name == FORM_XHTML)
 
     @property
     def main(self) -> DefinitionAddress:
@@ -79,27 +82,27 @@ class DefinitionAddress:
 
 @dataclass(frozen=True, slots=True)
 class DocumentAddress:
-    """One file of a document, saved or draft: ``data.xml`` or an attachment."""
+    """One file of a document, saved or draft: ``data.xml`` or an attachment.
+
+    With ``is_main`` it is the form data itself, which is XML; everything else is an attachment. With ``is_draft`` it
+    lies in the ``draft`` collection.
+    """
 
     form: Form
     collection: Collection
     document: str
     name: str
+    is_main: bool = field(init=False, repr=False, compare=False)
+    is_draft: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_main(self) -> bool:
-        """Return whether this is the form data itself, which is XML; everything else is an attachment."""
-        return self.name == DATA_XML
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_main", self.name == DATA_XML)
+        object.__setattr__(self, "is_draft", self.collection is Collection.DRAFT)
 
     @property
     def main(self) -> DocumentAddress:
         """The ``data.xml`` of the same document in the same collection."""
         return self if self.is_main else replace(self, name=DATA_XML)
-
-    @property
-    def is_draft(self) -> bool:
-        """Return whether the address lies in the ``draft`` collection."""
-        return self.collection is Collection.DRAFT
 
     @property
     def keeps_history(self) -> bool:

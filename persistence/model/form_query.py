@@ -75,7 +75,7 @@ class FormQuery:
 
     ``app`` and ``form`` look up names exactly as they are; ``latest_only`` keeps the highest version of each form
     before all other conditions (spec search 4.4). ``all_forms`` lists hidden forms, too, and ``ignore_admin`` hides
-    from administrators what is hidden from others.
+    from administrators versions that are hidden from others.
     """
 
     app: str | None = None

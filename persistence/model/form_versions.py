@@ -27,12 +27,12 @@ DATA_FORMATS = (V4_0_0, V4_8_0, V2019_1_0)
 class FormMetadata(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The parts of ``fr-form-metadata`` that the service acts on (spec crud 6.2, spec forms 6.2).
 
-    They are kept when a definition is published, so that nobody has to parse it again.
+    They are kept when a definition is published, so that it is not parsed again.
 
     ``titles`` holds the title of each language, in document order; the language is empty where none is given.
     ``permissions`` is the element as XML without namespaces, ``None`` where there is none: an empty element is not the
-    same. ``singleton`` is ``None`` where the definition does not say. ``encrypts`` says that it marks something to be
-    encrypted (spec forms 4.1): known still when the definition is deleted.
+    same. ``singleton`` is ``None`` where the definition does not say. ``encrypts`` says that it has encrypted
+    controls (spec forms 4.1): still known when the definition is deleted.
     """
 
     titles: dict[str, str] = {}
@@ -53,8 +53,8 @@ class PublishedVersion:
     """A version that is published, or was until it was deleted.
 
     ``created`` is the first PUT of its ``form.xhtml`` and ``modified`` the last, by ``modifier`` where that is known.
-    ``permissions`` are those of the element in its metadata, ``None`` where it has none. ``weight`` is how many bytes
-    the texts of the metadata take in memory.
+    ``permissions`` are parsed from the element in its metadata, ``None`` where it has none. ``weight`` is how many
+    bytes the texts of the metadata take in memory.
     """
 
     form: Form

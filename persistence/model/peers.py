@@ -68,7 +68,7 @@ class Trusted:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nobody is trusted."""
+        """Return whether no peer is trusted."""
         return not self.networks and not self.unix
 
     def includes(self, peer: Peer) -> bool:
@@ -82,7 +82,7 @@ def parse(entries: Iterable[str]) -> Trusted:
     """Read the entries of the setting ``trusted``: addresses, networks such as 10.0.0.0/8, and the word ``unix``.
 
     Raises:
-        StartupError: names the entry that is none of these.
+        StartupError: an entry is none of these; the text names it.
     """
     texts = list(entries)
     return Trusted(tuple(_network(text) for text in texts if text != UNIX), UNIX in texts)
@@ -95,7 +95,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         raise StartupError(f"{error}; an entry is an IP address, a network or the word unix") from error
     if isinstance(network, IPv4Network):
         return network
-    if "%" in text:  # networks are compared without it: more would be trusted than was meant
+    if "%" in text:  # networks are compared without it: more would be trusted than intended
         raise StartupError(f"{text!r} has a zone, which is not compared: leave it out")
     if network.subnet_of(_MAPPED):
         return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - _MAPPED.prefixlen))

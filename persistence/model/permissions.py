@@ -39,7 +39,7 @@ UNRESTRICTED = Operations(None)
 
 @lru_cache(256)
 def in_order(names: frozenset[str]) -> Operations:
-    """Return exactly the named operations; a name that is none is left out."""
+    """Return exactly the named operations; other names are left out."""
     return Operations(tuple(name for name in OPERATIONS if name in names))
 
 
@@ -73,13 +73,13 @@ class Permission:
 
 
 Permissions = tuple[Permission, ...]
-"""Everyone gets the operations of all permissions that apply; of an empty tuple, nobody gets any."""
+"""Everyone gets the operations of all permissions that apply; with an empty tuple, nobody gets any."""
 
 
 def on_data(permissions: Permissions | None, user: User, owner: User) -> Operations:
     """Return what a user may do with data that ``owner`` has created (spec crud 6.4, existing data).
 
-    What is granted without looking at the data is granted here as well, so it is not looked for again.
+    Operations that are granted without looking at the data are included.
     """
     return on_data_of(permissions, user)(owner)
 
@@ -104,7 +104,7 @@ def on_data_of(permissions: Permissions | None, user: User) -> Callable[[User], 
 
 
 def without_data(permissions: Permissions | None, user: User) -> Operations:
-    """Return what a user may do with any data, as if it were somebody else's (spec crud 6.4, "pessimistic")."""
+    """Return what a user may do with any data, as if another user owned it (spec crud 6.4, "pessimistic")."""
     return UNRESTRICTED if permissions is None else in_order(_grants(permissions, user)[0])
 
 
@@ -128,7 +128,7 @@ _Grant = tuple[frozenset[str], OwnerPattern]
 def _grants(permissions: Permissions, user: User) -> tuple[frozenset[str], tuple[_Grant, ...]]:
     """Return the operations that a user has on all data, and those on the data of some owners.
 
-    To create, the user counts as the owner of what is to be created.
+    For a creation, the user counts as the owner of the new data.
     """
     roles: dict[str, set[str | None]] = {}
     for role in user.roles:

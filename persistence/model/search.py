@@ -73,7 +73,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class DraftFilter:
-    """A condition on drafts; ``for_document`` and ``never_saved`` narrow down those of ``ONLY`` (search 1.5)."""
+    """A condition on drafts; ``for_document`` and ``never_saved`` narrow down ``ONLY`` (search 1.5)."""
 
     kind: Drafts = Drafts.INCLUDE
     for_document: str | None = None
@@ -84,7 +84,7 @@ class DraftFilter:
 class VisibleOwners:
     """Owners whose documents are seen, by their version.
 
-    With ``is_by_saved`` the owner of a draft of a saved document is that of the saved document, otherwise its own.
+    With ``is_by_saved`` the owner of a saved document also owns its draft; otherwise a draft has an owner of its own.
     """
 
     of_version: Callable[[int], OwnerSets]
@@ -99,7 +99,8 @@ EVERYTHING = VisibleOwners(lambda _: frozenset())
 class Scope:
     """The documents that are searched: of some versions of a form, or of all, as far as they are ``seen``.
 
-    ``any_of`` are the operations, one of which the user has on what is found, for an index that decides by itself.
+    ``any_of`` are operations of which the user has at least one on each found document, for an index that decides
+    itself.
     """
 
     versions: tuple[int, ...] | None = None
@@ -109,7 +110,7 @@ class Scope:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing can be seen, which is known without looking: nobody's documents of any version are."""
+        """Return whether no document of any version is visible, which is known without a search."""
         return self.versions is not None and all(NOBODY in self.seen.of_version(each) for each in self.versions)
 
 
@@ -117,7 +118,7 @@ class Scope:
 class Query:
     """The conditions, all of which must hold, the order, and the requested part of the list.
 
-    ``text`` is looked for anywhere in the text of a document; empty, there is no such condition. ``paths`` are the
+    ``text`` is searched anywhere in the text of a document, unless it is empty. ``paths`` are the
     controls whose values are returned with each document, all of them where it is ``None``.
     """
 
@@ -134,7 +135,7 @@ class Query:
 class SearchRequest:
     """A request to search.
 
-    ``paths`` are the controls whose values are requested, in that order; with ``all_indexed`` they are those of the
+    ``paths`` are the controls whose values are requested, in that order; with ``all_indexed`` they are all of the
     index, and ``query`` is still to be cut down to them. A user with one of the operations ``any_of`` finds a document.
     """
 
@@ -147,7 +148,7 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document; ``values`` are those of its indexed controls in document order, none of them empty.
+    """A found document; ``values`` are the values of its indexed controls in document order, without empty ones.
 
     The version among the ``facts`` is 0 where it is not known. Of a draft, ``saved_owner`` is the owner of the saved
     document.
@@ -162,7 +163,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """The number of documents that match, and those of the requested part of the list."""
+    """The number of documents that match, and the documents on the requested page."""
 
     total: int = 0
     page: tuple[Hit, ...] = ()

@@ -59,15 +59,14 @@ class Body(msgspec.Struct, frozen=True):
 class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One revision of one resource, as the JSON file beside its content holds it.
 
-    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the
-    entity tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has
-    ``deleted`` set, size 0 and no digest. ``metadata`` is that of a definition.
-    ``body`` is set for an attachment whose content here is empty, because another provider keeps it.
-    ``adopted`` marks a revision that no request has made, but a repair or an adoption. ``flat_view`` says that a
-    definition's version has flat views. ``encrypted`` says that an attachment is an encrypted file, or that form data
-    has encrypted values; ``sealed_hash`` is then the client's hash, which is of the plain content. ``False`` is said of
-    form data only: nothing in it is marked as encrypted. Where nobody has looked, it is ``None``.
-    ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
+    ``id`` is 40 hex digits, fresh for every revision: it names the content on its way to its place and is the entity
+    tag on the wire. ``size`` is in bytes, ``digest`` is ``sha256:`` and 64 hex digits. A tombstone has ``deleted`` set,
+    size 0 and no digest. Only definitions have ``metadata``. ``body`` is set for an attachment whose content here is
+    empty, because another provider keeps it. ``adopted`` is true of a revision that was made by a repair or an
+    adoption, not by a request. ``flat_view`` says that a definition's version has flat views. ``encrypted`` says that
+    an attachment is an encrypted file, or that form data has encrypted values; ``sealed_hash`` is then the client's
+    hash, which is of the plain content. Only form data can have ``False``: nothing in it is encrypted. ``None``: it has
+    not been examined. ``tag`` is the entity tag of a revision that was encrypted again, and so has another ``id``.
     """
 
     schema: int

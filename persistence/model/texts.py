@@ -17,8 +17,8 @@ from persistence.limits import LONGEST_COMPARED, LONGEST_TEXT, MOST_COMPARED, MO
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COUNT = re.compile(r"0*[1-9][0-9]{0,17}", re.ASCII)
 _DIRECTIONS = {"asc": False, "desc": True}
-_ALIKE = 0.5
-"""How much of two names must be the same where only a name that was probably meant is of use: from 0 to 1."""
+_LEAST_SIMILARITY = 0.5
+"""The least similarity, from 0 to 1, with which one name is suggested for another."""
 
 _Word = TypeVar("_Word", bound=Enum)
 
@@ -42,9 +42,9 @@ def short(text: str | None, what: str) -> str | None:
 
 
 def require_plain(name: str) -> None:
-    """Refuse a name in a path that has control characters, those of C1 included: a terminal may obey them.
+    """Refuse a name in a path that has control characters, C1 included: a terminal may obey them.
 
-    The tree takes those of C1, because earlier versions did: what is stored under such a name is kept, and not reached.
+    The tree accepts C1, as earlier versions did: files under such a name are kept, but no request reaches them.
 
     Raises:
         BadRequestError: it has one.
@@ -73,7 +73,7 @@ def count(text: str, what: str, default: int) -> int:
     """Read a positive integer; return the default where the text is blank.
 
     Raises:
-        BadRequestError: it is none, or longer than any that makes sense.
+        BadRequestError: it is not one, or too long.
     """
     trimmed = text.strip()
     if trimmed and not _COUNT.fullmatch(trimmed):
@@ -119,8 +119,8 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str | No
 
 
 def alike(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant; ``None`` where none is like it."""
-    return nearest(name, known, cutoff=_ALIKE)
+    """Return the most similar known name; ``None`` where none is similar."""
+    return nearest(name, known, cutoff=_LEAST_SIMILARITY)
 
 
 def _outside(name: str, other: str) -> int:

@@ -168,7 +168,7 @@ NOBODY = OwnerSet()
 """Nobody's documents are seen."""
 
 OwnerSets = frozenset[OwnerSet]
-"""Owners whose documents of one version are seen: those that every set includes; without one, everybody."""
+"""The owners whose documents of one version are visible: every set must include them; without a set, all owners are."""
 
 
 class Admin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,9 +14,11 @@ from persistence.model import permissions
 from persistence.model.form_versions import DATA_FORMATS
 from persistence.properties.lookup import Name
 from persistence.properties.property_table import (
+    ENGINES,
     LARGEST,
     SHIPPED,
     SHIPPED_BY_PREFIX,
+    TREE,
     KnownProperty,
     Value,
     ValueType,
@@ -29,8 +31,7 @@ _TYPES: Mapping[ValueType, type] = {ValueType.BOOLEAN: bool, ValueType.INTEGER: 
 _UNSHOWN = (ValueType.SECRET, ValueType.URI)
 """The types of values that may have a password in them."""
 
-_REMOTE = ("http", "https")
-_TREE = "file:"
+_TREE = f"{TREE}:"
 _USER = re.compile(r"//(?:[^/?#@]*@)+")
 
 
@@ -140,7 +141,9 @@ def _is_acceptable(kind: ValueType, value: object) -> bool:
 
 
 def remote_address(uri: str) -> str:
-    """Read the property ``uri``: the base of another service, without a slash at its end; empty for a tree.
+    """Read the property ``uri``: an address such as the base of another service, without a slash at its end.
+
+    It is empty for a tree.
 
     Raises:
         BadRequestError: it is neither.
@@ -155,7 +158,7 @@ def remote_address(uri: str) -> str:
     try:
         parts = urlsplit(given)
         is_address = (
-            parts.scheme in _REMOTE
+            parts.scheme in ENGINES
             and bool(parts.hostname)
             and given.isprintable()
             and (parts.port is None or parts.port > 0)

@@ -16,6 +16,7 @@ from persistence.properties.lookup import ANY, Explanation, Name, NameTree
 from persistence.properties.property_table import (
     DATA,
     FORM,
+    TREE,
     Effect,
     KnownProperty,
     Value,
@@ -40,9 +41,9 @@ class ProviderProperties:
     """A provider, which keeps forms, by its properties.
 
     Without ``uri`` it is a tree of this service, and ``datasource`` names its root, empty for the default one; with
-    one it is another service, which speaks ``dialect``, empty for the own one. ``base_path`` is the directory of a
-    provider of attachments, empty where there is none. An inactive provider is left out where all of them are asked.
-    ``mirrored`` are headers without the dialect's prefix.
+    one it is of another ``kind``, such as a service that speaks ``dialect``, empty for the own one. ``base_path`` is
+    the directory of a provider of attachments, empty where there is none. An inactive provider is left out where all of
+    them are asked. ``mirrored`` are headers without the dialect's prefix.
     """
 
     name: str
@@ -54,9 +55,9 @@ class ProviderProperties:
     dialect: str = ""
 
     @property
-    def is_remote(self) -> bool:
-        """Return whether another service keeps the forms."""
-        return bool(self.uri)
+    def kind(self) -> str:
+        """Return the kind of its engine, one of ``ENGINES``."""
+        return self.uri.partition(":")[0] or TREE
 
     @property
     def address(self) -> str:
@@ -154,7 +155,7 @@ class Properties:
 
     @property
     def attachment_providers(self) -> list[ProviderProperties]:
-        """The providers that attachments of data have by some entry; those of definitions have none (forms 5.5)."""
+        """The providers of attachments of data by some entry; attachments of definitions have none (forms 5.5)."""
         return self._chosen(lambda name: name[-1] == _ATTACHMENTS and name[-2] != FORM)
 
     def _chosen(self, counts: Callable[[Name], bool]) -> list[ProviderProperties]:
@@ -175,7 +176,7 @@ class Properties:
 
     @property
     def passwords(self) -> tuple[str, ...]:
-        """The passwords of what the real system has encrypted, the main one first (spec forms 4.4)."""
+        """The passwords with which the real system has encrypted, the main one first (spec forms 4.4)."""
         names = (("field-encryption", "password"), ("field-encryption", "password", "read-fallback"))
         return tuple(str(value) for name in names if (value := self._value(*name)) is not None)
 

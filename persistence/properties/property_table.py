@@ -22,7 +22,19 @@ LARGEST = 2**31 - 1
 """The largest integer of a property: sizes and lengths, which every database can take."""
 
 FORM, DATA = "form", "data"
-"""The two kinds of what a provider keeps: definitions, and data."""
+"""The two kinds of content of a provider: definitions, and data."""
+
+TREE = "file"
+
+ENGINES = {
+    TREE: "persistence.providers.trees:Trees",
+    "http": "persistence.providers.remotes:Remotes",
+    "https": "persistence.providers.remotes:Remotes",
+}
+"""The kinds of providers: the scheme of the property ``uri``, and the ``Engine`` that opens them.
+
+They are named as entry points are: an engine is imported where a provider needs it.
+"""
 
 RESERVED = frozenset({"provider", "persistence", "attachments", "proxy"})
 """Words that other properties have in the place of a provider's name (spec forms 5.2)."""
@@ -206,7 +218,7 @@ def general_names(prefix: str) -> list[str]:
 def unknown(name: str, prefix: str) -> str:
     """Return the error for a wrong name: it has the nearest valid one, or says that no provider can be called so.
 
-    Applications, forms and providers in the nearest name are those of the wrong one.
+    Applications, forms and providers in the nearest name are taken from the wrong one.
     """
     given = tuple(name.removeprefix(prefix).split("."))
     if len(given) > 1 and given[1] in RESERVED and known_property((given[0], ANY, *given[2:])) is not None:
@@ -219,7 +231,7 @@ def unknown(name: str, prefix: str) -> str:
 def _candidates(property_: KnownProperty, given: Name) -> Iterator[Name]:
     """Fill the tokens of a wrong name into the places of a pattern, once from the left and once from the right.
 
-    The one finds what a token too few at the end meant, the other what was meant under another dialect's prefix.
+    The first finds the property if a token is missing at the end, the second if the prefix is another dialect's.
     """
     places = property_.places
     missing = (ANY,) * max(0, len(places) - len(given))

@@ -1,14 +1,19 @@
-"""A provider: what keeps forms, as one unit; and the route to the providers of one form."""
+"""A provider: what keeps forms, as one unit; the engine that opens it; and the route to the providers of one form."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from persistence.definitions.catalog import Catalog, Definition
 from persistence.index.protocol import Reindexer, ReportTables, SearchIndex
+from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
-from persistence.properties.properties import FormProperties
-from persistence.storage.storage import Storage
+from persistence.properties.properties import FormProperties, Properties, ProviderProperties
+from persistence.settings import Settings
+from persistence.storage.storage import Bodies, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +21,50 @@ class Provider:
     """A tree of this service, another service, or whatever else implements these protocols.
 
     ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
-    ``reports`` are the flat views of the data, and ``reindexer`` rebuilds both.
+    ``reports`` are the flat views of the data, and ``reindexer`` rebuilds both. ``index_catalog`` gives the definitions
+    by which the index reads data of a form, where it reads them by itself; it is ``None`` where the index takes those
+    of the route.
     """
 
-    name: str
     storage: Storage
     catalog: Catalog
     index: SearchIndex
     reports: ReportTables
     reindexer: Reindexer
+    index_catalog: Callable[[Form], Catalog] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The service that an engine opens providers for.
+
+    ``closing`` closes what is opened, the last first. ``catalog_of`` gives the definitions that hold for the data of a
+    form, wherever they are; it is not to be called before all providers are open. ``failed`` hears of faults.
+    """
+
+    settings: Settings
+    properties: Properties
+    closing: ExitStack
+    catalog_of: Callable[[Form], Catalog]
+    failed: Failed
+
+
+class Engine(Protocol):
+    """Opens the providers of one kind. One object serves all of a service, and is called once for each provider.
+
+    ``calls_others`` says whether its providers need to know whose request they serve (``client_request``).
+    """
+
+    calls_others: bool
+
+    def __init__(self, opening: Opening) -> None:
+        """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
+
+    def provider(self, said: ProviderProperties) -> Provider:
+        """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
+
+    def bodies(self, said: ProviderProperties, main: Storage) -> Bodies:
+        """Open a provider of attachments, apart from what ``main`` stores of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,72 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from functools import partial
+from urllib.parse import quote
 
-from persistence.closable import Closable
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import SummaryFile
-from persistence.dialect import DIALECTS, Dialect
+from persistence.definitions.summaries import FormsFile
+from persistence.dialect import DIALECTS
 from persistence.model.addresses import DESIGNER_VERSION, Form
-from persistence.properties.properties import Properties, ProviderProperties
-from persistence.providers.provider import Provider
-from persistence.remote.client import CallLimits, Client
+from persistence.properties.properties import ProviderProperties
+from persistence.providers.provider import Opening, Provider
+from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_bodies import RemoteBodies
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing, RemoteTables
 from persistence.remote.remote_store import RemoteStore
+from persistence.storage.layout import FORMS, Layout
 from persistence.storage.locks import Locks
+from persistence.storage.root import make_own
 from persistence.storage.storage import Readable
 from persistence.storage.uploads import Spool
 
 
-@dataclass(frozen=True, slots=True)
-class Remotes(Closable):
-    """Opens other services as providers, and owns the connections to them.
+class Remotes:
+    """The engine of other services. Bodies are received in the default tree, and its locks keep writers here apart.
 
-    ``catalog_of`` leads to the definitions that hold for the data of a form, wherever they are. ``spool`` and ``locks``
-    are those of this service.
+    Providers with one address share their connections.
     """
 
-    dialect: Dialect
-    properties: Properties
-    limits: CallLimits
-    spool: Spool
-    locks: Locks
-    catalog_of: Callable[[Form], Catalog]
-    summaries: SummaryFile
-    clients: list[Client] = field(default_factory=list)
+    calls_others = True
 
-    def close(self) -> None:
-        """Close the connections to all providers."""
-        for client in self.clients:
-            client.close()
+    def __init__(self, opening: Opening) -> None:
+        settings = opening.settings
+        root = settings.roots.default
+        self._opening = opening
+        self._dialect = DIALECTS[settings.dialect]
+        self._limits = CallLimits(settings.remote_connect, settings.remote_timeout, settings.remote_calls)
+        self._spool = Spool(root)
+        self._locks = Locks(root, settings.lock_timeout, missing=partial(make_own, root))
+        self._layout = Layout(root)
+        self._connections: dict[str, Connections] = {}
 
-    def provider(self, provider: ProviderProperties) -> Provider:
-        """Open the provider that another service is."""
-        client = self._client(provider)
+    def provider(self, said: ProviderProperties) -> Provider:
+        """See ``Engine``."""
+        client, properties = self._client(said), self._opening.properties
         index = RemoteIndex(
             client,
             self._versions,
-            lambda form: self.properties.of(form).route.definition == provider,
-            is_exact=DIALECTS[provider.dialect or self.dialect.name].restricts_searches,
+            lambda form: properties.of(form).route.definition == said,
+            is_exact=client.names.theirs.restricts_searches,
         )
-        storage = RemoteStore(client, self.spool, self.locks)
-        catalog = Catalog(storage, self.summaries)
-        return Provider(provider.name, storage, catalog, index, RemoteTables(), RemoteReindexing(client))
+        storage = RemoteStore(client, self._spool, self._locks)
+        summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(said.name, safe='')}")
+        return Provider(storage, Catalog(storage, summaries), index, RemoteTables(), RemoteReindexing(client))
 
-    def bodies(self, provider: ProviderProperties, main: Readable) -> RemoteBodies:
-        """Open the bodies of attachments that another service keeps; the rest of them is in the main storage."""
-        return RemoteBodies(self._client(provider), self.spool, main.sidecar)
+    def bodies(self, said: ProviderProperties, main: Readable) -> RemoteBodies:
+        """See ``Engine``; the other service has bodies alone."""
+        return RemoteBodies(self._client(said), self._spool, main.sidecar)
 
-    def _client(self, provider: ProviderProperties) -> Client:
-        names = ProviderNames(self.dialect, DIALECTS[provider.dialect or self.dialect.name], provider.mirrored)
-        client = Client(provider.name, provider.uri, names, self.limits)
-        self.clients.append(client)
-        return client
+    def _client(self, said: ProviderProperties) -> Client:
+        names = ProviderNames(self._dialect, DIALECTS[said.dialect or self._dialect.name], said.mirrored)
+        if said.uri not in self._connections:
+            connections = Connections(said.uri, self._limits)
+            self._connections[said.uri] = self._opening.closing.enter_context(connections)
+        return Client(said.name, names, self._connections[said.uri])
 
     def _versions(self, form: Form) -> Iterable[int]:
-        if self.dialect.is_designer(form):
+        if self._dialect.is_designer(form):
             return (DESIGNER_VERSION,)
-        return self.catalog_of(form).storage.versions(form)
+        return self._opening.catalog_of(form).storage.versions(form)

@@ -12,7 +12,7 @@ from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.form_versions import PublishedVersion
 from persistence.properties.lookup import ANY
-from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM
 from persistence.providers.provider import Provider, Route
 from persistence.storage.split_attachments import SplitStorage
@@ -92,10 +92,7 @@ def by_properties(
         data = provider_of(chosen.data)
         apart = chosen.attachments
         storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
-        definition = provider_of(chosen.definition)
-        is_apart = chosen.definition.is_remote and not chosen.data.is_remote
-        index_catalog = data.catalog if is_apart else definition.catalog
-        return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
+        return _route(form, said, provider_of(chosen.definition), data, storage)
 
     return Router(
         properties,
@@ -114,10 +111,9 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
 
     def route(form: Form) -> Route:
         said = properties.of(form)
-        is_here = not said.route.data.is_remote and provider_of(said.route.data) is provider
+        is_here = provider_of(said.route.data) is provider
         definition = provider_of(said.route.definition) if is_here else provider
-        index_catalog = provider.catalog if said.route.definition.is_remote else definition.catalog
-        return Route(form, said, definition, provider, provider.storage, definition.catalog, index_catalog)
+        return _route(form, said, definition, provider, provider.storage)
 
     return Router(
         properties,
@@ -130,6 +126,11 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
 def only(provider: Provider, properties: Properties) -> Router:
     """Route each form to one provider, which has everything."""
     return within(provider, properties, lambda _: provider)
+
+
+def _route(form: Form, said: FormProperties, definition: Provider, data: Provider, storage: Storage) -> Route:
+    index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
+    return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
 
 
 def _distinct(providers: Iterable[Provider]) -> Iterable[Provider]:

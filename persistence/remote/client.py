@@ -193,19 +193,12 @@ def body_of(upload: Upload) -> Iterator[tuple[Iterator[bytes], HeaderField]]:
         yield iter(partial(file.read, _PIECE), b""), ("Content-Length", b"%d" % upload.size)
 
 
-class Client(Closable):
-    """Calls one provider for the client whose request is served. It owns its connections.
+class Connections(Closable):
+    """The connections to one address, for all that is there. ``uri`` is without a slash at its end."""
 
-    ``uri`` is the provider's base, without a slash at its end. Methods raise ``RemoteTimeoutError`` where it takes too
-    long, ``RemoteError`` where the provider cannot be reached or does not speak HTTP, and ``BusyError`` where too many
-    calls wait for it already or the client was closed.
-    """
-
-    def __init__(self, who: str, uri: str, names: ProviderNames, limits: CallLimits) -> None:
-        self.who = who
-        self.names = names
-        self._uri = uri
-        self._limits = limits
+    def __init__(self, uri: str, limits: CallLimits) -> None:
+        self.uri = uri
+        self.limits = limits
         self._turns = threading.BoundedSemaphore(limits.calls)
         self._opening = threading.Lock()
         self._http: httpx.Client | None = None
@@ -220,38 +213,69 @@ class Client(Closable):
             if http is not None and self._opened_by == os.getpid():
                 http.close()
 
+    def http(self, who: str) -> httpx.Client:
+        """Return the client of this process: a connection is not to be shared with the one that has forked it.
+
+        Raises:
+            BusyError: they were closed.
+        """
+        with self._opening:
+            if self._is_closed:
+                raise closed(f"the client of provider {who!r}")
+            if self._http is None or self._opened_by != os.getpid():
+                self._opened_by = os.getpid()
+                limits = httpx.Limits(
+                    max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT_FOR
+                )
+                # Only a connection that was never made is tried again: nothing of the request was sent.
+                transport = httpx.HTTPTransport(verify=_trusted(), retries=1, limits=limits, trust_env=False)
+                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False)
+                self._http.headers.clear()
+            return self._http
+
+    @contextmanager
+    def turn(self, who: str) -> Iterator[None]:
+        """Be one of those who wait for an answer. Raises ``BusyError`` where there are too many."""
+        if not self._turns.acquire(timeout=self.limits.connect):
+            raise BusyError(f"provider {who!r} is slow, and other requests wait for it already")
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Calls the provider ``who`` for the client whose request is served.
+
+    Methods raise ``RemoteTimeoutError`` where it takes too long, ``RemoteError`` where the provider cannot be reached
+    or does not speak HTTP, and ``BusyError`` where too many calls wait for it already or the connections were closed.
+    """
+
+    who: str
+    names: ProviderNames
+    connections: Connections
+
     def send(self, call: RemoteCall) -> RemoteAnswer:
         """Return the answer to a call, whatever its status is; its body is not read yet.
 
         What was sent is never sent again, except reads: a server may hang up a connection that was kept alive in the
         very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
         """
-        http = self._connections()
-        with self._turn(), _errors(self.who, call.what):
+        http = self.connections.http(self.who)
+        with self.connections.turn(self.who), _errors(self.who, call.what):
             request = self._request(http, call)
             began = time.monotonic()
             try:
                 response = http.send(request, stream=True)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                if call.method not in _READS or time.monotonic() - began > self._limits.connect:
+                if call.method not in _READS or time.monotonic() - began > self.connections.limits.connect:
                     raise
                 response = http.send(request, stream=True)
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             response.close()
             raise RemoteError(f"provider {self.who!r} answers {call.what} in a content coding that was not asked for")
         return RemoteAnswer(response, self.who)
-
-    def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
-        told = self.names.told(client_request.current())
-        fields = (*told, *call.fields, ("Accept-Encoding", b"identity"))
-        return http.build_request(
-            call.method,
-            self._uri + call.path,
-            params=list(call.query) or None,
-            headers=[(name.encode("ascii"), value) for name, value in fields],
-            content=call.body,
-            timeout=httpx.Timeout(call.silence or self._limits.silence, connect=self._limits.connect),
-        )
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
         """Return the body of the answer to a GET, which is read into memory; raise what a refusal means."""
@@ -267,30 +291,17 @@ class Client(Closable):
         answer.require(call.what, HTTPStatus.OK)
         return answer.whole(LARGEST_ANSWER)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._limits.connect):
-            raise BusyError(f"provider {self.who!r} is slow, and other requests wait for it already")
-        try:
-            yield
-        finally:
-            self._turns.release()
-
-    def _connections(self) -> httpx.Client:
-        """Return those of this process: a connection is not to be shared with the one that has forked it."""
-        with self._opening:
-            if self._is_closed:
-                raise closed(f"the client of provider {self.who!r}")
-            if self._http is None or self._opened_by != os.getpid():
-                self._opened_by = os.getpid()
-                limits = httpx.Limits(
-                    max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT_FOR
-                )
-                # Only a connection that was never made is tried again: nothing of the request was sent.
-                transport = httpx.HTTPTransport(verify=_trusted(), retries=1, limits=limits, trust_env=False)
-                self._http = httpx.Client(transport=transport, trust_env=False, follow_redirects=False)
-                self._http.headers.clear()
-            return self._http
+    def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
+        told, limits = self.names.told(client_request.current()), self.connections.limits
+        fields = (*told, *call.fields, ("Accept-Encoding", b"identity"))
+        return http.build_request(
+            call.method,
+            self.connections.uri + call.path,
+            params=list(call.query) or None,
+            headers=[(name.encode("ascii"), value) for name, value in fields],
+            content=call.body,
+            timeout=httpx.Timeout(call.silence or limits.silence, connect=limits.connect),
+        )
 
 
 @cache

@@ -1,18 +1,29 @@
-"""Access: the permissions in force, and decisions about documents (spec crud 6)."""
+"""Access: the permissions in force, decisions about documents, and which documents a user finds (spec crud 6).
+
+The scope of a search is the versions of a form that it looks at, and the documents of them that its user may see.
+Where the property restricts searches, these are the documents that a GET by the same user shows: each is judged by the
+permissions of its own version. Otherwise they are as in spec search 1.8, by the permissions of one version. Of a
+singleton form a user has one document, among those found (spec crud 4.12).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from persistence.definitions.catalog import Definition
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
-from persistence.errors import ForbiddenError
+from persistence.errors import BusyError, ConflictError, DamagedError, DiskError, ForbiddenError
+from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
-from persistence.model.addresses import Collection, DocumentAddress
+from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
 from persistence.model.form_versions import PublishedVersion
-from persistence.model.permissions import Operations, Permissions
+from persistence.model.permissions import FINDING, Operations, Permissions
+from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
-from persistence.model.users import User
+from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
+from persistence.model.versions import Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 
@@ -26,17 +37,17 @@ _DISCARD = (permissions.UPDATE, permissions.DELETE)
 
 
 def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:
-    """Return the permissions of a published version: its own, else those of the property (spec crud 6.3)."""
+    """Return the permissions of a published version: its own, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
     return configured.permissions if published.permissions is None else published.permissions
 
 
 def permissions_on_data(definition: Definition, configured: FormProperties) -> Permissions | None:
-    """Return the permissions for data of a version: those of its definition, else those of the property.
+    """Return the permissions for data of a version: from its definition, else from the property.
 
     Raises:
-        DamagedError: the definition cannot be read; nobody is let in.
+        DamagedError: the definition cannot be read; every request is refused.
     """
     if not configured.has_permissions:
         return None
@@ -61,7 +72,7 @@ class Subject:
 
 
 def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None, version: int) -> Subject:
-    """Find out what decides about a resource; ``version`` is that of a document that is being created."""
+    """Return the facts that decide about a resource; ``version`` is for a document that is being created."""
     saved = _saved(route, address) if address.is_draft else None
     decides = saved or document
     definition = route.catalog.of(address.form, version if decides is None else decides.version)
@@ -77,7 +88,7 @@ def _saved(route: Route, draft: DocumentAddress) -> Sidecar | None:
 class Access:
     """Lets requests for documents go on or not; returns what else the user may do with the document.
 
-    Who may save a document may write and discard the draft of it, whoever began that. Methods raise
+    A user who may save a document may write and discard its draft, no matter who began the draft. Methods raise
     ``ForbiddenError``.
     """
 
@@ -88,7 +99,7 @@ class Access:
         return self._allow(_READ, subject, user)
 
     def to_write(self, subject: Subject, user: User) -> Operations:
-        """Decide about a PUT. A draft of a saved document needs what a save would need."""
+        """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
             return self._allow(_UPDATE, subject, user)
         return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user)
@@ -119,3 +130,174 @@ class Access:
             return f": roles and groups count only together with a user name ({self.dialect.header('Username')})"
         headers = " or ".join(map(self.dialect.header, missing))
         return f": the request was sent without {headers}"
+
+
+_NOBODYS = VisibleOwners(lambda _: frozenset({NOBODY}))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedVersions:
+    """The versions of a form that a search looks at, all of them where ``numbers`` is ``None``.
+
+    ``definition`` is the one that counts for permissions, ``indexed`` the one by which the index reads its data.
+    """
+
+    catalog: Catalog
+    configured: FormProperties
+    numbers: tuple[int, ...] | None
+    definition: Definition
+    indexed: Definition
+    is_designer: bool
+
+    @property
+    def index_paths(self) -> tuple[str, ...] | None:
+        """Return the paths of the indexed controls, in the order of the index.
+
+        The permissions of the designer's own form are built in. Return ``None`` where the version is not published, or
+        its definition cannot be read.
+        """
+        if self.is_designer:
+            return tuple(key.path for key in DESIGNER_KEYS)
+        found = self.indexed.index_keys(self.configured.data_format)
+        return tuple(key.path for key in found.keys) if found.is_published else None
+
+
+def searched_versions(
+    form: Form, configured: FormProperties, catalog: Catalog, asked: int | Searched, dialect: Dialect
+) -> SearchedVersions:
+    """Return the versions that a request means (spec search 1.4).
+
+    Raises:
+        VersionError: the form has version 1 only, and another was asked for.
+        DamagedError, DiskError: a definition cannot be read.
+    """
+    is_designer = dialect.is_designer(form)
+
+    def versions(numbers: tuple[int, ...] | None, number: int) -> SearchedVersions:
+        definition = catalog.of(form, number)
+        return SearchedVersions(catalog, configured, numbers, definition, definition, is_designer)
+
+    if not is_designer and not configured.has_versions:
+        if isinstance(asked, int):
+            only_first(VersionRequest(number=asked))
+        return versions((1,), 1)
+    if isinstance(asked, int):
+        return versions((asked,), asked)
+    if is_designer:  # nothing is published of it
+        return versions(None, DESIGNER_VERSION)
+    latest = catalog.latest(form)
+    if latest is None:
+        # Deleted versions still say who may see their data: those count that say the same as the highest.
+        same = catalog.same_permissions(form)
+        return versions(same, same[0]) if same else versions(None, 1)
+    numbers = None if asked is Searched.ALL else (latest.version,)
+    return SearchedVersions(catalog, configured, numbers, latest, latest, is_designer)
+
+
+def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of: tuple[str, ...] = FINDING) -> Scope:
+    """Return the documents on which a user has one of the operations, as far as a search may show them.
+
+    Raises:
+        DamagedError: the definition that counts cannot be read.
+    """
+    seen = _seen(searched, user, any_of)
+    configured = searched.configured
+    if configured.restricts_searches and not configured.has_drafts:  # a GET of one is refused
+        seen = _NOBODYS if drafts.kind is Drafts.ONLY else seen
+        drafts = replace(drafts, kind=Drafts.EXCLUDE)
+    return Scope(searched.numbers, drafts, seen, any_of)
+
+
+def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
+    """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
+    defined = permissions_on_data(definition, route.properties)
+    return (permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners)(
+        defined, user, FINDING
+    )
+
+
+def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
+    """Return the operations of a user on each of the documents that were found."""
+    configured, on_data_of = searched.configured, permissions.on_data_of
+    if not configured.restricts_searches:
+        by_owner = on_data_of(permissions_on_data(searched.definition, configured), user)
+        return lambda hit: by_owner(hit.facts.owner)
+    by_version = {
+        number: on_data_of(permissions_on_data(_version(searched, number), configured), user)
+        for number in {hit.facts.version for hit in hits}
+    }
+    return lambda hit: by_version[hit.facts.version](hit.saved_owner or hit.facts.owner)
+
+
+def _version(searched: SearchedVersions, number: int) -> Definition:
+    definition = searched.definition
+    if number in (0, definition.version):
+        return definition
+    return searched.catalog.of(definition.form, number)
+
+
+def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> VisibleOwners:
+    configured, definition = searched.configured, searched.definition
+    defined = permissions_on_data(definition, configured)
+    if not configured.restricts_searches:
+        sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return VisibleOwners(lambda _: sights)
+
+    def of_version(version: int) -> OwnerSets:
+        if version == definition.version:
+            return permissions.readable_owners(defined, user, any_of)
+        try:
+            own = permissions_on_data(_version(searched, version), configured)
+        except DamagedError:
+            return frozenset({NOBODY})
+        return permissions.readable_owners(own, user, any_of)
+
+    return VisibleOwners(of_version, is_by_saved=True)
+
+
+@contextmanager
+def only_document(route: Route, definition: Definition, user: User) -> Iterator[None]:
+    """Let the creation of a user's only document of a form go on in the block, and of no other meanwhile.
+
+    Counted are the documents that the user would find: where everyone sees their own only, everyone has one.
+
+    Raises:
+        ConflictError: the user's one document is there already.
+    """
+    form, version = definition.form, definition.version
+    with route.storage.creating(form):
+        if _has_document(route, definition, user):
+            raise ConflictError(f"{form} version {version} has only one document, and it exists already")
+        yield
+
+
+def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
+    """Return whether a version of a form is a singleton: as its definition says, else as the property does."""
+    said = published.metadata.singleton if published is not None else None
+    return configured.is_singleton if said is None else said
+
+
+def _has_document(route: Route, definition: Definition, user: User) -> bool:
+    sight = singleton_sight(route, definition, user)
+    if sight == NOBODY:
+        return False
+    sights = frozenset({sight} - {EVERYBODY})
+    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
+    try:
+        return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
+    except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
+        return _is_stored(route, definition, sight)
+
+
+def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
+    """Look at every document."""
+    form = definition.form
+    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))
+    saved = (route.storage.sidecar(address) for address in addresses)
+    return any(
+        sidecar is not None
+        and not sidecar.deleted
+        and sidecar.version == definition.version
+        and sight.includes(sidecar.facts.owner)
+        for sidecar in saved
+    )

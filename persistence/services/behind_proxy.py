@@ -1,7 +1,7 @@
 """The contract of a provider behind the proxy of a runtime, which has decided already (spec crud 2 and 11).
 
-The proxy sends a HEAD before each PUT and DELETE, and says what it has found: that decides whether a resource is
-created or replaced, and who may do so. What nobody but the provider can tell is still told under the lock: a version
+The proxy sends a HEAD before each PUT and DELETE, and reports what it has found: that decides whether a resource is
+created or replaced, and who may do so. What only the provider can know is still decided under the lock: a version
 that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document of a form
 that has only one.
 """
@@ -9,25 +9,27 @@ that has only one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.preconditions import Precondition
-from persistence.model.users import ANONYMOUS
-from persistence.model.versions import ABSENT
+from persistence.model.users import ANONYMOUS, User
+from persistence.model.versions import ABSENT, VersionRequest
 from persistence.providers.provider import Route
-from persistence.providers.router import Router
 from persistence.services.definitions import Definitions
-from persistence.services.documents import admitted, admitted_to_write, require_published, selected
-from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Origin, Put
-from persistence.services.results import Cleared, Read, Removed, Written
-from persistence.services.rules import check_precondition, living, next_revision, tombstone_of, tombstone_over
-from persistence.services.singleton import only_document
+from persistence.services.documents import Decision, Deletion, Documents, counts, selected
+from persistence.services.rules import (
+    Cleared,
+    Delete,
+    Get,
+    Origin,
+    Put,
+    Read,
+    Removed,
+    Written,
+    tombstone_over,
+)
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -43,103 +45,70 @@ class DefinitionsBehindProxy:
         return self.definitions.read(form, name, get)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
-        """Publish one file: 201 unless the proxy has found what it replaces."""
+        """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
         return replace(self.definitions.write(form, name, put, chunks), created=_creates(put))
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone, whatever is stored."""
+        """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
         return self.definitions.delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentsBehindProxy:
+class DocumentsBehindProxy(Documents):
     """Form data and drafts without permissions, which the proxy has checked.
 
     Methods raise the domain errors of ``persistence.errors``.
     """
 
-    router: Router
-    dialect: Dialect
+    __slots__ = ()
 
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """Return a revision of any version; an attachment also without its ``data.xml``, which the proxy looks for."""
         route = self.router.of(address.form)
-        admitted(self.dialect, route, address, ABSENT, get.data_format if get.content else None)
+        super().admitted(route, address, ABSENT, get.data_format if get.content else None)
         return Read(address, selected(route, address, get, content=get.content), None)
 
-    def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
-        """Store a revision, as a creation unless the proxy has found what it replaces.
+    def admitted(self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None) -> int:
+        """Return the version number, which the proxy always knows."""
+        return versions.must_be_sent(super().admitted(route, address, asked, data_format), address)
+
+    def decided(
+        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
+    ) -> Decision:
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
 
         A document that is there all the same goes into the history, as always: the proxy may have looked too early.
         """
-        route = self.router.of(address.form)
-        version = versions.must_be_sent(admitted_to_write(self.dialect, route, address, put), address)
-        _check(route, address, put.precondition, version, route.storage.read(address, content=False))
-        self._require_published(route, version)
-        checking = route.data.index.checking(route.index_catalog.of(address.form, version)) if address.is_main else None
-        receipt = receiving(route.storage, address, put.content_type, chunks, checking)
-        with receipt as (upload, received), route.storage.writing(address) as writer:
-            over = writer.current(address)
-            _check(route, address, put.precondition, version, over)
-            self._require_published(route, version)
-            put = replace(put, origin=_with_organization(put.origin, living(over)))
-            sidecar = next_revision(put, received, version, over=over, owner=put.user)
-            with _only_one(route, address, put, version):
-                sidecar = writer.commit(address, sidecar, upload, over=over)
-            if address.is_main and not address.is_draft:
-                writer.discard_draft(address.form, address.document)
-        return Written(address, sidecar, _creates(put), None)
+        version = versions.must_be_sent(number, address)
+        stored = self.checked(route, address, over, put, version)
+        if route.properties.needs_publication:  # looked at only then: another service may have the definition
+            self.require_published(route, route.catalog.of(route.form, version))
+        creates = _creates(put)
+        put = replace(put, origin=_with_organization(put.origin, stored.own))
+        is_only = put.is_singleton and creates and counts(address)
+        return Decision(put, route.index_catalog.of(route.form, version), None, creates, is_only)
 
-    def _require_published(self, route: Route, version: int) -> None:
-        """Look at the definition only where the property says so: another service may have it."""
-        if route.properties.needs_publication:
-            require_published(self.dialect, route, route.catalog.of(route.form, version))
+    def decided_to_delete(
+        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
+    ) -> Deletion:
+        """Leave a tombstone, even if nothing is stored."""
+        version = versions.must_be_sent(number, address)
+        self.checked(route, address, current, delete, version)
+        return Deletion(version, tombstone_over(current, version, delete), None)
 
-    def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
-        """Leave a tombstone, whatever is stored; of a draft, nothing."""
-        route = self.router.of(address.form)
-        version = versions.must_be_sent(admitted(self.dialect, route, address, delete.version, None), address)
-        with route.storage.writing(address) as writer:
-            own = writer.current(address)
-            _check(route, address, delete.precondition, version, own)
-            tombstone = None
-            if not address.is_draft:
-                tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
-            elif not address.is_main and own is not None:
-                writer.purge(address, tombstone_of(own, delete.user), over=own)
-            if address.is_main:
-                writer.discard_draft(address.form, address.document)
-        return Removed(address, version, tombstone, None)
+    def may_read(self, user: User, address: DocumentAddress) -> bool:  # noqa: ARG002 - inherited
+        """Return true: the proxy has let the caller in."""
+        return True
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """There is no such path: the proxy searches, and deletes one document after the other.
+        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.
 
         Raises:
             BadAddressError: always.
         """
         raise BadAddressError(f"all data of {form} is deleted by the proxy, one document after the other")
-
-
-def _check(
-    route: Route, address: DocumentAddress, precondition: Precondition, version: int, stored: StoredRevision | None
-) -> None:
-    """Refuse what the proxy would have refused, had it seen what is stored now."""
-    own, main = living(stored), None
-    if not address.is_main:
-        main = living(route.storage.read(address.main, content=False))
-    check_precondition(precondition, address, own, main)
-    for found, where in ((own, address), (main, address.main)):
-        if found is not None:
-            versions.must_equal(version, found.sidecar.version, where)
-
-
-def _only_one(route: Route, address: DocumentAddress, put: Put, version: int) -> AbstractContextManager[None]:
-    if not (put.is_singleton and _creates(put) and address.is_main and not address.is_draft):
-        return nullcontext()
-    return only_document(route, route.catalog.of(address.form, version), put.user)
 
 
 def _creates(put: Put) -> bool:

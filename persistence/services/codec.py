@@ -1,17 +1,41 @@
-"""The codec between the bytes that a client sees and those that are stored."""
+"""The codec between the bytes that a client sees and those that are stored.
+
+The codec of the public face encrypts the values of encrypted controls before they are stored, and decrypts them in
+answers. That is what the proxy of a form runtime does, so it is done for those who call the service as one (spec forms
+4).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import BinaryIO, Protocol, cast
 
+from persistence.bounded_cache import BoundedCache
+from persistence.crypto import frames
+from persistence.crypto.frames import FileHeader
+from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
-from persistence.model.addresses import DocumentAddress
+from persistence.definitions.contents import EncryptedControls
+from persistence.errors import (
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    DamagedError,
+    ForbiddenError,
+    disk_errors,
+)
+from persistence.forms.encryption import ValueEncrypter
+from persistence.forms.form_data import ITEM, MARKER_WORD
+from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
+from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
-from persistence.services.requests import Get
-from persistence.services.results import Read
+from persistence.services.encryption_at_rest import EncryptionAtRest, Path
+from persistence.services.rules import Get, Read
 from persistence.storage.stored_revision import StoredRevision
+from persistence.xml.markup import may_mention
 
 
 class EncodedContent(Protocol):
@@ -22,7 +46,7 @@ class EncodedContent(Protocol):
         """The bytes, to be read once."""
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar with what it must say of the bytes; to be called under the lock, when all are read.
+        """Return the sidecar with the facts about the bytes; to be called under the lock, when all are read.
 
         ``definition`` is the one that holds then.
 
@@ -55,10 +79,10 @@ class Codec:
     """Stores and shows bytes as they are, which is the duty of a provider behind a proxy (spec crud 9, 11)."""
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return what is to be stored of a content.
+        """Return the bytes to store of a content.
 
         Raises:
-            ConfigurationError: it must be encrypted, and there is no key.
+            ConfigurationError: it must be encrypted, and no key is configured.
         """
         return content
 
@@ -68,7 +92,7 @@ class Codec:
         return False
 
     def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
-        """Return what the client gets of a revision; its open content is taken over.
+        """Return the answer to a client for a revision; its open content is taken over.
 
         Raises:
             DamagedError: it does not decrypt.
@@ -79,3 +103,213 @@ class Codec:
 
 
 AS_STORED = Codec()
+
+
+_AT_ONCE = 1 << 16
+"""Bytes of form data that are looked at as a whole; most that is saved is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionCodec(Codec):
+    """Encrypts content that is stored, and decrypts content that is answered."""
+
+    at_rest: EncryptionAtRest
+    _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
+
+    def encode(self, content: ReceivedContent) -> EncodedContent:
+        """Return a body in which the encrypted controls of the version's definition are encrypted.
+
+        An attachment that arrives encrypted, as somebody read it from another address who may read it there decrypted
+        as well, is encrypted for its new address (spec forms 4.3, last paragraph).
+
+        Raises:
+            ConfigurationError: it must be encrypted and no key is configured; or the definition that would say what to
+                encrypt is gone.
+        """
+        address = content.address
+        if self.at_rest.dialect.is_designer(address.form):
+            return content
+        marked = self.at_rest.to_encrypt(address, content.definition, content.over)
+        if address.is_main:
+            return _EncryptedData(self.at_rest, content, marked)
+        is_marked = _is_marked(content.holder, marked)
+        if is_marked:
+            self.at_rest.keys.ring().to_write()
+        return _EncryptedAttachment(self.at_rest, content, is_marked)
+
+    def needs_content(self, address: DocumentAddress, get: Get) -> bool:
+        """Return whether only the content may tell how long it is decrypted."""
+        return (address.is_main or get.decrypt) and not self.at_rest.dialect.is_designer(address.form)
+
+    def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
+        """Return form data decrypted, and an attachment if that is asked for (spec forms 4.3)."""
+        found = read.found
+        if address.is_main and found.sidecar.encrypted is False and not found.is_edited:
+            return read  # nothing in it is encrypted: that was noted when it was stored
+        if self.at_rest.dialect.is_designer(address.form):
+            return read
+        try:
+            if found.sidecar.sealed_hash is not None:
+                found = replace(found, sidecar=self.at_rest.with_hash(found.sidecar, address))
+                read = replace(read, found=found)
+            if found.file is None:
+                return read
+            if address.is_main:
+                return self._decoded_data(read, found.file, address)
+            return self._decoded_attachment(read, address) if get.decrypt else read
+        except Exception:
+            found.close()
+            raise
+
+    def _decoded_data(self, read: Read, file: BinaryIO, address: DocumentAddress) -> Read:
+        with disk_errors("reading", address):
+            has_marks = self._may_have_marks(read.found, file)
+        return replace(read, decryption=partial(self.at_rest.decrypted, address)) if has_marks else read
+
+    def _may_have_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
+        """Return whether a value in form data may be encrypted. Raises ``OSError``.
+
+        The sidecar says so, if it describes this content. Sidecars of older services do not, nor do sidecars of
+        contents that have the word in another place: such a content is read, once in each process.
+        """
+        if found.is_edited:
+            return _mentions_encryption(file)
+        if found.sidecar.encrypted is not None:
+            return found.sidecar.encrypted
+        return self._mentions.get(found.sidecar.id, lambda: _mentions_encryption(file))
+
+    def _decoded_attachment(self, read: Read, address: DocumentAddress) -> Read:
+        plain = self.at_rest.plain_file(read.found, address)
+        if plain is None:
+            return read
+        found = replace(read.found, size=plain.size, file=cast("BinaryIO", plain))
+        return replace(read, found=found, is_decrypted=True)
+
+
+class _EncryptedData:
+    """Form data with its encrypted controls encrypted; a key is looked up at the first value that needs one."""
+
+    def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: EncryptedControls | None) -> None:
+        self._at_rest = at_rest
+        self._content = content
+        self._marked = marked
+        self._values = self._holders = 0
+
+    @property
+    def chunks(self) -> Iterator[bytes]:
+        """The data, edited as it streams by."""
+        paths = self._at_rest.paths(self._content.address.form, self._marked)
+        source = iter(self._content.chunks)
+        head = _head(source, lambda so_far: len(so_far) <= _AT_ONCE)
+        if not paths and len(head) <= _AT_ONCE and not _may_say_encrypted(head):
+            yield head  # most data that is saved: nothing in it is to be changed
+            return
+        values = frozenset[Path]() if self._marked is None else self._marked.values
+        with ValueEncrypter(paths, values, self._encrypt, self._is_encrypted) as sealing:
+            yield from sealing.edited(chain((head,), source))
+
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
+        """Note that there are encrypted values; then the client's hash is encrypted too."""
+        address = self._content.address
+        if self._at_rest.to_encrypt(address, definition, over) != self._marked:
+            raise _published_meanwhile(address)
+        return self._at_rest.as_encrypted(sidecar, address) if self._values else sidecar
+
+    @cached_property
+    def _cipher(self) -> ValueCipher:
+        return self._at_rest.cipher(self._content.address)
+
+    def _encrypt(self, text: str, place: Path) -> str:
+        self._values += 1
+        if self._values > MOST_SEALED:
+            raise BodyTooLargeError(f"the form data has more than {MOST_SEALED} values that are to be encrypted")
+        return self._cipher.encrypt(text, place)
+
+    def _is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
+        self._holders += 1
+        if self._holders > MOST_HOLDERS:
+            raise BadRequestError(f"the form data names more than {MOST_HOLDERS} attachments")
+        return self._at_rest.is_encrypted(held, is_said)
+
+
+@dataclass(slots=True)
+class _EncryptedAttachment:
+    """An attachment, encrypted if it must be; ``is_encrypted`` says so when its chunks have been asked for."""
+
+    at_rest: EncryptionAtRest
+    content: ReceivedContent
+    is_marked: bool
+    is_encrypted: bool = False
+
+    @property
+    def chunks(self) -> Iterable[bytes]:
+        """The file, encrypted if its control is, or if it was encrypted before.
+
+        Raises:
+            ForbiddenError: it is the encrypted file of a document that the caller may not read: as a copy it would be
+                shown to him.
+            BadRequestError: it is an encrypted file, and not whole.
+        """
+        source = iter(self.content.chunks)
+        head = _head(source, lambda so_far: len(so_far) <= frames.LONGEST_BEGINNING and frames.may_begin(so_far))
+        header = frames.authentic_header(head, self.at_rest.keys.ring()) if frames.may_begin(head) else None
+        if header is None:
+            plain: Iterable[bytes] = chain((head,), source)
+        elif self.content.may_read(header.address):
+            plain = self._decrypted(chain((head[len(header.raw) :],), source), header)
+        else:
+            raise ForbiddenError(
+                "the body is an encrypted attachment of a document that you may not read or that is gone"
+            )
+        self.is_encrypted = self.is_marked or header is not None
+        if self.is_encrypted:
+            return frames.encrypted(plain, self.content.address, self.at_rest.keys.ring())
+        return plain
+
+    def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
+        """Note whether it is encrypted; then the client's hash is too, which is of the plain content."""
+        address = self.content.address
+        marked = self.at_rest.to_encrypt(address, definition, over)
+        if _is_marked(self.content.holder, marked) is not self.is_marked:
+            raise _published_meanwhile(address)
+        return self.at_rest.as_encrypted(sidecar, address) if self.is_encrypted else sidecar
+
+    def _decrypted(self, chunks: Iterable[bytes], header: FileHeader) -> Iterator[bytes]:
+        try:
+            yield from frames.decrypted(chunks, header, self.at_rest.keys.ring())
+        except DamagedError as error:
+            raise BadRequestError("the body is an encrypted attachment, and not as it was written") from error
+
+
+def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
+    """Return whether the header of an attachment names an encrypted control, or an item of one (spec forms 4.2)."""
+    if holder is None or marked is None:
+        return False
+    path = holder.strip().strip("/")
+    return path in marked.holders or path.removesuffix(f"/{ITEM}") in marked.holders
+
+
+def _head(source: Iterator[bytes], wants_more: Callable[[bytearray], bool]) -> bytes:
+    """Read the beginning of a body: all of it, or as much as is wanted."""
+    head = bytearray()
+    for chunk in source:
+        head += chunk
+        if not wants_more(head):
+            break
+    return bytes(head)
+
+
+def _may_say_encrypted(data: bytes) -> bool:
+    """Return whether form data may say that something is encrypted, or name an attachment."""
+    return may_mention((data,), MARKER_WORD) or PUBLIC_PREFIX.encode() in data
+
+
+def _mentions_encryption(file: BinaryIO) -> bool:
+    """Read an open content, and go back to its beginning. Raises ``OSError``."""
+    mentions = may_mention(iter(partial(file.read, CHUNK), b""), MARKER_WORD)
+    file.seek(0)
+    return mentions
+
+
+def _published_meanwhile(address: DocumentAddress) -> BusyError:
+    return BusyError(f"the form of {address} was published anew while this was received: send it again")

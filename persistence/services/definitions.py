@@ -23,25 +23,26 @@ from persistence.model.addresses import (
 from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
 from persistence.model.versions import ForDocument, VersionRequest
-from persistence.properties.properties import RouteProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Put
-from persistence.services.results import Read, Removed, Written
-from persistence.services.rules import Received, check_precondition, living, must_live, next_revision, tombstone_over
-from persistence.storage.storage import Readable, Writing
+from persistence.services.rules import (
+    Delete,
+    Get,
+    Put,
+    Read,
+    Received,
+    Removed,
+    Written,
+    check_precondition,
+    living,
+    must_live,
+    next_revision,
+    tombstone_over,
+)
+from persistence.storage.storage import Writing
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
-
-
-def latest_version(store: Readable, form: Form) -> int | None:
-    """Return the highest version whose ``form.xhtml`` is published and not deleted; ``None`` where there is none."""
-    for version in store.versions(form):
-        sidecar = store.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-        if sidecar is not None and not sidecar.deleted:
-            return version
-    return None
 
 
 class Replaces(Enum):
@@ -66,7 +67,7 @@ class Part:
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
-    There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
+    There are no permissions and no operations here: these paths are to be protected as a service (4.2).
     """
 
     def __init__(self, router: Router) -> None:
@@ -100,7 +101,7 @@ class Definitions:
         return receiving(self._router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store what was received as files of one version, in turn, while nobody else publishes the form.
+        """Store received files of one version, in turn, while no other request publishes the form.
 
         Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
         """
@@ -126,7 +127,7 @@ class Definitions:
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
 
-        What a proxy has found need not be there.
+        A file that a proxy has found need not be there.
         """
         route = self._router.of(form)
         asked = _asked(route, delete.version)
@@ -153,7 +154,7 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
     put = next((part.put for part in parts if part.name == FORM_XHTML), None)
     if put is None or form.name == LIBRARY_FORM or not (put.flat_view or properties.has_flat_views):
         return False
-    if _is_parted(properties.route):
+    if properties.route.definition.uri != properties.route.data.uri:  # trees of this service have none
         raise NotSupportedError(f"flat views are made where definition and data are, and those of {form} are apart")
     if properties.data_format != V4_0_0:
         raise NotSupportedError(
@@ -163,7 +164,7 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
 
 
 def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
-    """Return the version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+    """Return the version of a PUT, and whether it counts as a replacement for any file (5.1, last points)."""
     latest = _latest_if_needed(route, asked)
     return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
 
@@ -173,7 +174,7 @@ def _asked(route: Route, version: VersionRequest) -> VersionRequest:
 
 
 def _latest_if_needed(route: Route, asked: VersionRequest) -> int | None:
-    return None if asked.number is not None else latest_version(route.definition.storage, route.form)
+    return None if asked.number is not None else route.catalog.latest_version(route.form)
 
 
 def _version_of(route: Route, asked: ForDocument) -> int:
@@ -197,17 +198,11 @@ def _commit(
         return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
-    if address.is_main:  # views that there are stay, whatever is published next
+    if address.is_main:  # existing views stay, no matter what is published next
         had_flat_views = there is not None and there.sidecar.flat_view
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)
     return Written(address, stored, created=there is None and not is_replacement, operations=None)
-
-
-def _is_parted(route: RouteProperties) -> bool:
-    """Return whether only one of definition and data is with another service, or each with another one."""
-    definition, data = route.definition, route.data
-    return (definition.is_remote or data.is_remote) and definition.uri != data.uri
 
 
 def _may_stay(there: StoredRevision, part: Part) -> bool:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from persistence.definitions.catalog import Definition
+from persistence.definitions.catalog import Catalog, Definition
 from persistence.dialect import Dialect
 from persistence.errors import DamagedError, ForbiddenError, NotFoundError, VersionError
 from persistence.model import versions
@@ -23,13 +23,17 @@ from persistence.model.versions import VersionRequest
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.access import Access, subject_of
+from persistence.services.access import Access, is_singleton, only_document, subject_of
 from persistence.services.codec import AS_STORED, Codec, ReceivedContent
-from persistence.services.definitions import latest_version
 from persistence.services.receiving import receiving
-from persistence.services.requests import Delete, Get, Put
-from persistence.services.results import Cleared, Read, Removed, Written
 from persistence.services.rules import (
+    Cleared,
+    Delete,
+    Get,
+    Put,
+    Read,
+    Removed,
+    Written,
     check_data_format,
     check_precondition,
     living,
@@ -37,32 +41,51 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.services.singleton import is_singleton, only_document
 from persistence.storage.storage import Readable, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    """The stored state at the address of a PUT: the resource itself and, for an attachment, its living ``data.xml``."""
+class Stored:
+    """The stored state at the address of a write.
 
+    ``current`` may be a tombstone, ``own`` is the living revision, ``main`` of an attachment its living ``data.xml``.
+    """
+
+    current: StoredRevision | None
     own: StoredRevision | None
     main: StoredRevision | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
-    """The decision about a PUT: the definition by which it is stored, and the user's operations on the document."""
+class Decision:
+    """The decision about a PUT: the sidecar to store, and the definition that decided.
 
+    ``operations`` are what the user may do with the document; ``creates`` says whether the document or attachment is
+    new, and ``is_only`` whether it must be the only document of its user.
+    """
+
+    put: Put
     definition: Definition
-    operations: Operations
+    operations: Operations | None
+    creates: bool
+    is_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The decision about a DELETE: the tombstone for what keeps a history, and the user's operations."""
+
+    version: int
+    tombstone: Sidecar
+    operations: Operations | None
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``codec`` lies between what clients see and what is stored. Methods raise the domain errors of
+    ``codec`` translates between answers to clients and stored content. Methods raise the domain errors of
     ``persistence.errors``.
     """
 
@@ -74,7 +97,7 @@ class Documents:
     def read(self, address: DocumentAddress, get: Get) -> Read:
         """Return a revision with its headers, and its content open if asked for, as the codec shows it."""
         route = self.router.of(address.form)
-        number = admitted(self.dialect, route, address, get.version, get.data_format if get.content else None)
+        number = self.admitted(route, address, get.version, get.data_format if get.content else None)
         found = selected(route, address, get, content=get.content or self.codec.needs_content(address, get))
         try:
             versions.must_equal(number, found.sidecar.version, address)
@@ -92,50 +115,42 @@ class Documents:
     def write(self, address: DocumentAddress, put: Put, chunks: Iterable[bytes]) -> Written:
         """Store a revision. Saving a document removes its draft with its attachments (spec crud 4.11)."""
         route = self.router.of(address.form)
-        number = admitted_to_write(self.dialect, route, address, put)
-        stored = _stored(route, address, route.storage.read(address, content=False))
-        early = self._decide(route, address, put, number, stored)
-        may_read = partial(self._may_read, put.user)
-        content = ReceivedContent(address, early.definition, stored.own, put.holder, may_read, chunks)
+        number = self.admitted_to_write(route, address, put)
+        over = route.storage.read(address, content=False)
+        early = self.decided(route, address, put, number, over)
+        may_read = partial(self.may_read, put.user)
+        content = ReceivedContent(address, early.definition, over, put.holder, may_read, chunks)
         encoded = self.codec.encode(content)
         checking = route.data.index.checking(route.indexed(early.definition)) if address.is_main else None
         receipt = receiving(route.storage, address, put.content_type, encoded.chunks, checking)
         with receipt as (upload, received), route.storage.writing(address) as writer:
-            stored = _stored(route, address, writer.current(address))
-            decision = self._decide(route, address, put, number, stored)
-            sidecar = next_revision(put, received, decision.definition.version, over=stored.own, owner=put.user)
-            sidecar = encoded.described(sidecar, stored.own, decision.definition)
-            creates = living(stored.own) is None
-            with self._only_one(route, address, decision.definition, put.user, creates=creates):
-                sidecar = writer.commit(address, sidecar, upload, over=stored.own)
+            over = writer.current(address)
+            decision = self.decided(route, address, put, number, over)
+            sidecar = next_revision(decision.put, received, decision.definition.version, over=over, owner=put.user)
+            sidecar = encoded.described(sidecar, over, decision.definition)
+            with _only_one(route, decision) if decision.is_only else nullcontext():
+                sidecar = writer.commit(address, sidecar, upload, over=over)
             if address.is_main and not address.is_draft:
                 writer.discard_draft(address.form, address.document)
-        return Written(address, sidecar, creates, decision.operations)
+        return Written(address, sidecar, decision.creates, decision.operations)
 
     def delete(self, address: DocumentAddress, delete: Delete) -> Removed:
         """Leave a tombstone; of a draft, nothing. Deleting a document removes its draft too (spec crud 4.10)."""
         route = self.router.of(address.form)
-        number = admitted(self.dialect, route, address, delete.version, None)
+        number = self.admitted(route, address, delete.version, None)
         with route.storage.writing(address) as writer:
-            current = writer.current(address)
-            if current is not None and _is_half_deleted(route, address, current.sidecar):
+            own = writer.current(address)
+            if own is not None and _is_half_deleted(route, address, own.sidecar):
                 writer.discard_draft(address.form, address.document)
-            own = must_live(current, address)
-            main = None if address.is_main else route.storage.read(address.main, content=False)
-            may_read = partial(self._may_read, delete.user, address)
-            check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
-            versions.must_equal(number, own.sidecar.version, address)
-            document = own if address.is_main else must_live(main, address.main)
-            operations = self.access.to_delete(subject_of(route, address, document.sidecar, 0), delete.user)
-            tombstone = tombstone_of(own, delete.user)
+            deletion = self.decided_to_delete(route, address, delete, number, own)
+            tombstone = None
             if not address.is_draft:
-                tombstone = _delete(writer, address, own, tombstone)
-                return Removed(address, own.sidecar.version, tombstone, operations)
+                tombstone = writer.delete(address, deletion.tombstone, over=own)
+            elif not address.is_main and own is not None:
+                writer.purge(address, deletion.tombstone, over=own)
             if address.is_main:
                 writer.discard_draft(address.form, address.document)
-            else:
-                writer.purge(address, tombstone, over=own)
-            return Removed(address, own.sidecar.version, None, operations)
+        return Removed(address, deletion.version, tombstone, deletion.operations)
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:
         """Delete all data of a form, or of one version of it, that the user may delete (spec crud 4.13).
@@ -176,7 +191,7 @@ class Documents:
             _delete(writer, address, own, tombstone_of(own, delete.user))
             return True
 
-    def _may_read(self, user: User, address: DocumentAddress) -> bool:
+    def may_read(self, user: User, address: DocumentAddress) -> bool:
         """Return whether a user may read a resource of a document that is there."""
         route = self.router.of(address.form)
         main = route.storage.sidecar(address.main)
@@ -188,48 +203,114 @@ class Documents:
             return False
         return True
 
-    def _decide(
-        self, route: Route, address: DocumentAddress, put: Put, number: int | None, stored: _Stored
-    ) -> _Decision:
-        """Decide about a PUT by what is stored (spec crud 4.2, PUT 3 to 5)."""
-        own = living(stored.own)
-        may_read = partial(self._may_read, put.user, address)
-        check_precondition(put.precondition, address, own, stored.main, may_read=may_read)
-        for found, where in ((own, address), (stored.main, address.main)):
-            if found is not None:
-                versions.must_equal(number, found.sidecar.version, where)
-        is_settled = own is not None and (address.is_main or stored.main is not None)
+    def admitted(
+        self, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None
+    ) -> int | None:
+        """Return the version number a request names, after what can be refused without looking at the document."""
+        configured = route.properties
+        if address.is_draft and not configured.has_drafts:
+            name = f"{self.dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
+            raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
+        if data_format:
+            check_data_format(data_format, configured.data_format)
+        return _number(configured, asked, "form data")
+
+    def admitted_to_write(self, route: Route, address: DocumentAddress, put: Put) -> int | None:
+        """Return the version number a PUT names: the designer's data has one version only (spec crud 5.4)."""
+        number = self.admitted(route, address, put.version, put.data_format)
+        if number is not None and number != DESIGNER_VERSION and self.dialect.is_designer(address.form):
+            raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
+        return number
+
+    def decided(
+        self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
+    ) -> Decision:
+        """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
+        stored = self.checked(route, address, over, put, number)
+        is_main, own = address.is_main, stored.own
+        is_settled = own is not None and (is_main or stored.main is not None)
         is_exempt = is_settled or number is not None or self._has_one_version(route)
         if self.dialect.requires_version and not is_exempt:
             raise VersionError(f"{address} is new: its form definition version must be sent")
         version = number or self._version_of(route, address, stored)
-        document = own if address.is_main else stored.main
+        document = own if is_main else stored.main
         subject = subject_of(route, address, None if document is None else document.sidecar, version)
         definition = subject.definition
         if definition.version != version:  # the PUT of a draft whose saved document is of another version
             definition = route.catalog.of(address.form, version)
-        require_published(self.dialect, route, definition)
-        return _Decision(definition, self.access.to_write(subject, put.user))
+        if route.properties.needs_publication:
+            self.require_published(route, definition)
+        operations = self.access.to_write(subject, put.user)
+        is_only = own is None and counts(address) and is_singleton(definition.published, route.properties)
+        return Decision(put, definition, operations, own is None, is_only)
+
+    def decided_to_delete(
+        self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
+    ) -> Deletion:
+        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
+        own = must_live(current, address)
+        main = None if address.is_main else route.storage.read(address.main, content=False)
+        may_read = partial(self.may_read, delete.user, address)
+        check_precondition(delete.precondition, address, own, living(main), may_read=may_read)
+        versions.must_equal(number, own.sidecar.version, address)
+        document = own if address.is_main else must_live(main, address.main)
+        operations = self.access.to_delete(subject_of(route, address, document.sidecar, 0), delete.user)
+        return Deletion(own.sidecar.version, tombstone_of(own, delete.user), operations)
+
+    def checked(
+        self,
+        route: Route,
+        address: DocumentAddress,
+        current: StoredRevision | None,
+        asked: Put | Delete,
+        number: int | None,
+    ) -> Stored:
+        """Compare the stored revision with the precondition and the version number of a request (spec crud 4.2, 4.6).
+
+        Raises:
+            PreconditionError, VersionError: it differs from what the client expects.
+        """
+        own = living(current)
+        main = None if address.is_main else living(route.storage.read(address.main, content=False))
+        may_read = partial(self.may_read, asked.user, address)
+        check_precondition(asked.precondition, address, own, main, may_read=may_read)
+        if own is not None:
+            versions.must_equal(number, own.sidecar.version, address)
+        if main is not None:
+            versions.must_equal(number, main.sidecar.version, address.main)
+        return Stored(current, own, main)
+
+    def require_published(self, route: Route, definition: Definition) -> None:
+        """Refuse data of a version that was never published; a property says that this is to be done.
+
+        A deleted version was published: its tombstone keeps its permissions, and users can save documents that they
+        have begun. The designer's own form never is.
+
+        Raises:
+            NotFoundError: there is nothing of the version.
+        """
+        if definition.is_stored or self.dialect.is_designer(route.form):
+            return
+        name = f"{self.dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
+        raise NotFoundError(
+            f"version {definition.version} of {route.form} was never published, and data is stored of published"
+            f" versions only: the property {name} is true"
+        )
 
     def _has_one_version(self, route: Route) -> bool:
         return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
-    def _version_of(self, route: Route, address: DocumentAddress, stored: _Stored) -> int:
-        """Return the version of a PUT that names none: the stored one, else its document's, else that of a new one."""
-        known = stored.own or stored.main
+    def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
+        """Return the version of a PUT that names none: the stored one, else the document's, else that for new data."""
+        known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version
-        return version_of_new(route.storage, route.definition.storage, self.dialect, address)
+        return version_of_new(route.storage, route.catalog, self.dialect, address)
 
-    @staticmethod
-    def _only_one(
-        route: Route, address: DocumentAddress, definition: Definition, user: User, *, creates: bool
-    ) -> AbstractContextManager[None]:
-        """Keep a second document of a singleton form out; attachments and drafts never are (spec crud 16, D17)."""
-        is_counted = creates and address.is_main and not address.is_draft
-        if not (is_counted and is_singleton(definition.published, route.properties)):
-            return nullcontext()
-        return only_document(route, definition, user)
+
+def counts(address: DocumentAddress) -> bool:
+    """Return whether a document counts as the one of a singleton form: attachments and drafts do not (crud 16, D17)."""
+    return address.is_main and not address.is_draft
 
 
 def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool) -> StoredRevision:
@@ -240,50 +321,6 @@ def selected(route: Route, address: DocumentAddress, get: Get, *, content: bool)
     if found is None:
         raise NotFoundError(f"{address} has no revision of {get.instant}")
     return must_live(found, address)
-
-
-def admitted(
-    dialect: Dialect, route: Route, address: DocumentAddress, asked: VersionRequest, data_format: str | None
-) -> int | None:
-    """Return the version number a request names, after what can be refused without looking at the document."""
-    configured = route.properties
-    if address.is_draft and not configured.has_drafts:
-        name = f"{dialect.property_prefix}persistence.{configured.route.data.name}.autosave"
-        raise ForbiddenError(f"drafts of {address.form} are switched off: the property {name} is false")
-    if data_format:
-        check_data_format(data_format, configured.data_format)
-    return _number(configured, asked, "form data")
-
-
-def admitted_to_write(dialect: Dialect, route: Route, address: DocumentAddress, put: Put) -> int | None:
-    """Return the version number a PUT names: the designer's data has one version only (spec crud 5.4)."""
-    number = admitted(dialect, route, address, put.version, put.data_format)
-    if number is not None and number != DESIGNER_VERSION and dialect.is_designer(address.form):
-        raise VersionError(f"data of the designer has form definition version {DESIGNER_VERSION}, not {number}")
-    return number
-
-
-def require_published(dialect: Dialect, route: Route, definition: Definition) -> None:
-    """Refuse data of a version that was never published, where the property says so.
-
-    A deleted version was published: its tombstone keeps its permissions, and what was begun can be saved. The
-    designer's own form never is.
-
-    Raises:
-        NotFoundError: there is nothing of the version.
-    """
-    if not route.properties.needs_publication or definition.is_stored or dialect.is_designer(route.form):
-        return
-    name = f"{dialect.property_prefix}persistence.{route.properties.route.data.name}.published-only"
-    raise NotFoundError(
-        f"version {definition.version} of {route.form} was never published, and data is stored of published versions"
-        f" only: the property {name} is true"
-    )
-
-
-def _stored(route: Route, address: DocumentAddress, own: StoredRevision | None) -> _Stored:
-    main = None if address.is_main else living(route.storage.read(address.main, content=False))
-    return _Stored(own, main)
 
 
 def _is_to_go(route: Route, address: DocumentAddress, sidecar: Sidecar | None, number: int | None) -> bool:
@@ -307,6 +344,11 @@ def _delete(writer: Writing, address: DocumentAddress, own: StoredRevision, tomb
     return stored
 
 
+def _only_one(route: Route, decision: Decision) -> AbstractContextManager[None]:
+    definition = route.catalog.of(route.form, decision.definition.version)
+    return only_document(route, definition, decision.put.user)
+
+
 def _without_content(read: Read) -> Read:
     """Close the content: only the headers were asked for."""
     read.found.close()
@@ -320,10 +362,10 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
     return number
 
 
-def version_of_new(data: Readable, definitions: Readable, dialect: Dialect, address: DocumentAddress) -> int:
+def version_of_new(data: Readable, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named.
 
-    It is that of the document in the other collection, else the latest published one, else 1.
+    It is the version of the document in the other collection, else the latest published one, else 1.
 
     A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
     """
@@ -333,4 +375,4 @@ def version_of_new(data: Readable, definitions: Readable, dialect: Dialect, addr
     twin = data.sidecar(address.main.moved(other))
     if twin is not None and not twin.deleted:
         return twin.version
-    return latest_version(definitions, address.form) or 1
+    return definitions.latest_version(address.form) or 1

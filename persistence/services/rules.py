@@ -1,19 +1,159 @@
-"""The rules as pure functions: values in, a decision or an error out."""
+"""The values of requests and answers, and the rules about them: values in, a decision or an error out.
+
+A request is parsed once at the edge, without its body, and trusted below. An answer becomes status and headers there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
 from persistence.model.form_versions import DATA_FORMATS, FormMetadata
-from persistence.model.instants import next_after
+from persistence.model.instants import Instant, next_after
+from persistence.model.permissions import Operations
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
-from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, plain_tag, tombstone
-from persistence.model.users import User
-from persistence.services.requests import Delete, Origin, Put
-from persistence.storage.stored_revision import StoredRevision
+from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, tombstone
+from persistence.model.users import ANONYMOUS, User
+from persistence.model.versions import ABSENT, VersionRequest
+from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """When a resource was created and whose it is, as a proxy says that has looked (spec crud 11).
+
+    Without ``created`` the proxy has found nothing: it is being created now.
+    """
+
+    created: Instant | None
+    owner: User
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A GET, or with ``content`` false a HEAD; ``instant`` selects one revision (spec crud 4.8).
+
+    ``decrypt`` asks for the plain content of an attachment (spec forms 4.3).
+    """
+
+    version: VersionRequest = ABSENT
+    instant: Instant | None = None
+    content: bool = True
+    user: User = ANONYMOUS
+    data_format: str | None = None
+    decrypt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A PUT; the fields below ``user`` are kept with the revision (spec crud 4.4).
+
+    ``flat_view`` asks for flat views of a definition (spec search 7.1). ``holder`` is the path of the element that
+    holds an attachment (spec forms 4.2). Only a proxy says the ``origin``, and that the form ``is_singleton``.
+    """
+
+    version: VersionRequest = ABSENT
+    precondition: Precondition = NO_PRECONDITION
+    data_format: str | None = None
+    user: User = ANONYMOUS
+    content_type: str | None = None
+    valid: bool | None = None
+    stage: str | None = None
+    source: str | None = None
+    client_hash: ClientHash | None = None
+    flat_view: bool = False
+    holder: str | None = None
+    origin: Origin | None = None
+    is_singleton: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A DELETE of one resource, or of all data of a form. Only a proxy says the ``origin``."""
+
+    version: VersionRequest = ABSENT
+    precondition: Precondition = NO_PRECONDITION
+    user: User = ANONYMOUS
+    origin: Origin | None = None
+
+
+Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
+"""Turns stored form data into an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
+
+    ``decryption`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that
+    the result is the plain content of an encrypted file.
+    """
+
+    address: Address
+    found: StoredRevision
+    operations: Operations | None
+    decryption: Decryption | None = None
+    is_decrypted: bool = False
+
+    @property
+    def etag(self) -> str:
+        """The entity tag of the sent bytes; of a decrypted attachment, not the stored one (RFC 9110 8.8.3)."""
+        return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of the content; ``None`` where another service does not say how many they are."""
+        return None if self.found.size == UNKNOWN_SIZE else self.found.size
+
+    @property
+    def is_told_by_date(self) -> bool:
+        """Return whether the date identifies the sent content.
+
+        A content replaced by hand is newer than its date, and an encrypted attachment has the same date
+        stored and decrypted.
+        """
+        is_of_two = self.is_decrypted or (self.found.sidecar.encrypted and not self.address.is_main)
+        return not (is_of_two or self.found.is_edited)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A stored revision; ``created`` distinguishes 201 from 204."""
+
+    address: Address
+    sidecar: Sidecar
+    created: bool
+    operations: Operations | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """How many documents a DELETE of all data of a form has deleted, and how many the user may not delete.
+
+    ``refusal`` is the reason of the first of those.
+    """
+
+    deleted: int
+    refused: int
+    refusal: str = ""
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether there were documents, and the user may delete none of them."""
+        return self.refused > 0 and self.deleted == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A resource that is gone; without a ``tombstone`` it left no trace (drafts)."""
+
+    address: Address
+    version: int
+    tombstone: Sidecar | None
+    operations: Operations | None
+
 
 RAW = "raw"
 
@@ -52,17 +192,13 @@ def check_data_format(asked: str | None, stored: str) -> None:
     raise BadRequestError(f"data-format-version must be one of {', '.join((*DATA_FORMATS, RAW))}, not {asked!r}")
 
 
-def _everybody_may_read() -> bool:
-    return True
-
-
 def check_precondition(
     precondition: Precondition,
     address: Address,
     *stored: StoredRevision | None,
-    may_read: Callable[[], bool] = _everybody_may_read,
+    may_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
+    """Compare ``If-Match`` and ``If-None-Match`` with the stored revision (spec crud 4.6).
 
     For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do, and so
     will the tag of its decrypted content. Where nothing is stored, there is nothing to overwrite and the headers are
@@ -70,7 +206,7 @@ def check_precondition(
     where the precondition fails.
 
     Raises:
-        PreconditionError: something is stored, and nothing of it is what the client expects.
+        PreconditionError: the stored revision is not the one that the client expects.
     """
     if precondition is NO_PRECONDITION:
         return
@@ -105,8 +241,8 @@ def _last_save(found: StoredRevision) -> str:
 class Received:
     """The content received for a PUT: its id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
-    in it is marked as encrypted.
+    ``metadata`` is extracted from a form definition. ``is_plain`` is true of form data without
+    encrypted values.
     """
 
     id: str
@@ -121,7 +257,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
-    ``owner`` becomes the owner (spec crud 4.4). What a proxy says of them wins. The stage is never inherited.
+    ``owner`` becomes the owner (spec crud 4.4). Headers of a proxy take precedence. The stage is never inherited.
 
     Raises:
         BadRequestError: a proxy says that the resource was created in the future.
@@ -159,7 +295,7 @@ def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
 
 
 def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:
-    """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
+    """The tombstone that a DELETE leaves, even if nothing is stored (spec crud 11)."""
     if found is not None:
         return tombstone_of(found, delete.user)
     modified = next_after(None)

@@ -1,13 +1,18 @@
-"""Searches and distinct values: which documents of a form a user may find (spec search 1 and 3)."""
+"""Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
+
+A caller who has misspelt a name gets an answer without documents, as the specification has it (spec search 1.1, 1.4),
+and beside it a notice with the nearest known name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from persistence.dialect import Dialect
-from persistence.errors import BusyError, DiskFullError
+from persistence.errors import BusyError, DamagedError, DiskFullError
 from persistence.forms.search_xml import (
     read_distinct_request,
     read_search_request,
@@ -16,13 +21,92 @@ from persistence.forms.search_xml import (
 )
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
-from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort
+from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort, VisibleOwners
+from persistence.model.texts import alike, nearest
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
-from persistence.services.notices import Asked, Notices
-from persistence.services.search_scope import SearchedVersions, operations_on, scope_of, searched_versions
+from persistence.services.access import SearchedVersions, operations_on, scope_of, searched_versions
+from persistence.services.form_list import PublishedForms
+
+_MOST_SHOWN = 3
+"""Controls that are named in one notice, and versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search: ``version`` as it was asked for, the versions that are ``searched``, and the ``paths`` of controls."""
+
+    version: int | Searched
+    searched: SearchedVersions
+    paths: Collection[str]
+    user: User
+
+
+class Notices:
+    """Finds forms, versions and controls of a request that do not exist. Methods raise ``DiskError``."""
+
+    def __init__(self, forms: PublishedForms, dialect: Dialect) -> None:
+        """``forms`` are the only ones whose names a user may learn."""
+        self._forms = forms
+        self._dialect = dialect
+
+    def of(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
+        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found."""
+        definition = asked.searched.definition
+        if asked.user.is_nameless and seen.of_version(definition.version):
+            return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
+        notice = None if found or asked.searched.is_designer else self._unpublished(asked)
+        if notice is not None or not asked.paths:
+            return notice
+        indexed = asked.searched.index_paths
+        return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
+
+    def _unpublished(self, asked: Asked) -> str | None:
+        """A form with a damaged version gets no notice: its other versions are searched nevertheless."""
+        form, version = asked.searched.definition.form, asked.version
+        catalog = asked.searched.catalog
+        with suppress(DamagedError):
+            published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
+            if not published:
+                return unpublished_form(form, lambda app: self._forms.names(app, asked.user))
+            if isinstance(version, int) and catalog.of(form, version).published is None:
+                return unpublished_version(form, version, published)
+        return None
+
+
+def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
+    """Name the requested paths that belong to no indexed control; ``None`` where all do."""
+    known = frozenset(indexed)
+    unknown = [path for path in dict.fromkeys(asked) if path not in known]
+    if not unknown:
+        return None
+    said = [_with(path, nearest(path, indexed)) for path in unknown[:_MOST_SHOWN]]
+    more = f" and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
+    return f"version {version} of {form} has no indexed control {', '.join(said)}{more}"
+
+
+def unpublished_version(form: Form, version: int, published: Iterable[int]) -> str:
+    """Say that a version is not published, and which are."""
+    numbers = tuple(islice(published, _MOST_SHOWN + 1))
+    shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + (" …" if len(numbers) > _MOST_SHOWN else "")
+    return f"{form} has no published version {version}; it has {shown or 'none'}"
+
+
+def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
+    """Say that a form is not published; ``names`` gives the names that may be shown, of one application or of all.
+
+    The nearest one is looked for in the same application first, where it is most likely.
+    """
+    within = {str(each) for each in names(form.app)} or {str(each) for each in names(None)}
+    near = alike(str(form), sorted(within - {str(form)}))
+    return f"{form} is not published" + ("" if near is None else f"; the nearest name is {near}")
+
+
+def _with(path: str, near: str | None) -> str:
+    return repr(path) + ("" if near is None else f" (the nearest is {near!r})")
+
 
 _RETRY_AFTER = 30
 """Seconds after which a full disk may have room again."""
@@ -30,7 +114,7 @@ _RETRY_AFTER = 30
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer in XML, in pieces; ``notice`` names what was asked for and is not there, if anything."""
+    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
 
     pieces: Iterator[bytes]
     notice: str | None = None
@@ -39,8 +123,9 @@ class Answered:
 class Searching:
     """Answers with XML, in pieces.
 
-    Methods raise, besides what they say, ``BusyError``, ``DiskError``, and ``DamagedError`` where the definition cannot
-    be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
+    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
+    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
+    may be repeated.
     """
 
     def __init__(self, router: Router, dialect: Dialect, notices: Notices) -> None:
@@ -54,7 +139,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -65,7 +150,7 @@ class Searching:
         if request.all_indexed:
             paths = searched.index_paths or ()
             query = _cut(query, paths)
-        # A page may be long and its documents large: only what is asked for is held.
+        # A page may be long and its documents large: only the requested values are held.
         with _coming_back():
             found = replace(query, paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
@@ -83,7 +168,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -94,7 +179,7 @@ class Searching:
         said = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
-        # Read at once: an error is still an answer, and what is asked for twice is read once.
+        # Read at once: an error is still an answer, and a value that is requested twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
         with _coming_back():
@@ -111,7 +196,7 @@ class Searching:
 
 @contextmanager
 def _coming_back() -> Iterator[None]:
-    """Tell whoever searches on a full disk to come back."""
+    """Turn a full disk into an answer to search again later."""
     try:
         yield
     except DiskFullError as error:
@@ -119,7 +204,7 @@ def _coming_back() -> Iterator[None]:
 
 
 def _cut(query: Query, paths: Collection[str]) -> Query:
-    """A query without what is about other controls than these (spec search 1.6)."""
+    """Return a query without conditions on other controls than these (spec search 1.6)."""
     sort = query.sort
     return replace(
         query,

@@ -1,4 +1,4 @@
-"""The services over a router, wired to each other: what a face of the API calls."""
+"""The services over a router, wired to each other, for one face of the API."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from persistence.model.users import Admin
 from persistence.providers.provider import Provider
 from persistence.providers.router import Router, only
 from persistence.services.access import Access
-from persistence.services.attachments import Attachments
 from persistence.services.behind_proxy import DefinitionsBehindProxy, DocumentsBehindProxy
 from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
-from persistence.services.notices import Notices
 from persistence.services.publishing import Publishing
-from persistence.services.searching import Searching
+from persistence.services.searching import Notices, Searching
+from persistence.services.transforms import Attachments
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Services:
     """The services behind the requests of one face."""
 
     definitions: Definitions | DefinitionsBehindProxy
-    documents: Documents | DocumentsBehindProxy
+    documents: Documents
     publishing: Publishing
     attachments: Attachments
     forms: PublishedForms
@@ -38,7 +37,7 @@ class Services:
     def public(
         cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
     ) -> Services:
-        """Wire the services of the public face; ``codec`` lies between clients and what is stored."""
+        """Wire the services of the public face; ``codec`` translates between clients and storage."""
         documents = Documents(router, dialect, Access(dialect))
         return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
 
@@ -53,7 +52,7 @@ class Services:
         wired = cls._wired(documents, documents, definitions, admins)
         if not dialect.has_proxy:
             return wired
-        served = DocumentsBehindProxy(router, dialect)
+        served = DocumentsBehindProxy(router, dialect, documents.access)
         return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
 
     @classmethod

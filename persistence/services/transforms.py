@@ -1,7 +1,7 @@
 """Transforms of a content on its way out: values decrypted, relevant elements only, another data format.
 
-Form data that is transformed is read twice and never held: the first time tells how long the answer is, and that all
-of it can be sent.
+Form data that is transformed is read twice and never held: the first time finds the length of the answer, and checks
+that all of it can be sent. The list of a document's attachments is made of its data, too (spec crud 8.2, forms 6.7).
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import errno
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 from persistence.dialect import Dialect
-from persistence.errors import BadRequestError, disk_errors
-from persistence.forms.form_data import nonrelevant_edges
+from persistence.errors import BadRequestError, DamagedError, MalformedXmlError, NotFoundError, disk_errors
+from persistence.forms.controls import Control
+from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, nonrelevant_edges, write_attachment_list
 from persistence.forms.migration.pipeline import migrate
 from persistence.limits import CHUNK, LARGEST_TREE
-from persistence.model.addresses import DocumentAddress
+from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
 from persistence.model.form_versions import DATA_FORMATS
-from persistence.services.results import Decryption, Read
+from persistence.model.users import User
+from persistence.services.documents import Documents
+from persistence.services.rules import Decryption, Get, Read
 
 _AT_ONCE = 1 << 16
 """Bytes of form data that are transformed as a whole."""
@@ -71,7 +75,7 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
 
 
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
-    """Return form data with its values decrypted, after what is not relevant was left out (spec forms 3.2).
+    """Return form data with its values decrypted, after non-relevant elements were left out (spec forms 3.2).
 
     The open content is taken over.
 
@@ -126,7 +130,7 @@ def migration_target(word: str | None) -> str | None:
     """Return the data format that ``form-definition-format-version`` asks for, ``None`` for the stored one.
 
     Raises:
-        BadRequestError: there is no such format.
+        BadRequestError: the format is unknown.
     """
     if not word:
         return None
@@ -139,10 +143,63 @@ def migrated(read: Read, target: str) -> bytes:
     """Return the definition of an open content, which is taken over, in another data format (spec forms 1).
 
     Raises:
-        BadRequestError: it is too large, or what it would become is.
-        DamagedError: what is stored is not well-formed.
+        BadRequestError: it is too large, or its result would be.
+        DamagedError: the stored content is not well-formed.
         DiskError: it cannot be read.
     """
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
         data = file.read(LARGEST_TREE + 1)
     return migrate(data, target, is_unpublished=isinstance(read.address, DocumentAddress))
+
+
+class Attachments:
+    """Lists attachments. Methods raise the domain errors of ``persistence.errors``."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def of_document(self, form: Form, document: str, user: User) -> bytes:
+        """Return the XML of the list: what saved data names of its own attachments, in controls of the form.
+
+        The controls are taken from the version that the data was made with, at their paths in the format of data at
+        rest. The user must be allowed to read the document.
+        """
+        address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
+        read = self._documents.read(address, Get(user=user))
+        holders = holders_in(address, read.found.opened)
+        version = read.found.sidecar.version
+        route = self._documents.router.of(form)
+        controls = route.catalog.of(form, version).controls
+        if controls is None:
+            raise NotFoundError(f"version {version} of {form}, with which {address} was made, is not published")
+        return write_attachment_list(_named(holders, controls, route.properties.data_format))
+
+
+def holders_in(address: DocumentAddress, file: BinaryIO) -> list[AttachmentHolder]:
+    """The holders of a document's own attachments in its open ``data.xml``, which is closed at the end.
+
+    Raises:
+        DamagedError: the data is not well-formed.
+        BadRequestError: it names more attachments than anyone has.
+        DiskError: it cannot be read.
+    """
+
+    def is_own(held: AttachmentRef) -> bool:
+        return (held.form, held.collection, held.document) == (address.form, address.collection, address.document)
+
+    try:
+        with file, HolderReader(is_own) as reader, disk_errors(f"reading {address}"):
+            return reader.read(iter(partial(file.read, CHUNK), b"")).holders
+    except MalformedXmlError as error:
+        raise DamagedError(f"{address} cannot be read: {error}") from error
+
+
+def _named(
+    holders: list[AttachmentHolder], controls: tuple[Control, ...], data_format: str
+) -> Iterator[tuple[str, AttachmentHolder]]:
+    """The holders that are controls, or items of one, each with the control's name."""
+    names = {control.path(data_format): control.name for control in controls}
+    for holder in holders:
+        path = holder.path[:-1] if holder.path[-1:] == (ITEM,) and holder.path not in names else holder.path
+        if path in names:
+            yield names[path], holder

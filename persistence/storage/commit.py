@@ -19,10 +19,10 @@ from persistence.model.addresses import Address, Collection, DocumentAddress, Fo
 from persistence.model.instants import Instant, next_after, one_later
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
 from persistence.storage import directories, files, history, nofollow, sidecars, stored_revision
-from persistence.storage.change_events import ChangeEvents
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name
+from persistence.storage.storage import ChangeEvents
 from persistence.storage.stored_revision import FileFingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 

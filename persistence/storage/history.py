@@ -11,7 +11,8 @@ import msgspec
 
 from persistence.errors import DamagedError
 from persistence.model.sidecar import Sidecar, fresh_id, stamp
-from persistence.storage import digests, directories, files, nofollow, sidecars, stored_revision
+from persistence.storage import directories, files, nofollow, sidecars, stored_revision
+from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths
 from persistence.storage.stored_revision import StoredRevision
 
@@ -44,7 +45,7 @@ def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
         tag=over.etag,
         modified=modified,
         size=size,
-        digest=digests.text(digest),
+        digest=digest_text(digest),
         valid=None,
         client_hash=None,
         metadata=None,

@@ -12,19 +12,22 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from io import FileIO
+from typing import BinaryIO
 
 from persistence.errors import DamagedError, MalformedXmlError
 from persistence.limits import CHUNK
 from persistence.model.instants import epoch_seconds
 from persistence.model.sidecar import Sidecar
-from persistence.storage import digests, nofollow, sidecars
+from persistence.storage import nofollow, sidecars
 from persistence.storage.layout import FilePaths, revision_of
 from persistence.xml.streaming import XmlCheck
 
+_ALGORITHM = "sha256"
 _REMEMBERED = 4096
 """Verdicts that are kept: one is a few hundred bytes."""
 _SETTLED = 2_000_000_000
@@ -92,7 +95,7 @@ class Integrity:
         """
         if sidecar.digest is None or not 0 < sidecar.size <= self.verify_up_to:
             return
-        if _digest(descriptor) != sidecar.digest:
+        if _digest(_pieces(descriptor)) != sidecar.digest:
             raise DamagedError(f"the content {_name(paths)} is damaged: its digest is not the one its sidecar says")
 
     def _looked_at(self, paths: FilePaths, sidecar: Sidecar, file: str | int, status: os.stat_result) -> Verdict | str:
@@ -101,7 +104,7 @@ class Integrity:
         try:
             if _state(os.fstat(descriptor)) != _state(status):
                 raise StateChangedError
-            if status.st_size == sidecar.size and sidecar.digest is not None and _digest(descriptor) == sidecar.digest:
+            if status.st_size == sidecar.size and _digest(_pieces(descriptor)) == sidecar.digest:
                 return Verdict.SAME
             cause = self._fault(paths, status, descriptor)
         finally:
@@ -123,7 +126,7 @@ class Integrity:
             return f"it is that of an older revision, {older}"
         with XmlCheck() as parser:
             try:
-                parser.read(iter(_pieces(descriptor), b""))
+                parser.read(_pieces(descriptor))
             except MalformedXmlError as error:
                 return f"no edit by hand: {error}"
         return None
@@ -131,6 +134,27 @@ class Integrity:
 
 class StateChangedError(Exception):
     """A file is not in the state in which it was looked at."""
+
+
+def digest_text(hexadecimal: str) -> str:
+    """Return a digest as sidecars have it: its algorithm, a colon and its digits."""
+    return f"{_ALGORITHM}:{hexadecimal}"
+
+
+def digits_of(digest: str) -> str:
+    """Return the digits of a digest."""
+    return digest.removeprefix(f"{_ALGORITHM}:")
+
+
+def digest_of_file(path: str) -> str:
+    """Return the digest of a regular file's content, not through a link; raises ``OSError``."""
+    with open(nofollow.open_file(path), "rb") as file:
+        return digest_of_open(file)
+
+
+def digest_of_open(file: BinaryIO) -> str:
+    """Return the digest of an open file's content, read from where it is to its end; raises ``OSError``."""
+    return _digest(iter(partial(file.read, CHUNK), b""))
 
 
 def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) -> str | None:
@@ -147,8 +171,8 @@ def _older_content(paths: FilePaths, status: os.stat_result, descriptor: int) ->
                 continue
             with suppress(FileNotFoundError), FileIO(nofollow.open_to_read(f"{paths.history}/{name}")) as file:
                 kept = os.fstat(file.fileno())
-                is_alike = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
-                if is_alike and _digest(file.fileno()) == _digest(descriptor):
+                is_same = (kept.st_size, kept.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+                if is_same and _digest(_pieces(file.fileno())) == _digest(_pieces(descriptor)):
                     return revision[0]
     return None
 
@@ -157,24 +181,19 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _pieces(descriptor: int) -> Callable[[], bytes]:
-    """Return the pieces of an open file one after the other, without moving the position of its readers."""
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """Yield the pieces of an open file one after the other, without moving the position of its readers."""
     at = 0
-
-    def piece() -> bytes:
-        nonlocal at
-        data = os.pread(descriptor, CHUNK, at)
-        at += len(data)
-        return data
-
-    return piece
+    while piece := os.pread(descriptor, CHUNK, at):
+        yield piece
+        at += len(piece)
 
 
-def _digest(descriptor: int) -> str:
-    hashing = hashlib.sha256()
-    for piece in iter(_pieces(descriptor), b""):
+def _digest(pieces: Iterable[bytes]) -> str:
+    hashing = hashlib.new(_ALGORITHM)
+    for piece in pieces:
         hashing.update(piece)
-    return digests.text(hashing.hexdigest())
+    return digest_text(hashing.hexdigest())
 
 
 def _name(paths: FilePaths) -> str:

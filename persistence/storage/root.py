@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from persistence.errors import StartupError, disk_errors
 from persistence.model.addresses import DATA_XML, FORM_XHTML
+from persistence.model.instants import Instant
 from persistence.model.sidecar import fresh_id
-from persistence.storage import directories, files, formats, owner
-from persistence.storage.formats import FORMAT, LayoutFile
+from persistence.storage import directories, files, nofollow, owner
 from persistence.storage.layout import (
     CREATIONS,
     ELSEWHERE_LOCKS,
@@ -30,6 +32,14 @@ from persistence.storage.layout import (
     is_unfinished_layout,
 )
 from persistence.storage.locks import STRIPES, LockFile, try_lock
+from persistence.storage.nofollow import NotOpenedError
+
+FORMAT = 3
+"""The format of the tree that this version reads and writes.
+
+1 knew neither ``restoring`` nor ``upgrading_from``: it would serve a tree that is not whole. 2 had sidecars without
+checksums and addresses.
+"""
 
 _LEAST_FREE = 1 << 20
 _LEAST_INODES = 64
@@ -39,6 +49,20 @@ _COLLECTION_DEPTH, _DOCUMENT_DEPTH = 3, 4
 _COLLECTIONS = {"form", "data", "draft"}
 _MAIN_SIDECARS = {f"{name}{SIDECAR_SUFFIX}" for name in (DATA_XML, FORM_XHTML)}
 _FOR_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of ``layout.json``.
+
+    ``steps`` holds the upgrade steps done, with the instant of each. ``restoring`` names the backup that is being
+    restored, ``upgrading_from`` the format of a tree that is being upgraded: until that has come to its end, the tree
+    must not be served.
+    """
+
+    format: int
+    steps: dict[str, Instant] = {}
+    restoring: str = ""
+    upgrading_from: int = 0
 
 
 def init(root: str) -> bool:
@@ -62,7 +86,7 @@ def init(root: str) -> bool:
         with LockFile(f"{root}/{SERVICE}").shared():  # what a restore says there must not be replaced
             if _has_layout(root):
                 return False
-            formats.write(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
+            write_layout(f"{root}/{LAYOUT}", LayoutFile(FORMAT))
     return True
 
 
@@ -137,10 +161,63 @@ def is_left_of_a_tree(root: str) -> bool:
 
 def _has_layout(root: str) -> bool:
     path = f"{root}/{LAYOUT}"
-    layout = formats.read(path)
+    layout = read_layout(path)
     if layout is not None:
-        formats.check(path, layout)
+        check_layout(path, layout)
     return layout is not None
+
+
+def read_layout(path: str) -> LayoutFile | None:
+    """Read the file; ``None`` where there is none.
+
+    Raises:
+        StartupError: it cannot be decoded.
+        OSError: it cannot be read.
+    """
+    try:
+        descriptor = nofollow.open_to_read(path)
+    except FileNotFoundError:
+        return None
+    except NotOpenedError as error:
+        raise StartupError(f"{path} cannot be read: it is no file, but a link or a socket") from error
+    try:
+        return msgspec.json.decode(nofollow.read_small(descriptor), type=LayoutFile)
+    except (IsADirectoryError, BlockingIOError) as error:
+        raise StartupError(f"{path} cannot be read: it is no file") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise StartupError(f"{path} cannot be read: {error} ('persistence check --repair' writes it anew)") from error
+    finally:
+        os.close(descriptor)
+
+
+def encode_layout(layout: LayoutFile) -> bytes:
+    """Return the content of the file."""
+    return msgspec.json.encode(layout) + b"\n"
+
+
+def write_layout(path: str, layout: LayoutFile) -> None:
+    """Replace the file, durably; raises ``OSError``."""
+    files.write_durably(path, encode_layout(layout))
+
+
+def check_layout(path: str, layout: LayoutFile) -> None:
+    """Make sure that the tree can be served.
+
+    Raises:
+        StartupError: it has another format, or is not whole.
+    """
+    if layout.format > FORMAT:
+        raise StartupError(
+            f"{path} says format {layout.format}: a newer version of this service wrote it; this one knows {FORMAT}"
+        )
+    if layout.restoring:
+        raise StartupError(
+            f"{path} says that restoring {layout.restoring} has not finished: 'persistence restore' again"
+        )
+    if layout.upgrading_from:
+        raise StartupError(f"{path} says that an upgrade has not finished: 'persistence upgrade' again")
+    if layout.format < FORMAT:
+        raise StartupError(f"{path} says format {layout.format}; 'persistence upgrade' brings it to {FORMAT}")
 
 
 def _require_empty(root: str) -> None:

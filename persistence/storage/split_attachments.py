@@ -18,13 +18,13 @@ from persistence.errors import BusyError, DamagedError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Body, Sidecar
-from persistence.storage import digests
+from persistence.storage.integrity import digest_text
 from persistence.storage.storage import Bodies, Storage, Writing, require_same
 from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 _ATTEMPTS = 20
-_NO_BYTES = digests.text(hashlib.sha256().hexdigest())
+_NO_BYTES = digest_text(hashlib.sha256().hexdigest())
 
 
 def described(record: Sidecar) -> Sidecar:

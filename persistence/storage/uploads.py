@@ -16,7 +16,8 @@ from typing import Self
 
 from persistence.errors import disk_errors
 from persistence.model.sidecar import fresh_id
-from persistence.storage import digests, directories, files
+from persistence.storage import directories, files
+from persistence.storage.integrity import digest_text
 from persistence.storage.layout import SPOOL
 from persistence.storage.locks import try_lock
 
@@ -70,7 +71,7 @@ class Upload:
     @property
     def digest(self) -> str:
         """The digest of everything written so far."""
-        return digests.text(self._hash.hexdigest())
+        return digest_text(self._hash.hexdigest())
 
     def opened(self) -> FileIO:
         """Return the content so far, open to be read from its beginning; it may be kept longer than the upload."""

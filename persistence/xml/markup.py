@@ -1,6 +1,6 @@
 """The bytes of XML: their encoding, their start tags, and the words in them.
 
-A parser tells what XML says, not how it is written. Nothing here judges XML: what is given has been parsed, or is about
+A parser reports the content of XML, not how it is written. Nothing here validates XML: it has been parsed, or is about
 to be.
 """
 
@@ -27,7 +27,7 @@ ENCODINGS = frozenset((*_UNICODE, *_SINGLE_BYTES))
 
 In all but UTF-16, bytes below 128 are ASCII. expat asks Python for encodings that it does not know itself, and Python
 knows codecs that are no encodings of characters: ``unicode_escape``, in which a document says one thing to expat and
-another to everybody else, ``utf-7``, ``idna``.
+another to all other parsers, ``utf-7``, ``idna``.
 """
 
 _ASCII_COMPATIBLE = (b"<", codecs.BOM_UTF8, b" ", b"\t", b"\r", b"\n")
@@ -87,8 +87,8 @@ def check_declared(encoding: str, begin: bytes) -> None:
     """Refuse what an XML declaration says of the encoding, by the first three bytes of the document.
 
     Raises:
-        MalformedXmlError: the encoding is not known here, or is not that of the byte order mark: expat believes the
-            declaration then, and other parsers the mark.
+        MalformedXmlError: the encoding is not known here, or differs from the byte order mark: expat then
+            believes the declaration, and other parsers the byte order mark.
     """
     name = encoding.lower()
     if name not in ENCODINGS:
@@ -100,8 +100,8 @@ def check_declared(encoding: str, begin: bytes) -> None:
 def codec_of(begin: bytes, declared: str | None) -> str:
     """Return the name of Python's codec for a document.
 
-    ``begin`` are the first bytes: a byte order mark, or a character of ASCII with a zero, tells the two kinds of UTF-16
-    (XML 1.0, appendix F). ``declared`` is what the XML declaration says.
+    ``begin`` are the first bytes: a byte order mark, or a character of ASCII with a zero, distinguishes the two kinds
+    of UTF-16 (XML 1.0, appendix F). ``declared`` is the encoding in the XML declaration.
     """
     if begin.startswith(codecs.BOM_UTF16_BE) or begin[:1] == b"\0":
         return "utf-16-be"

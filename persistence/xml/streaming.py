@@ -2,13 +2,13 @@
 
 Everything comes in this way, and most is read this way. The parser is expat, not lxml: lxml keeps the names of all
 documents that a thread has ever parsed in one dictionary that is never emptied, so that documents with ever new names
-fill the memory and at last make the thread refuse every new name (``trees`` says what is done about it where a tree is
+fill the memory and at last make the thread refuse every new name (``trees`` has the remedy where a tree is
 needed). An expat parser is freed with all that it holds. Nothing is fetched or expanded: a document type is refused at
 once, and without one there are no entities.
 
-expat writes every name out with its namespace, and keeps what it has seen. So it is fed in small steps. Between two
+expat writes every name out with its namespace, and keeps every name. So it is fed in small steps. Between two
 steps its state is checked: the length of the token that has not ended, the number of attributes in it, and the number
-of names. One step can add little, whatever is in it.
+of names. One step can add little, no matter what is in it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class Streaming:
         """The encoding of the XML declaration."""
         parser = expat.ParserCreate(namespace_separator=SEPARATOR, intern=self._names)
         parser.buffer_text = False
-        if hasattr(parser, "SetReparseDeferralEnabled"):  # from expat 2.6 on it would hold back what is to be counted
+        if hasattr(
+            parser, "SetReparseDeferralEnabled"
+        ):  # from expat 2.6 on it would delay events that are to be counted
             parser.SetReparseDeferralEnabled(False)  # noqa: FBT003 - pyexpat's signature
         parser.StartElementHandler = self.start
         parser.EndElementHandler = self.end
@@ -87,7 +89,7 @@ class Streaming:
         self.parser = parser
 
     def read(self, pieces: Iterable[bytes]) -> Self:
-        """Parse a whole document, and return the parser with what it has found."""
+        """Parse a whole document, and return the parser with its results."""
         for piece in pieces:
             self.feed(piece)
         self.finish()
@@ -150,7 +152,7 @@ class Streaming:
     def declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
         """Handle the XML declaration: refuse versions and encodings that expat lets pass.
 
-        Those are versions other than 1.x (XML 1.0, production 26), and what is no encoding of XML
+        Those are versions other than 1.x (XML 1.0, production 26), and encodings that are not for XML
         (``markup.ENCODINGS``).
         """
         if not _VERSION.fullmatch(version):
@@ -172,7 +174,7 @@ class Streaming:
         parser.XmlDeclHandler = parser.EndNamespaceDeclHandler = None
 
     def _step(self, piece: bytes) -> None:
-        """Parse one step, and check what the parser holds."""
+        """Parse one step, and check the size of the parser's state."""
         self._begin = self._begin or piece[:3]
         self._fed += len(piece)
         self._parse(piece, is_final=False)
@@ -218,7 +220,7 @@ class XmlCheck(Streaming):
     """Checks a document of which nothing is read: its elements are counted in C, and judged after each step.
 
     That takes three quarters of the time of calls of Python for every tag. A step is short, so the parser holds little
-    more than at the limit. What is refused, and for what, is the same: once a limit may have been passed, the elements
+    more than at the limit. Refusals and their causes are the same: once a limit may have been passed, the elements
     of the step are judged one by one, before any error that came later in it.
     """
 
@@ -246,7 +248,7 @@ class XmlCheck(Streaming):
         self._judge(starts, ends)
 
     def _judge(self, starts: SimpleQueue[str], ends: list[int]) -> None:
-        """Count the elements of a step, and refuse what is past a limit."""
+        """Count the elements of a step, and check the limits."""
         begun = starts.qsize()
         if len(self._names) != self._measured:
             new = islice(reversed(self._names), len(self._names) - self._measured)

@@ -146,7 +146,7 @@ def test_the_service_answers_and_stores_meanwhile(many: Path, tmp_path: Path) ->
 def test_the_second_of_two_waits(root: Path) -> None:
     with contextlib.ExitStack() as stack:
         (root / ".index").mkdir(exist_ok=True)
-        stack.enter_context(reported(IndexJob(str(root), ())))
+        stack.enter_context(reported(IndexJob(str(root)), lambda _: None))
         command = [*COMMAND, "reindex", "--data", str(root)]
         with subprocess.Popen(command, cwd=root.parent, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None

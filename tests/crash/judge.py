@@ -23,9 +23,9 @@ from persistence.model.addresses import (
 from persistence.model.instants import Instant
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
-from persistence.services.requests import Put
-from persistence.services.results import Written
+from persistence.providers.trees import open_index
+from persistence.services.rules import Put, Written
+from persistence.settings import Settings
 from persistence.storage import stored_revision
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import FilePaths, Layout
@@ -76,7 +76,7 @@ class Judge(Closable):
         properties = Properties.load({}, SVC.property_prefix)
         self._opened = ExitStack()
         store = self._opened.enter_context(Store(initialised(root), lock_timeout=1))
-        index = self._opened.enter_context(index_of(store.root, SVC, properties, pending_in(store.root)))
+        index = self._opened.enter_context(open_index(Settings(data=store.root), properties, store.root))
         services = services_of(store, SVC, properties, index)
         self._documents, self._definitions = services.documents, services.definitions
         self._layout = Layout(str(root))

@@ -63,6 +63,20 @@ def files(provider: Provider, served: Service) -> Files:
     return files
 
 
+@pytest.mark.usefixtures("files")
+def test_the_provider_is_told_whose_request_is_served(provider: Provider, served: Service) -> None:
+    """It may judge by the user, let in by the client's own credentials, and log the id of the request."""
+    caller = {"Svc-Username": "ann", "Svc-Group": "sales", "Authorization": "Basic YTpi"}
+    own = FILE.replace("/D/", "/told/")
+    assert served.put("acme/order/data/told/data.xml", Form_Definition_Version=3).status == 201
+    assert served.put(own, BODY, caller).status == 201
+    assert served.get(own, {**caller, "Range": "bytes=100-109"}).body == BODY[100:110]
+    put, got = provider.of("PUT")[0].headers, provider.of("GET")[-1].headers
+    assert {name: put[name] for name in caller} == {name: got[name] for name in caller} == caller
+    assert put["X-Request-Id"]
+    assert got["Range"] == "bytes=100-109"
+
+
 def test_the_body_is_there_and_the_record_here(files: Files, provider: Provider, served: Service) -> None:
     put = served.put(FILE, BODY, {"Content-Type": "image/png"})
     assert put.status in (201, 204)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import astuple
 
-from persistence.index.extraction import IndexedDocument, Owner
-from persistence.index.sources import DefinitionState, IndexedDefinition
+from persistence.index.sources import (
+    DefinitionState,
+    DocumentName,
+    IndexedDefinition,
+    IndexedDocument,
+    Source,
+    SourceDescription,
+)
 from persistence.index.sqlite.records import SEPARATOR
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.live_views import FlatViews
@@ -89,46 +96,44 @@ class Memory:
         return self._definitions.get(version) or IndexedDefinition("", DefinitionState.UNKNOWN)
 
     def fingerprints(self, document: str) -> tuple[str, str]:
-        return self.fingerprint(document, is_draft=True), self.fingerprint(document, is_draft=False)
+        return self.fingerprint(DocumentName(document, True)), self.fingerprint(DocumentName(document, False))
 
-    def fingerprint(self, document: str, *, is_draft: bool) -> str:
-        found = self._documents.get((document, is_draft))
-        saved = self._documents.get((document, False), ("",))[0] if is_draft else ""
+    def fingerprint(self, name: DocumentName) -> str:
+        found = self._documents.get(name)
+        saved = self._documents.get((name.document, False), ("",))[0] if name.is_draft else ""
         return "" if found is None else found[0] + saved
 
-    def size(self, document: str, *, is_draft: bool) -> int:
-        found = self._documents.get((document, is_draft))
+    def size(self, name: DocumentName) -> int:
+        found = self._documents.get(name)
         return 0 if found is None else sum(len(text) for texts in found[1].values.values() for text in texts)
 
     def read(
-        self, document: str, *, is_draft: bool, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
+        self, name: DocumentName, fingerprint: str, definitions: Callable[[int], IndexedDefinition]
     ) -> IndexedDocument | None:
-        found = self._documents.get((document, is_draft))
+        found = self._documents.get(name)
         if found is None:
             return None
         content = found[1]
         paths = definitions(content.version).paths
         rest = [text for path, texts in content.values.items() if path not in paths for text in texts]
-        return IndexedDocument(
-            document=document,
-            is_draft=is_draft,
-            fingerprint=fingerprint,
-            facts=content.facts,
-            values={path: content.values[path] for path in paths if content.values.get(path)},
-            rest=SEPARATOR.join(rest),
-            reader=self._reader(document) if is_draft else None,
-        )
+        return IndexedDocument(self._hit(*name, paths), fingerprint, SEPARATOR.join(rest))
 
     def versions(self) -> Iterator[int]:
         return iter(sorted(self._definitions, reverse=True))
 
-    def documents(self) -> Iterator[tuple[str, bool]]:
-        yield from sorted(self._documents, key=lambda name: not name[1])
+    def documents(self) -> Iterator[DocumentName]:
+        yield from (DocumentName(*name) for name in sorted(self._documents, key=lambda name: not name[1]))
 
-    def _reader(self, document: str) -> Owner:
-        """The owner of the saved document, else that of the draft."""
-        _, content = self._documents.get((document, False)) or self._documents[document, True]
-        return Owner(content.creator, content.group, content.organization)
+    def _hit(self, document: str, is_draft: bool, paths: tuple[str, ...]) -> Hit:  # noqa: FBT001
+        content = self._documents[document, is_draft][1]
+        _, saved = self._documents.get((document, False)) or self._documents[document, True]
+        return Hit(
+            document=document,
+            is_draft=is_draft,
+            facts=content.facts,
+            values={path: content.values[path] for path in paths if content.values.get(path)},
+            saved_owner=User(saved.creator, saved.group, organization=saved.organization) if is_draft else None,
+        )
 
     # What is right.
 
@@ -138,13 +143,7 @@ class Memory:
     def _stored(self, name: tuple[str, bool], document: str, is_draft: bool) -> Stored:  # noqa: FBT001
         content = self._documents[name][1]
         paths = self.definition(content.version).paths
-        hit = Hit(
-            document=document,
-            is_draft=is_draft,
-            facts=content.facts,
-            values={path: content.values[path] for path in paths if content.values.get(path)},
-            saved_owner=_user(self._reader(document)) if is_draft else None,
-        )
+        hit = self._hit(document, is_draft, paths)
         return Stored(hit, tuple(text for texts in content.values.values() for text in texts))
 
     def _of(self, version: int) -> set[tuple[str, bool]]:
@@ -154,14 +153,16 @@ class Memory:
         self._hidden -= {(document, True), (document, False)}
 
 
-def _user(owner: Owner) -> User:
-    return User(owner.creator, owner.group, organization=owner.organization)
+def source_in(root: Path, form: Form) -> Source:
+    """Return the source of a form in a tree, which has the definition too."""
+    naming = FlatNaming("svc_f_", 256, prefixes_in_main=False)
+    return SourceDescription(form, "4.0.0", is_designer=False, naming=naming, definitions=str(root)).opened(str(root))
 
 
 def index_of(root: Path, memory: Memory) -> tuple[TreeIndex, Journal]:
     """Return the index of what is in memory, its files below a root, and its journal."""
     journal = Journal(Layout(str(root)).own(JOURNAL))
-    flat = FlatViews(str(root), lambda _: FlatNaming("", 256, prefixes_in_main=False))
+    flat = FlatViews(str(root), partial(source_in, root))
     index = TreeIndex(str(root), journal, lambda _: memory, flat)  # type: ignore[arg-type, return-value]
     return opened(index), journal
 

@@ -11,8 +11,8 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.values import ExtractedText
 from persistence.index import protocol as module
-from persistence.index.extraction import ExtractionCache, IndexedDocument
 from persistence.index.protocol import Budget
+from persistence.index.sources import ExtractionCache, IndexedDocument
 from persistence.index.sqlite.engine import limited
 from persistence.index.sqlite.records import VersionKeys, decode, prepared
 from persistence.limits import LARGEST_FOUND, MOST_HANDED, MOST_HANDED_CHARACTERS, MOST_INDEXED, MOST_INDEXED_VALUES
@@ -26,7 +26,7 @@ _FACTS = DocumentFacts(1, _DAY, _DAY)
 
 
 def indexed(values: dict[str, tuple[str, ...]]) -> IndexedDocument:
-    return IndexedDocument("d", is_draft=False, fingerprint="m", facts=_FACTS, values=values)
+    return IndexedDocument(Hit("d", is_draft=False, facts=_FACTS, values=values), "m")
 
 
 def test_values_are_indexed_up_to_a_number_of_characters_each_as_a_whole() -> None:

@@ -12,13 +12,14 @@ from persistence import client_request
 from persistence.client_request import ClientRequest
 from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
-from persistence.index.sync.jobs import TreeReindexer
+from persistence.index.sync.tree_index import TreeReindexer
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
-from persistence.remote.client import CallLimits, Client
+from persistence.providers.trees import open_index
+from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
 from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
@@ -84,7 +85,7 @@ class TestTreeIndex(IndexContract):
     def subject(self, service: Service, form: Form) -> Subject:
         root = str(service.data)
         properties = Properties.load({}, SVC.property_prefix)
-        index = opened(index_of(root, SVC, properties, pending_in(root)))
+        index = opened(open_index(Settings(data=root), properties, root))
         storage, reader = ServedStorage(service, form), StoreReader(root)
         return Subject(index, Catalog(reader), TreeReindexer(reader, index), storage, form)
 
@@ -95,7 +96,7 @@ class TestRemoteIndex(IndexContract):
     @pytest.fixture
     def subject(self, service: Service, form: Form) -> Subject:
         names = ProviderNames(SVC, SVC)
-        client = opened(Client("behind", f"http://127.0.0.1:{service.port}", names, CallLimits()))
+        client = Client("behind", names, opened(Connections(f"http://127.0.0.1:{service.port}", CallLimits())))
         reader = StoreReader(str(service.data))
         index = RemoteIndex(client, reader.versions, lambda _: False, is_exact=True)
         client_request.begin(ClientRequest("POST", "", (("Svc-Username", "kim"),)))

@@ -3,7 +3,7 @@
 import pytest
 
 from persistence.forms.values import ExtractedText, ValueReader
-from persistence.index.extraction import CachingExtraction, ExtractionCache
+from persistence.index.sources import CachingExtraction, ExtractionCache
 from persistence.model.form_versions import IndexKey, PathStep
 
 READER = ValueReader([IndexKey("city", (PathStep("city"),))])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError
 from persistence.forms.flat_tables import read_flat_views
 from persistence.index.sqlite.flat_file import TABLES, CataloguedVersion, FlatCatalogue, FlatFile
@@ -21,6 +23,7 @@ from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import Layout
 from persistence.storage.reader import StoreReader
 from tests import orders
+from tests.index.memory import source_in
 from tests.opened import opened
 from tests.orders import ORDER
 from tests.published import Planter
@@ -52,12 +55,12 @@ def root(tmp_path: Path) -> Path:
 
 
 def flat_of(root: Path) -> FlatViews:
-    return opened(FlatViews(str(root), lambda _: NAMING))
+    return opened(FlatViews(str(root), partial(source_in, root)))
 
 
 def maker_of(root: Path, hand_edits: HandEdits = HandEdits.XML) -> FlatMaker:
     reader = StoreReader(str(root), Integrity(hand_edits))
-    return FlatMaker(reader, reader, str(root), ORDER, NAMING)
+    return FlatMaker(reader, Catalog(reader), str(root), ORDER, NAMING)
 
 
 def settle(root: Path) -> None:
@@ -114,7 +117,7 @@ def test_what_changes_while_tables_are_filled_waits_and_is_not_lost(root: Path) 
             flat.refresh(ORDER, ["d-1", "new"])
         refused.append(True)
 
-    FlatMaker(Watched(str(root), happening), StoreReader(str(root)), str(root), ORDER, NAMING).create(1)
+    FlatMaker(Watched(str(root), happening), Catalog(StoreReader(str(root))), str(root), ORDER, NAMING).create(1)
     assert refused == [True]
     flat.refresh(ORDER, ["d-1", "new"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:], ("new", "New")]
@@ -138,7 +141,7 @@ def test_a_failure_leaves_the_tables_as_they_were(root: Path) -> None:
         raise OSError(5, "Input/output error")
 
     with pytest.raises(Exception, match="Input/output error"):
-        FlatMaker(Watched(str(root), happening), StoreReader(str(root)), str(root), ORDER, NAMING).create(1)
+        FlatMaker(Watched(str(root), happening), Catalog(StoreReader(str(root))), str(root), ORDER, NAMING).create(1)
     assert rows(root) == ROWS
     flat_of(root).refresh(ORDER, ["d-1"])
     assert rows(root) == [("d-1", "Eve"), *ROWS[1:]]

@@ -8,7 +8,7 @@ from persistence.definitions.catalog import Catalog
 from persistence.dialect import SVC
 from persistence.model.addresses import FORM_XHTML, Form
 from persistence.properties.properties import Properties
-from persistence.services.requests import Put
+from persistence.services.rules import Put
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened, services

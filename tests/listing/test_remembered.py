@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from persistence.definitions import summaries
+from persistence.definitions import catalog
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile, StoredForm, StoredSummary
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
@@ -180,7 +180,7 @@ def test_it_is_written_when_more_than_a_few_are_not_in_it(tmp_path: Path) -> Non
 def test_more_than_is_kept_in_memory_is_not_written(
     data: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(summaries, limit, most)
+    monkeypatch.setattr(catalog, limit, most)
     assert len(listed(data, memory(data))) == 4
     assert memory(data).read() == []
 
@@ -220,7 +220,7 @@ def test_workers_old_and_new_list_what_is_published(crowd: Service) -> None:
 
 def test_a_version_that_is_read_again_counts_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishing one version again and again does not use up the bounds of the summaries."""
-    monkeypatch.setattr(summaries, "VERSIONS_KEPT", 6)
+    monkeypatch.setattr(catalog, "VERSIONS_KEPT", 6)
     known = Catalog(opened(Store(str(data), lock_timeout=5)), memory(data))
     for minute in range(10):
         Planter(data).publish(

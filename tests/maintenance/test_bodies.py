@@ -14,7 +14,8 @@ from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import FolderTree
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
+from persistence.providers.trees import open_index
+from persistence.settings import Settings
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import Integrity
 from tests.opened import opened
@@ -34,7 +35,7 @@ def found(place: Place, bodies_of: BodiesOf | None = None, *, deep: bool = False
     """Return the kinds of findings with the names in the tree that they are about."""
     tree = FolderTree(place.store.root, lock_timeout=1)
     properties = Properties.load({}, SVC.property_prefix)
-    index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
+    index = opened(open_index(Settings(data=tree.root), properties, tree.root))
     view = BodiesReader(str(place.base))
     options = CheckOptions(
         SVC, Integrity(), bodies_of or (lambda _: view), lambda: TreeReader.of(tree.root, properties), deep=deep

@@ -21,7 +21,8 @@ from persistence.model.addresses import Form
 from persistence.model.search import Hits, Query, Scope
 from persistence.model.sidecar import fresh_id
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
+from persistence.providers.trees import open_index
+from persistence.settings import Settings
 from persistence.storage.layout import JOURNAL, Layout
 from tests import orders
 from tests.maintenance.workshop import Workshop
@@ -36,7 +37,7 @@ INDEX = ".index/acme/order"
 
 
 def index_at(root: Path) -> TreeIndex:
-    return opened(index_of(str(root), SVC, Properties.load({}, SVC.property_prefix), pending_in(str(root))))
+    return opened(open_index(Settings(data=str(root)), Properties.load({}, SVC.property_prefix), str(root)))
 
 
 def hits(root: Path, form: Form = ORDER, text: str = "") -> Hits:

@@ -20,10 +20,11 @@ from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import Collection, Form
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
-from persistence.storage.change_events import ChangeListener
+from persistence.providers.trees import open_index
+from persistence.settings import Settings
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import JOURNAL
+from persistence.storage.storage import ChangeListener
 from tests.maintenance.workshop import DATA, DELETED, DOCUMENT, DRAFT, FORM, OLD, Workshop, furnished
 from tests.opened import opened
 from tests.sidecars import copied, resealed
@@ -43,7 +44,7 @@ def check_of(root: Path, listener: ChangeListener, *remedies: Remedy) -> Check:
     """A check without the command around it, which lets the index take in what was noted."""
     tree = FolderTree(str(root), lock_timeout=1, listener=listener)
     properties = Properties.load({}, SVC.property_prefix)
-    index = opened(index_of(tree.root, SVC, properties, pending_in(tree.root)))
+    index = opened(open_index(Settings(data=tree.root), properties, tree.root))
     options = CheckOptions(
         SVC, Integrity(), lambda _: None, lambda: TreeReader.of(tree.root, properties), remedies=frozenset(remedies)
     )

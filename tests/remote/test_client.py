@@ -8,8 +8,9 @@ import pytest
 
 from persistence.dialect import SVC
 from persistence.errors import RemoteError
-from persistence.remote.client import CallLimits, Client, RemoteCall
+from persistence.remote.client import CallLimits, Client, Connections, RemoteCall
 from persistence.remote.provider_names import ProviderNames
+from tests.opened import opened
 from tests.providers import Received, Reply, providing
 
 LIMITS = CallLimits(connect=0.5)
@@ -22,7 +23,8 @@ def test_a_question_is_asked_again_only_if_it_is_hung_up_on_at_once(seconds: flo
         return Reply(raw=b"")
 
     with providing(hang_up) as provider:
-        client = Client("far", f"http://127.0.0.1:{provider.port}", ProviderNames(SVC, SVC), LIMITS)
+        connections = opened(Connections(f"http://127.0.0.1:{provider.port}", LIMITS))
+        client = Client("far", ProviderNames(SVC, SVC), connections)
         with pytest.raises(RemoteError, match="gives no proper answer"):
             client.send(RemoteCall("GET", "/crud"))
         assert len(provider.received) == asked

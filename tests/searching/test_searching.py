@@ -23,10 +23,11 @@ from persistence.model.users import ANONYMOUS, Role, User
 from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
-from persistence.providers.trees import index_of, pending_in, provider_of_tree
-from persistence.services.requests import Delete
+from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.rules import Delete
 from persistence.services.searching import Searching
 from persistence.services.services import Services
+from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests import orders, searches
 from tests.index.oracle import Oracle, Stored
@@ -89,7 +90,7 @@ class Bench:
     @property
     def _searching(self) -> Searching:
         store = self.store
-        index = opened(index_of(store.root, SVC, self._loaded, pending_in(store.root)))
+        index = opened(open_index(Settings(data=store.root), self._loaded, store.root))
         provider = provider_of_tree(store, index, Catalog(store))
         found = replace(provider, index=Oracle(self.stored))
         return Services.public(only(found, self._loaded), SVC).searching

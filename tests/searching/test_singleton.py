@@ -14,8 +14,9 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.versions import VersionRequest
 from persistence.properties.properties import Properties
-from persistence.providers.trees import index_of, pending_in
-from persistence.services.requests import Put
+from persistence.providers.trees import open_index
+from persistence.services.rules import Put
+from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
 from persistence.storage.store import Store
 from tests.initialised import initialised
@@ -37,7 +38,7 @@ def root(tmp_path: Path) -> str:
 
 
 def index(root: str) -> TreeIndex:
-    return opened(index_of(root, SVC, PROPERTIES, pending_in(root)))
+    return opened(open_index(Settings(data=root), PROPERTIES, root))
 
 
 def create(root: str, document: str, index: TreeIndex, *, version: int = 1) -> None:

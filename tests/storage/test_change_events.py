@@ -14,11 +14,11 @@ from persistence.errors import BusyError, DiskError, NotFoundError, Precondition
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.preconditions import Precondition, Tags
 from persistence.properties.properties import Properties
-from persistence.services.requests import Delete, Put
+from persistence.services.rules import Delete, Put
 from persistence.services.services import Services
 from persistence.storage import directories, files
-from persistence.storage.change_events import ChangeEvents
 from persistence.storage.reader import StoreReader
+from persistence.storage.storage import ChangeEvents
 from persistence.storage.store import Store
 from tests.initialised import initialised
 from tests.opened import opened, services

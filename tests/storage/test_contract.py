@@ -11,7 +11,7 @@ import pytest
 
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
-from persistence.remote.client import CallLimits, Client
+from persistence.remote.client import CallLimits, Client, Connections
 from persistence.remote.provider_names import ProviderNames
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
@@ -130,7 +130,7 @@ class TestRemote(StorageContract):
         def storage(locks: Locks) -> RemoteStore:
             names = ProviderNames(ORBEON, ORBEON)
             uri = f"http://127.0.0.1:{self._peer.port}"
-            return RemoteStore(opened(Client("peer", uri, names, CallLimits())), Spool(root), locks)
+            return RemoteStore(Client("peer", names, opened(Connections(uri, CallLimits()))), Spool(root), locks)
 
         unlocked = Locks(root, _TIMEOUT)
         unlocked.elsewhere = no_lock  # type: ignore[method-assign,assignment]

@@ -1,8 +1,8 @@
 """The steps of a migration: grids and their iterations in the data, the binds and the controls (spec forms 1.6, 1.7).
 
 Grids may be within grids: an inner one must be changed while the path still leads to it, so all steps but the wrapping
-of plain grids in the data work inside out. The binds and controls are those of the main document: section templates
-are left as they are, and only the data below their sections is migrated.
+of plain grids in the data work inside out. Only the binds and controls of the main document are changed: of
+section templates, only the data below their sections is migrated.
 """
 
 from __future__ import annotations
@@ -186,17 +186,17 @@ def _wrap_iterations(parent: Element, iterations: list[Element], grid: RepeatedG
 
 def unbind_plain_grids(main: FormPart, editor: Editor) -> None:
     """Replace the bind of each plain grid by the binds inside it (2019.1.0 to 4.8.0)."""
-    doomed = []
+    dissolved = []
     for grid in plain_grids(main, cell_bound()):
         bind = main.bind(grid.name)
         if bind is not None:
-            doomed.append(bind)
+            dissolved.append(bind)
         grid.element.attrib.pop("bind", "")
-    _dissolve_all(main, doomed, editor)
+    _dissolve_all(main, dissolved, editor)
 
 
 def bind_plain_grids(main: FormPart, editor: Editor) -> None:
-    """Put a bind of each plain grid around those of its controls in its container's bind (4.8.0 to 2019.1.0).
+    """Put a bind of each plain grid around the binds of its controls in its container's bind (4.8.0 to 2019.1.0).
 
     A bind that is already there stays as it is. Without a bind of the container there is nothing to put one into.
     """
@@ -249,16 +249,16 @@ def _make(around: Element, name: str, editor: Editor) -> Element:
 
 
 def _dissolve_all(main: FormPart, binds: list[Element], editor: Editor) -> None:
-    """Dissolve inner binds before outer ones, those of one parent at a time.
+    """Dissolve inner binds before outer ones, the binds of one parent at a time.
 
     A bind is met before those inside it, so the parents are met from the outside in.
     """
     if main.top is None or not binds:
         return
-    doomed = set(binds)
+    dissolved = set(binds)
     parents: dict[Element, list[Element]] = {}
     for bind in main.top.iter(BIND):
-        if bind in doomed and (parent := bind.getparent()) is not None:
+        if bind in dissolved and (parent := bind.getparent()) is not None:
             parents.setdefault(parent, []).append(bind)
     for parent in reversed(parents):
         editor.dissolve(parent, {bind: list(bind) for bind in parents[parent]})

@@ -161,7 +161,7 @@ class _Builder:
     counts: Mapping[Element, int]
     editor: Editor
     has_default: bool
-    """True if elements without a prefix would be in a namespace, which those of data are not."""
+    """True if elements without a prefix would be in a namespace; elements of data are in none."""
 
     def fill(self, instance: Element, bind: Element) -> None:
         """Replace an instance's elements by one with the elements of the binds inside ``bind``."""

@@ -69,7 +69,7 @@ class RepeatedGrid:
     """An entry of list R: elements called ``name`` in ``container``; their iterations are called ``iteration``.
 
     The bind of a legacy repeat excludes one direction: ``is_wrapped`` if there is a bind of iterations with the name
-    that the migration from 4.0.0 gives, ``is_flat`` if there is no bind of iterations at all.
+    that the migration from 4.0.0 gives, ``is_flat`` if it has no bind of iterations.
     """
 
     element: Element

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from persistence.closable import Closable, closed
 from persistence.index.protocol import Budget
+from persistence.index.sources import IndexedDocument
 from persistence.index.sqlite import planner, texts
 from persistence.index.sqlite.connections import (
     FAILURES,
@@ -41,8 +42,7 @@ from persistence.index.sqlite.flat_file import (
     InconsistentError,
     flat_failure,
 )
-from persistence.index.sqlite.planner import IndexedHit
-from persistence.index.sqlite.records import DocumentName, PreparedDocument, VersionKeys, prepared
+from persistence.index.sqlite.records import PreparedDocument, VersionKeys, prepared
 from persistence.index.sqlite.rows import IndexAuditor, IndexWriter, NewIndex, make_empty, remove_index
 from persistence.index.sqlite.state import IndexedVersion, IndexState, KeptRow
 from persistence.limits import INDEXES_KEPT, READER_CACHE, READERS_KEPT, SQLITE_KEPT
@@ -52,7 +52,6 @@ from persistence.model.search import Field, Query, Scope
 __all__ = [
     "FLAT_FAILURES",
     "CataloguedVersion",
-    "DocumentName",
     "FileIdentity",
     "FlatCatalogue",
     "FlatFile",
@@ -63,7 +62,6 @@ __all__ = [
     "IndexReader",
     "IndexState",
     "IndexWriter",
-    "IndexedHit",
     "IndexedVersion",
     "KeptRow",
     "NewIndex",
@@ -106,34 +104,23 @@ class IndexReader(IndexAuditor):
         self._budget: Budget | None = None
         self._sample = texts.Sample(self.connection)
 
-    def search(self, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedHit]]:
+    def search(self, scope: Scope, query: Query, budget: Budget | None) -> tuple[int, Sequence[IndexedDocument]]:
         """Return the number of documents that a search finds, and those on the page.
 
         Raises:
             BadRequestError: the search asks for more than the budget.
         """
+        self._budget = budget
         if budget is not None:
             budget.restart()
-        with self._within(budget):
+        with limited(self.connection, budget):
             return planner.find(self.connection, self._sample.rarity, scope, query, budget)
 
     def distinct(self, scope: Scope, by: Field | str, budget: Budget | None) -> list[str]:
         """Return the different values of a control or a field, sorted. Raises as ``search`` does."""
-        with self._within(budget):
-            return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
-
-    @contextmanager
-    def _within(self, budget: Budget | None) -> Iterator[None]:
-        """Use the connection for a block within a budget; raises as ``limited`` does."""
-        if budget is None:
-            yield
-            return
         self._budget = budget
-        try:
-            with limited(self.connection, budget):
-                yield
-        finally:
-            self._budget = None
+        with limited(self.connection, budget):
+            return list(planner.distinct(self.connection, self._sample.rarity, scope, by, budget))
 
     def _check(self) -> None:
         if self._budget is not None:
@@ -141,12 +128,15 @@ class IndexReader(IndexAuditor):
 
 
 @contextmanager
-def limited(connection: sqlite3.Connection, budget: Budget) -> Iterator[None]:
-    """Count the time of a block, and interrupt the statements of a connection when the budget is used up.
+def limited(connection: sqlite3.Connection, budget: Budget | None) -> Iterator[None]:
+    """Count the time of a block, and interrupt the statements of a connection when the budget is used up, if any.
 
     Raises:
         BadRequestError: it is used up.
     """
+    if budget is None:
+        yield
+        return
     budget.start()
     connection.set_progress_handler(budget.is_over, _STEPS)
     try:
@@ -220,7 +210,14 @@ class IndexFile(Closable):
             raise self._failure(error) from error
         finally:
             if reader is not None:
-                self._take_back(reader)
+                if reader.connection.in_transaction:
+                    reader.connection.execute("ROLLBACK")
+                with self._lock:
+                    is_kept = len(self._readers) < READERS_KEPT and not self._is_closed
+                    if is_kept:
+                        self._readers.append(reader)
+                if not is_kept:
+                    reader.close()
 
     @contextmanager
     def writing(self) -> Iterator[IndexWriter]:
@@ -247,16 +244,6 @@ class IndexFile(Closable):
     def _failure(self, error: Exception) -> Exception:
         self._has_failed = self._has_failed or isinstance(error, sqlite3.Error)
         return meaning_of(error, self.path, self._what)
-
-    def _take_back(self, reader: IndexReader) -> None:
-        if reader.connection.in_transaction:
-            reader.connection.execute("ROLLBACK")
-        with self._lock:
-            is_kept = len(self._readers) < READERS_KEPT and not self._is_closed
-            if is_kept:
-                self._readers.append(reader)
-        if not is_kept:
-            reader.close()
 
     def _close_writer(self) -> None:
         """Close the connection that writes, unless a thread has it: that one comes here afterwards."""

@@ -47,13 +47,7 @@ class Paging:
         by = query.sort.by
         # A control that no document has a value of leaves the second order: what was saved last comes first.
         self._newest_first = query.sort.is_descending or by is not Field.LAST_MODIFIED
-        self._number = self._number_of(by, controls)
-
-    @staticmethod
-    def _number_of(by: Field | str, controls: NumberedControls) -> int | None:
-        if by is Field.LAST_MODIFIED:
-            return None
-        return FACTS[by] if isinstance(by, Field) else controls.numbers.get(by)
+        self._number: int | None = FACTS.get(by) if isinstance(by, Field) else controls.numbers.get(by)
 
     @property
     def is_by_save(self) -> bool:

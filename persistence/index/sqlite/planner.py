@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from persistence.index.protocol import Budget
+from persistence.index.sources import IndexedDocument
 from persistence.index.sqlite.conditions import among, conditions, tested
 from persistence.index.sqlite.paging import Paging
 from persistence.index.sqlite.partitions import (
@@ -51,17 +52,9 @@ _EVERYTHING = tested(())
 _Key = tuple[Fold, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedHit:
-    """A document that was found, and the fingerprint of the state of its files that the index has."""
-
-    hit: Hit
-    fingerprint: str
-
-
 def find(
     connection: sqlite3.Connection, rarity: Rarity, scope: Scope, query: Query, budget: Budget | None
-) -> tuple[int, Sequence[IndexedHit]]:
+) -> tuple[int, Sequence[IndexedDocument]]:
     """Return the number of documents that a search finds, and those on the page.
 
     Raises:
@@ -89,7 +82,7 @@ def find(
     return total, page
 
 
-def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedHit:
+def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedDocument:
     document, draft, fingerprint, text = row
     card = decode(text)
     owner = card.reader
@@ -100,23 +93,17 @@ def _hit(row: tuple[str, int, str, str], paths: Mapping[int, str]) -> IndexedHit
         values={paths[number]: values for number, values in card.values.items() if number in paths},
         saved_owner=None if owner is None else User(owner.creator, owner.group, organization=owner.organization),
     )
-    return IndexedHit(hit, fingerprint)
+    return IndexedDocument(hit, fingerprint)
 
 
+@dataclass(frozen=True, slots=True)
 class _Plan:
     """How the rows of one search are found."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        searched: Sequence[Partition],
-        asked: Sequence[SqlCondition],
-        paging: Paging,
-    ) -> None:
-        self._connection = connection
-        self._partitions = searched
-        self._conditions = asked
-        self._paging = paging
+    _connection: sqlite3.Connection
+    _partitions: Sequence[Partition]
+    _conditions: Sequence[SqlCondition]
+    _paging: Paging
 
     def run(self) -> tuple[int, list[int]]:
         """Return the number of documents, and the rows of the page."""

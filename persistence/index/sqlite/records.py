@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import asdict, astuple
 
-from persistence.index.extraction import IndexedDocument, Owner
+from persistence.index.sources import IndexedDocument
 from persistence.limits import MOST_INDEXED, MOST_INDEXED_VALUES
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.search import Field
@@ -38,9 +38,6 @@ _LAST_MILLISECOND = (1 << 43) - 2
 
 Fold = str | int
 Value = str | int
-DocumentName = tuple[str, bool]
-"""A document, and whether its draft is meant."""
-
 EntryRow = tuple[int, Fold, Value, int]
 """Number, fold, value and edge."""
 
@@ -80,6 +77,14 @@ class Edge(IntFlag):
     HIGHEST = 2
 
 
+class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The owner who decides who may read a draft."""
+
+    creator: str | None
+    group: str | None
+    organization: tuple[str, ...]
+
+
 class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
     """Everything that an answer says of a document, and the values of every indexed control by its number.
 
@@ -98,29 +103,23 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
         """Return the values of a control or a fact."""
         if number > 0:
             return self.values.get(number, ())
-        if number in OF_DRAFTS:
-            return () if self.reader is None else _of_owner(self.reader, number)
+        owner = self if number not in OF_DRAFTS else self.reader
+        if owner is None:
+            return ()
         match number:
-            case Fact.ORGANIZATION:
-                return self.organization
+            case Fact.ORGANIZATION | Fact.SAVED_ORGANIZATION:
+                return owner.organization
+            case Fact.CREATED_BY | Fact.SAVED_BY:
+                said = owner.creator
             case Fact.CREATED:
-                said: str | None = self.created
-            case Fact.CREATED_BY:
-                said = self.creator
+                said = self.created
             case Fact.LAST_MODIFIED_BY:
                 said = self.modifier
             case Fact.WORKFLOW_STAGE:
                 said = self.stage
             case _:
-                said = self.group
+                said = owner.group
         return () if said is None else (said,)
-
-
-def _of_owner(owner: Owner, fact: int) -> tuple[str, ...]:
-    if fact == Fact.SAVED_ORGANIZATION:
-        return owner.organization
-    said = owner.creator if fact == Fact.SAVED_BY else owner.group
-    return () if said is None else (said,)
 
 
 _encoder = msgspec.json.Encoder()
@@ -167,21 +166,25 @@ class PreparedDocument(msgspec.Struct, frozen=True, array_like=True, gc=False):
     entries: tuple[EntryRow, ...]
 
 
-def prepared(record: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
+def prepared(read: IndexedDocument, keys: VersionKeys) -> PreparedDocument:
     """Make a document ready to be written."""
-    values = _bounded({number: record.values.get(path, ()) for path, number in keys.numbers.items()})
-    card = Card(**asdict(record.facts), values=values, reader=record.reader)
+    hit, decides = read.hit, read.hit.saved_owner
+    card = Card(
+        **asdict(hit.facts),
+        values=_bounded({number: hit.values.get(path, ()) for path, number in keys.numbers.items()}),
+        reader=None if decides is None else Owner(decides.name, decides.group, decides.organization),
+    )
     return PreparedDocument(
-        document=record.document,
-        is_draft=record.is_draft,
+        document=hit.document,
+        is_draft=hit.is_draft,
         version=card.version,
         round=keys.round,
-        fingerprint=record.fingerprint,
+        fingerprint=read.fingerprint,
         created=card.created,
         modified=card.modified,
         card=encode(card),
         fields=columns(card),
-        rest=record.rest.casefold(),
+        rest=read.rest.casefold(),
         entries=tuple(entries(card)),
     )
 

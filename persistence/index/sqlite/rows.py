@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from itertools import islice
 
 from persistence.index.protocol import Discrepancy, IndexFault
+from persistence.index.sources import DocumentName
 from persistence.index.sqlite import connections
 from persistence.index.sqlite.connections import transaction
 from persistence.index.sqlite.records import (
     BOTH,
     ROWS_PER_MILLISECOND,
-    DocumentName,
     EntryRow,
     PreparedDocument,
     decode,
@@ -237,7 +237,7 @@ class NewIndex(IndexWriter):
 
     def partition_of(self, document: PreparedDocument) -> int:
         """Return the partition that is seen, or the hidden one."""
-        is_hidden = (document.document, document.is_draft) in self._hidden
+        is_hidden = DocumentName(document.document, document.is_draft) in self._hidden
         return self._partition(document.version, is_draft=document.is_draft, is_hidden=is_hidden)
 
     def _enter(self, partition: int, row: int, found: Iterable[EntryRow]) -> None:

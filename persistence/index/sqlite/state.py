@@ -14,7 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 from persistence.closable import Closable
-from persistence.index.sqlite.records import COLUMNS, DocumentName
+from persistence.index.sources import DocumentName
+from persistence.index.sqlite.records import COLUMNS
 
 SCHEMA = 2
 """The version of the tables and of what is written into them; an index of another one is rebuilt."""
@@ -196,21 +197,21 @@ class IndexState(Closable):
         )
         return found.get(1, ""), found.get(0, "")
 
-    def kept(self, document: str, *, is_draft: bool) -> KeptRow | None:
+    def kept(self, name: DocumentName) -> KeptRow | None:
         """Return the row of a document or draft; ``None`` where there is none."""
-        row = self.connection.execute(_KEPT, (document, is_draft)).fetchone()
+        row = self.connection.execute(_KEPT, name).fetchone()
         return None if row is None else KeptRow(*row)
 
     def count(self) -> int:
         """Return the number of documents and drafts."""
         return int(self.connection.execute("SELECT count(*) FROM documents").fetchone()[0])
 
-    def names(self, after: int, most: int) -> list[tuple[int, str, bool]]:
-        """Return the next documents after a row: their rows, and whether they are drafts."""
+    def names(self, after: int, most: int) -> list[tuple[int, DocumentName]]:
+        """Return the next documents and drafts after a row, each with its row."""
         found = self.connection.execute(
             "SELECT row, document, draft FROM documents WHERE row > ? ORDER BY row LIMIT ?", (after, most)
         )
-        return [(row, document, bool(draft)) for row, document, draft in found]
+        return [(row, DocumentName(document, bool(draft))) for row, document, draft in found]
 
     def names_of(self, version: int, after: int, most: int) -> list[tuple[int, str]]:
         """Return the next documents of a version after a row."""
@@ -227,7 +228,7 @@ class IndexState(Closable):
             " WHERE s.hidden AND s.version <> ?",
             (but,),
         )
-        return frozenset((document, bool(draft)) for document, draft in found)
+        return frozenset(DocumentName(document, bool(draft)) for document, draft in found)
 
     # Changes during a rebuild.
 

@@ -12,15 +12,8 @@ from typing import TypeVar
 from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import Discrepancy, IndexFault
-from persistence.index.sources import UNKNOWN, Source
-from persistence.index.sqlite.engine import (
-    IndexFile,
-    IndexReader,
-    OutdatedError,
-    UnusableError,
-    VersionKeys,
-    prepared,
-)
+from persistence.index.sources import UNKNOWN, DocumentName, Source
+from persistence.index.sqlite import engine
 from persistence.index.sync.journal import Journal, JournalEntry
 from persistence.index.sync.rebuild import Generations
 from persistence.index.sync.staleness import IndexCondition, changes_beside, condition_of, tree_identity
@@ -37,6 +30,7 @@ class _Look:
     """One look at a document: the index file, the fingerprint of its files, and the one that the index has."""
 
     path: str
+    name: DocumentName
     current: str
     known: str
 
@@ -50,7 +44,7 @@ class TreeAudit(Closable):
         self._source = source
         self._journal = journal
         self._path: str | None = None
-        self._file: IndexFile | None = None
+        self._file: engine.IndexFile | None = None
 
     def close(self) -> None:
         """Close the file."""
@@ -60,33 +54,11 @@ class TreeAudit(Closable):
 
     def document(self, document: str, *, is_draft: bool) -> Discrepancy | None:
         """Check that the index has the current state of a document."""
-        for _ in range(_LOOKS):
-            seen = self._look(document, is_draft=is_draft)
-            if not isinstance(seen, _Look):
-                return seen
-            what = self._difference(seen, document, is_draft=is_draft)
-            if what is None or self._is_in_journal(document):
-                return None
-            # Whoever strikes an entry off has updated the rows before: if nothing changes between two looks, and there
-            # is no entry in between, nobody is just changing the document.
-            if self._look(document, is_draft=is_draft) == seen:
-                return Discrepancy(IndexFault.STALE, what)
-        return None
+        return self._lasting(IndexFault.STALE, DocumentName(document, is_draft), self._difference)
 
     def contents(self, document: str, *, is_draft: bool) -> Discrepancy | None:
         """Check that the index has the values of a document which it has in its current state."""
-        for _ in range(_LOOKS):
-            seen = self._look(document, is_draft=is_draft)
-            if not isinstance(seen, _Look):
-                return seen
-            if not seen.current or seen.current != seen.known:
-                return None
-            found = self._ask(partial(self._compare, document=document, is_draft=is_draft, fingerprint=seen.current))
-            if not isinstance(found, str):
-                return found
-            if self._look(document, is_draft=is_draft) == seen:
-                return Discrepancy(IndexFault.WRONG, found)
-        return None
+        return self._lasting(IndexFault.WRONG, DocumentName(document, is_draft), self._wrong_values)
 
     def names(self) -> Iterator[tuple[str, bool]]:
         """Yield the documents that the index has, each with whether it is a draft; they are read in batches."""
@@ -95,64 +67,83 @@ class TreeAudit(Closable):
             rows = self._ask(lambda index, last=last: index.names(last, _BATCH))  # type: ignore[misc]
             if not isinstance(rows, list) or not rows:
                 return
-            yield from ((document, is_draft) for _, document, is_draft in rows)
+            yield from (name for _, name in rows)
             last = rows[-1][0]
 
     def counts(self) -> Discrepancy | None:
         """Check that the index can be read, and counts its documents right."""
-        return self._ask(IndexReader.counts)
+        return self._ask(engine.IndexReader.counts)
 
     def throughout(self) -> Discrepancy | None:
         """Check that all of it can be read and belongs together."""
-        return self._ask(IndexReader.integrity)
+        return self._ask(engine.IndexReader.integrity)
 
-    def _look(self, document: str, *, is_draft: bool) -> _Look | Discrepancy | None:
-        current = self._source.fingerprint(document, is_draft=is_draft)
+    def _lasting(
+        self, fault: IndexFault, name: DocumentName, find: Callable[[_Look], str | Discrepancy | None]
+    ) -> Discrepancy | None:
+        """Return what is found in a look at a document, if another one afterwards shows the same."""
+        for _ in range(_LOOKS):
+            seen = self._look(name)
+            if not isinstance(seen, _Look):
+                return seen
+            found = find(seen)
+            if not isinstance(found, str):
+                return found
+            # Whoever strikes an entry off has updated the rows before: if nothing changes between two looks, and there
+            # is no entry in between, nobody is just changing the document.
+            if self._look(name) == seen:
+                return Discrepancy(fault, found)
+        return None
 
-        def look(index: IndexReader) -> _Look:
-            known = index.fingerprints(document)
-            return _Look(str(self._path), current, known[0 if is_draft else 1])
+    def _look(self, name: DocumentName) -> _Look | Discrepancy | None:
+        current = self._source.fingerprint(name)
+
+        def look(index: engine.IndexReader) -> _Look:
+            known = index.fingerprints(name.document)[0 if name.is_draft else 1]
+            return _Look(index.path, name, current, known)
 
         return self._ask(look)
 
-    def _difference(self, seen: _Look, document: str, *, is_draft: bool) -> str | None:
-        if seen.known:
-            if not seen.current:
-                return "the index still has it"
-            return None if seen.known == seen.current else "the index has an older state of it"
-        if not seen.current:
+    def _difference(self, seen: _Look) -> str | None:
+        """Return how the states differ, unless the journal has the document."""
+        if seen.known == seen.current or self._is_in_journal(seen.name.document):
             return None
+        if not seen.current:
+            return "the index still has it"
+        if seen.known:
+            return "the index has an older state of it"
         try:
-            found = self._source.read(
-                document, is_draft=is_draft, fingerprint=seen.current, definitions=lambda _: UNKNOWN
-            )
+            found = self._source.read(seen.name, seen.current, lambda _: UNKNOWN)
         except BusyError:
             return None
         return None if found is None else "the index does not have it"
+
+    def _wrong_values(self, seen: _Look) -> str | Discrepancy | None:
+        if not seen.current or seen.current != seen.known:
+            return None
+        return self._ask(partial(self._compare, seen))
 
     def _is_in_journal(self, document: str) -> bool:
         with disk_errors("looking what the index has still to take in of", self._source.form):
             return JournalEntry(self._source.form, document) in self._journal.outstanding()
 
-    def _compare(self, index: IndexReader, *, document: str, is_draft: bool, fingerprint: str) -> str | None:
-        """Return how the rows of a document, which are of the state of a fingerprint, differ from its files."""
-        kept = index.kept(document, is_draft=is_draft)
-        if kept is None or kept.fingerprint != fingerprint:
+    def _compare(self, seen: _Look, index: engine.IndexReader) -> str | None:
+        """Return how the rows of a document in its current state differ from its files."""
+        kept = index.kept(seen.name)
+        if kept is None or kept.fingerprint != seen.current:
             return None
         definition, known = self._source.definition(kept.version), index.version(kept.version)
         is_outdated = kept.version in index.outdated()
         if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
             return None  # to be read again, before anybody is answered
-        read = self._source.read(
-            document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._source.definition
-        )
+        read = self._source.read(seen.name, seen.current, self._source.definition)
         if read is None:
             return "the index has it, and it cannot be read"
         numbers = index.controls()
         keys = {path: numbers[path] for path in definition.paths if path in numbers}
-        return index.difference(prepared(read, VersionKeys(kept.version, kept.round, keys)))
+        return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.round, keys)))
 
-    def _ask(self, work: Callable[[IndexReader], T]) -> T | Discrepancy | None:
+    def _ask(self, work: Callable[[engine.IndexReader], T]) -> T | Discrepancy | None:
         """Return what some work reads in the index in use; ``None`` where there is none that is to be compared."""
         for look in range(_LOOKS):
             with disk_errors("looking at the index of", self._source.form):
@@ -163,7 +154,7 @@ class TreeAudit(Closable):
                         return None
                     with file.reading() as index:
                         return work(index)
-                except UnusableError as error:
+                except engine.UnusableError as error:
                     self.close()
                     if self._generations.current() == path:
                         return Discrepancy(IndexFault.BROKEN, _cause(error))
@@ -175,7 +166,7 @@ class TreeAudit(Closable):
                         raise
         return None
 
-    def _opened(self, path: str | None) -> IndexFile | None:
+    def _opened(self, path: str | None) -> engine.IndexFile | None:
         """Return the file in use, if it is to be compared; that is found out once for each file."""
         if path == self._path:
             return self._file
@@ -183,9 +174,9 @@ class TreeAudit(Closable):
         self._path = path
         if path is None:
             return None
-        with suppress(OutdatedError):
+        with suppress(engine.OutdatedError):
             changes = changes_beside(path)
-            self._file = IndexFile(path, f"the index of {self._source.form}")
+            self._file = engine.IndexFile(path, f"the index of {self._source.form}")
             with self._file.reading() as index:
                 condition = condition_of(index, tree_identity(self._root), changes)
             if condition is not IndexCondition.READY:
@@ -193,5 +184,5 @@ class TreeAudit(Closable):
         return self._file
 
 
-def _cause(error: UnusableError) -> str:
+def _cause(error: engine.UnusableError) -> str:
     return error.cause or ("it is not whole" if os.path.exists(error.path) else "the file in use is missing")

@@ -11,21 +11,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
+from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, BusyError, DamagedError, PersistenceError, disk_errors
 from persistence.forms.flat_tables import RowReader, read_flat_views
-from persistence.index.sqlite.engine import (
-    FLAT_FAILURES,
-    CataloguedVersion,
-    FlatCatalogue,
-    FlatFile,
-    FlatRows,
-    UnusableError,
-    flat_failure,
-)
+from persistence.index.sources import Source
+from persistence.index.sqlite import engine
 from persistence.index.sync.staleness import tree_identity
 from persistence.limits import CHUNK, LARGEST_TREE
-from persistence.model.addresses import DATA_XML, FORM_XHTML, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.addresses import DATA_XML, Collection, DocumentAddress, Form
 from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
 
@@ -50,11 +45,11 @@ class FlatReader:
         self._views = views
         self._readers = {version: RowReader(of_version) for version, of_version in views.items()}
 
-    def all(self) -> Iterator[FlatRows]:
+    def all(self) -> Iterator[engine.FlatRows]:
         """Yield the rows of every document of the versions, in no order."""
         return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
 
-    def read(self, document: str) -> FlatRows | None:
+    def read(self, document: str) -> engine.FlatRows | None:
         """Return the rows of a document; ``None`` where there is none, or where it is of another version.
 
         A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
@@ -77,7 +72,7 @@ class FlatReader:
             except BadRequestError:  # edited by hand, or too large for tables
                 rows = {view.name: [] for view in views}
                 rows[views[0].name] = [(None,) * len(views[0].columns)]
-        return FlatRows(views, (document, sidecar.created, sidecar.modified, sidecar.modifier), rows)
+        return engine.FlatRows(views, (document, sidecar.created, sidecar.modified, sidecar.modifier), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +83,20 @@ class FlatMaker:
     """
 
     view: Readable
-    definitions: Readable
+    catalog: Catalog
     root: str
     form: Form
     naming: FlatNaming
 
+    @classmethod
+    def of(cls, source: Source, root: str) -> Self:
+        """Make those of a source in the tree of a root."""
+        return cls(source.view, source.catalog, root, source.form, source.described.naming)
+
     def create(self, version: int) -> None:
         """Make the views of a version by its definition, in the place of its present ones; none if it is deleted."""
 
-        def work(catalogue: FlatCatalogue) -> None:
+        def work(catalogue: engine.FlatCatalogue) -> None:
             catalogue.request(self.form, version)
             self._make(catalogue, version)
 
@@ -105,7 +105,7 @@ class FlatMaker:
     def drop(self, version: int) -> None:
         """Drop the views of a version if its definition is deleted."""
 
-        def work(catalogue: FlatCatalogue) -> None:
+        def work(catalogue: engine.FlatCatalogue) -> None:
             if version in catalogue.versions(self.form):
                 self._make(catalogue, version)
 
@@ -118,7 +118,7 @@ class FlatMaker:
         Where its views were lost, they are made again.
         """
 
-        def work(catalogue: FlatCatalogue) -> None:
+        def work(catalogue: engine.FlatCatalogue) -> None:
             if version not in catalogue.versions(self.form) and self._is_wanted(version):
                 catalogue.request(self.form, version)
             self._make(catalogue, version, but)
@@ -131,17 +131,17 @@ class FlatMaker:
         known: set[int] = set()
         if self._file.identity is not None:
             self._change(lambda catalogue: known.update(catalogue.versions(self.form)))
-        for version in sorted({*known, *filter(self._is_wanted, self.definitions.versions(self.form))}):
+        for version in sorted({*known, *filter(self._is_wanted, self.catalog.storage.versions(self.form))}):
             try:
                 self.refill(version, but=but)
             except PersistenceError as error:
                 yield f"{self.form}, version {version}: {error}"
 
     @property
-    def _file(self) -> FlatFile:
-        return FlatFile(self.root)
+    def _file(self) -> engine.FlatFile:
+        return engine.FlatFile(self.root)
 
-    def _change(self, work: Callable[[FlatCatalogue], None]) -> None:
+    def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
         """Do some work by a connection to the file, which is made where there is none that can be used."""
         what = f"making flat views of {self.form}"
         with disk_errors(what):
@@ -153,9 +153,9 @@ class FlatMaker:
                     with self._file.opened(_LONGEST_WAIT) as catalogue:
                         work(catalogue)
                         catalogue.checkpoint(_CHECKPOINT)
-                except FLAT_FAILURES as error:
-                    told = flat_failure(error, what)
-                    if not isinstance(told, UnusableError):
+                except engine.FLAT_FAILURES as error:
+                    told = engine.flat_failure(error, what)
+                    if not isinstance(told, engine.UnusableError):
                         raise told from error
                     self._file.discard(found)
                 else:
@@ -163,7 +163,7 @@ class FlatMaker:
                         return
         raise BusyError("the file of flat views is being made again and again", _RETRY_AFTER)
 
-    def _make(self, catalogue: FlatCatalogue, version: int, but: str = "") -> None:
+    def _make(self, catalogue: engine.FlatCatalogue, version: int, but: str = "") -> None:
         """Make the tables of a version in the catalogue, and fill them, unless they are of the tree ``but``.
 
         Where no views can be made by its definition, the present ones are filled again, and then the cause is raised.
@@ -175,11 +175,11 @@ class FlatMaker:
                 return
             views, tag = catalogue.views(self.form, version), known.definition
             catalogue.remove(self.form, version)
-            address = DefinitionAddress(self.form, version, FORM_XHTML)
-            found = self.definitions.read(address, content=True)
+            definition = self.catalog.of(self.form, version)
+            found = definition.stored()
             if found is None or found.file is None:
                 return
-            with found.file as file, disk_errors("reading", address):
+            with found.file as file, disk_errors("reading", definition.address):
                 if not tag:
                     tag = found.etag
                     try:
@@ -188,16 +188,12 @@ class FlatMaker:
                     except (BadRequestError, DamagedError) as error:
                         cause = error
             if views:
-                catalogue.add(self.form, version, CataloguedVersion(tag, tree_identity(self.root)), views)
+                catalogue.add(self.form, version, engine.CataloguedVersion(tag, tree_identity(self.root)), views)
                 for rows in FlatReader(self.view, self.form, {version: views}).all():
                     catalogue.add_rows(rows)
         if cause is not None:
             raise cause
 
     def _is_wanted(self, version: int) -> bool:
-        """Return whether flat views of a version were asked for, as its definition's sidecar always knows."""
-        try:
-            sidecar = self.definitions.sidecar(DefinitionAddress(self.form, version, FORM_XHTML))
-        except DamagedError:
-            return False
-        return sidecar is not None and sidecar.flat_view
+        """Return whether flat views of a version were asked for."""
+        return self.catalog.of(self.form, version).has_flat_views

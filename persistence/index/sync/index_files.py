@@ -13,16 +13,7 @@ from persistence.closable import Closable
 from persistence.errors import BusyError, DiskError, DiskFullError, disk_errors
 from persistence.index.protocol import RebuildAim
 from persistence.index.sources import Source
-from persistence.index.sqlite.engine import (
-    IndexFile,
-    IndexPool,
-    IndexReader,
-    SenselessError,
-    UnusableError,
-    is_full,
-    read_only,
-    require_room,
-)
+from persistence.index.sqlite import engine
 from persistence.index.sync import staleness
 from persistence.index.sync.journal import Journal
 from persistence.index.sync.rebuild import Generations, Rebuild
@@ -66,14 +57,14 @@ class IndexFiles(Closable):
         self.generations = lru_cache(256)(lambda form: Generations(layout, form))
         self._journal = journal
         self._begin = begin
-        self._pool = IndexPool()
+        self._pool = engine.IndexPool()
         self._doubted: dict[Form, float] = {}
 
     def close(self) -> None:
         """Close the files."""
         self._pool.close()
 
-    def ask(self, form: Form, work: Callable[[IndexReader], T], nothing: T) -> T:
+    def ask(self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T) -> T:
         """Return what some work finds in an index with every acknowledged change in it; ``nothing`` without documents.
 
         Raises:
@@ -88,7 +79,7 @@ class IndexFiles(Closable):
                 with disk_errors("reading the index of", form):
                     return self._ask_read_only(form, work, nothing, changed)
             except DiskFullError:
-                if isinstance(error, DiskFullError) or is_full(self.root):
+                if isinstance(error, DiskFullError) or engine.is_full(self.root):
                     raise
                 raise error from None
 
@@ -98,7 +89,7 @@ class IndexFiles(Closable):
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("bringing the index up to date of", form):
-                require_room(self.root)
+                engine.require_room(self.root)
                 path = generations.current()
                 if path is None:
                     return
@@ -113,7 +104,7 @@ class IndexFiles(Closable):
     def merge(self, form: Form) -> bool:
         """Tidy the index of a form a little; return whether there may be more to tidy."""
         with suppress(_AgainError), disk_errors("tidying the index of", form):
-            require_room(self.root)
+            engine.require_room(self.root)
             path = self.generations(form).current()
             if path is not None:
                 with self._using(form, path) as used, used.writing() as index:
@@ -128,7 +119,7 @@ class IndexFiles(Closable):
         """
         if self.generations(form).current() is None:
             with disk_errors("making the index of", form):
-                require_room(self.root)
+                engine.require_room(self.root)
                 self._make_ready(form)
 
     def invalidate(self, form: Form) -> None:
@@ -142,12 +133,14 @@ class IndexFiles(Closable):
         """Return the rebuild of the index of a form."""
         return Rebuild(self.root, self.generations(form), self.source(form))
 
-    def _ask_current(self, form: Form, work: Callable[[IndexReader], T], nothing: T, changed: Sequence[str]) -> T:
+    def _ask_current(
+        self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
+    ) -> T:
         """Return what some work finds, after bringing the index up to date."""
         generations, source = self.generations(form), self.source(form)
         for _ in range(_ATTEMPTS):
             with suppress(_AgainError), disk_errors("using the index of", form):
-                require_room(self.root)
+                engine.require_room(self.root)
                 path = generations.current()
                 if path is None and next(source.documents(), None) is None:
                     return nothing
@@ -165,7 +158,7 @@ class IndexFiles(Closable):
                 self._make_ready(form)
         raise _never_ready(form)
 
-    def _has_become_ready(self, used: IndexFile) -> bool:
+    def _has_become_ready(self, used: engine.IndexFile) -> bool:
         """Return whether an index is ready to be asked, which is remembered."""
         for _ in range(_LOOKS):
             changes = changes_beside(used.path)
@@ -176,7 +169,9 @@ class IndexFiles(Closable):
             time.sleep(_LOOK)  # somebody may just be changing it
         return False
 
-    def _ask_read_only(self, form: Form, work: Callable[[IndexReader], T], nothing: T, changed: Sequence[str]) -> T:
+    def _ask_read_only(
+        self, form: Form, work: Callable[[engine.IndexReader], T], nothing: T, changed: Sequence[str]
+    ) -> T:
         """Return what some work finds without writing anything.
 
         Raises:
@@ -190,16 +185,16 @@ class IndexFiles(Closable):
             raise full
         changes = changes_beside(path)
         try:
-            with read_only(path) as index:
+            with engine.read_only(path) as index:
                 is_ready = condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY
                 if not is_ready or any(staleness.look(index, source, changed)):
                     raise full
                 return work(index)
-        except UnusableError as error:
+        except engine.UnusableError as error:
             raise full from error  # if it is damaged, that can wait until it can be rebuilt
 
     @staticmethod
-    def _replace(source: Source, used: IndexFile, stale: Stale) -> None:
+    def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
         """Replace what is out of date.
 
         Raises:
@@ -221,7 +216,7 @@ class IndexFiles(Closable):
                         )
 
     @contextmanager
-    def _using(self, form: Form, path: str) -> Iterator[IndexFile]:
+    def _using(self, form: Form, path: str) -> Iterator[engine.IndexFile]:
         """Use an index for a block; invalidate it where it turns out to be damaged.
 
         Raises:
@@ -229,9 +224,9 @@ class IndexFiles(Closable):
         """
         try:
             yield self._pool.opened(form, path)
-        except UnusableError as error:
+        except engine.UnusableError as error:
             self._pool.discard(form)
-            if isinstance(error, SenselessError) and not self._is_first_doubt(form):
+            if isinstance(error, engine.SenselessError) and not self._is_first_doubt(form):
                 raise DiskError(f"the index of {form} makes no sense: {error.cause}") from error
             self.generations(form).invalidate(path)
             raise _AgainError from error

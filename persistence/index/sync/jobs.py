@@ -10,28 +10,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from persistence.closable import Closable, closed
-from persistence.definitions.catalog import Catalog
 from persistence.errors import BusyError, DiskError, disk_errors
 from persistence.index.protocol import RebuildAim, ReindexingState, ReindexingStatus
-from persistence.index.sources import Source
+from persistence.index.sources import SourceDescription
 from persistence.index.sqlite.engine import FlatFile, UnusableError
 from persistence.index.sync.flat_maker import FlatMaker
 from persistence.index.sync.rebuild import Generations, Progress, Rebuild, processors
-from persistence.model.addresses import Form
-from persistence.model.flat_views import FlatNaming
 from persistence.storage import files, locks, nofollow
-from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import REINDEXING, Layout
 from persistence.storage.locks import LockFile
 from persistence.storage.reader import StoreReader
-
-if TYPE_CHECKING:
-    from persistence.index.sync.tree_index import TreeIndex
 
 _LONGEST_WAIT = 24 * 3600.0
 """Seconds for which a rebuild waits for another one, which comes to an end."""
@@ -41,43 +33,29 @@ _PAUSE = 0.2
 
 
 class IndexTask(msgspec.Struct, frozen=True):
-    """The index of one form, and the aim of its rebuild.
+    """The index of one form, and the aim of its rebuild. ``only`` is as in ``Rebuild.run``."""
 
-    ``only`` is as in ``Rebuild.run``; ``data_format`` and ``is_designer`` are as in ``Source``. ``definitions`` is the
-    root of the tree that has its definition, empty where it is the same.
-    """
-
-    form: Form
-    data_format: str
-    is_designer: bool
+    source: SourceDescription
     aim: RebuildAim = RebuildAim.READY
     only: int | None = None
-    definitions: str = ""
 
 
 class FlatTask(msgspec.Struct, frozen=True):
-    """The flat views of one form, called as ``naming`` says, or of one version; except those of the tree ``but``.
+    """The flat views of one form, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too. ``definitions`` is as in
-    ``IndexTask``.
+    If those of a version are new (``is_new``), their columns are made by its definition too.
     """
 
-    form: Form
-    naming: FlatNaming
+    source: SourceDescription
     version: int | None = None
     but: str = ""
     is_new: bool = False
-    definitions: str = ""
 
 
 class IndexJob(msgspec.Struct, frozen=True):
-    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``.
-
-    ``hand_edits`` tells edits from damage, in whichever tree they are.
-    """
+    """The rebuild of some indexes in the tree of a root, and then of flat views. A ``RebuildJob``."""
 
     root: str
-    hand_edits: HandEdits
     tasks: tuple[IndexTask, ...] = ()
     flat: tuple[FlatTask, ...] = ()
 
@@ -92,14 +70,7 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def run(self, progress: Progress) -> None:
         """Rebuild now, in this process, with all processors. Raises as ``RebuildJob.run`` does."""
-        with disk_errors("making the index"), reported(self) as report:
-
-            def both(documents: int) -> None:
-                report(documents)
-                progress(documents)
-
-            self.make_indexes(both)
-        for cause in self.make_flat_views():
+        for cause in self.work(progress):
             raise DiskError(f"no flat views of {cause}")
 
     def begin(self) -> subprocess.Popen[bytes]:
@@ -110,99 +81,91 @@ class IndexJob(msgspec.Struct, frozen=True):
             command = [sys.executable, "-m", "persistence.index"]
             return subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
 
-    def make_indexes(self, progress: Progress) -> None:
-        """Make the indexes. Raises as ``run`` does."""
-        for task in self.tasks:
-            with disk_errors("making the index of", task.form):
-                self._rebuild(task).run(
-                    task.aim, timeout=_LONGEST_WAIT, processes=processors(), progress=progress, only=task.only
-                )
+    def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
+        """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
 
-    def make_flat_views(self) -> Iterator[str]:
+        Raises as ``run`` does.
+        """
+        if self.tasks:
+            with disk_errors("making the index"), reported(self, progress) as report:
+                for task in self.tasks:
+                    with disk_errors("making the index of", task.source.form):
+                        self._rebuild(task).run(
+                            task.aim,
+                            timeout=_LONGEST_WAIT,
+                            processes=processors(),
+                            progress=report,
+                            only=task.only,
+                        )
+        yield from self._make_flat_views()
+
+    def _make_flat_views(self) -> Iterator[str]:
         """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
 
         Raises:
             PersistenceError: those of one version cannot be made, or their file cannot be looked at.
         """
-        view, file = self._reader(self.root), FlatFile(self.root)
+        file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
             found = file.identity
         for task in self.flat:
-            maker = FlatMaker(view, self._reader(task.definitions), self.root, task.form, task.naming)
+            maker = FlatMaker.of(task.source.opened(self.root), self.root)
             if task.version is None:
                 yield from maker.refill_all(but=task.but)
             elif task.is_new:
                 maker.create(task.version)
             else:
                 maker.refill(task.version)
-        if {task.form for task in self.flat if task.version is None}.issuperset(view.forms()):
+        read = {task.source.form for task in self.flat if task.version is None}
+        if read.issuperset(StoreReader(self.root).forms()):
             with suppress(UnusableError, DiskError, BusyError):  # otherwise it is done once more
                 file.settle(found)
 
     def _rebuild(self, task: IndexTask) -> Rebuild:
-        view, catalog = self._reader(self.root), Catalog(self._reader(task.definitions))
-        source = Source(view, catalog, task.form, task.data_format, is_designer=task.is_designer)
-        return Rebuild(self.root, Generations(Layout(self.root), task.form), source)
-
-    def _reader(self, root: str) -> StoreReader:
-        return StoreReader(root or self.root, Integrity(self.hand_edits))
-
-
-class RebuildProgress(msgspec.Struct, frozen=True):
-    """The number of documents that have been read, and how many there are."""
-
-    current: int = 0
-    total: int = 0
+        return Rebuild(self.root, Generations(Layout(self.root), task.source.form), task.source.opened(self.root))
 
 
 @contextmanager
-def reported(job: IndexJob) -> Iterator[Progress]:
-    """Wait for other rebuilds to end, and report the progress of a job during the block. Raises ``OSError``."""
+def reported(job: IndexJob, progress: Progress) -> Iterator[Progress]:
+    """Wait for other rebuilds to end, and report the progress of a job during the block, also to ``progress``.
+
+    Raises ``OSError``.
+    """
     path = f"{job.root}/{REINDEXING}"
     files.ensure_file(path)
+    current, written = 0, 0.0
+
+    def report(documents: int) -> None:
+        nonlocal current, written
+        current += documents
+        progress(documents)
+        if time.monotonic() > written + _PAUSE:
+            written = time.monotonic()
+            status = ReindexingStatus(ReindexingState.INDEXING, min(current, total), total)
+            files.overwrite(path, msgspec.json.encode(status))  # in place: it is locked
+
     with LockFile(path).exclusive("another index is being made", timeout=_LONGEST_WAIT):
-        yield _Report(path, job.count()).add
+        total = job.count()
+        report(0)
+        yield report
 
 
-def progress_in(root: str) -> RebuildProgress | None:
-    """Return the progress of the rebuild in the tree of a root; ``None`` where there is none."""
+def progress_in(root: str) -> ReindexingStatus:
+    """Return the progress of the rebuild in the tree of a root. Raises ``OSError``."""
     try:
         descriptor = nofollow.open_to_read(f"{root}/{REINDEXING}")
     except FileNotFoundError:
-        return None
+        return ReindexingStatus()
     try:
         if locks.try_lock(descriptor):
-            return None
+            return ReindexingStatus()
         data = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(data, type=RebuildProgress)
-    return RebuildProgress()
+        return msgspec.json.decode(data, type=ReindexingStatus)
+    return ReindexingStatus(ReindexingState.INDEXING)
 
-
-class _Report:
-    """Writes the progress into a file, now and then."""
-
-    def __init__(self, path: str, total: int) -> None:
-        self._path = path
-        self._total = total
-        self._current = 0
-        self._written = 0.0
-        self.add(0)
-
-    def add(self, documents: int) -> None:
-        """Count more documents that have been read."""
-        self._current += documents
-        if time.monotonic() > self._written + _PAUSE:
-            self._written = time.monotonic()
-            said = RebuildProgress(min(self._current, self._total), self._total)
-            files.overwrite(self._path, msgspec.json.encode(said))  # in place: it is locked
-
-
-_MOST_AT_ONCE = 2
-"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
-_RETRY_AFTER = 30
 
 _LONGEST_END = 10.0
 """Seconds that a process which was told to end may take to remove its unfinished files."""
@@ -252,45 +215,3 @@ class JobProcesses(Closable):
                 continue
             process.kill()
             process.wait()
-
-
-class TreeReindexer:
-    """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
-
-    Each call ends when the rebuild is done; of two at once the second waits.
-
-    Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
-    """
-
-    def __init__(self, view: StoreReader, index: TreeIndex) -> None:
-        self._view = view
-        self._index = index
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
-
-    def all(self) -> None:
-        """Rebuild all indexes."""
-        self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
-
-    def version(self, form: Form, number: int | None) -> None:
-        """See ``Reindexer``."""
-        if form in set(self._view.forms(form.app)):
-            self._run(self._index.job((form,), RebuildAim.REBUILT, number))
-
-    def status(self) -> ReindexingStatus:
-        """Return the progress of the current rebuild, whichever process runs it."""
-        with disk_errors("looking how far the index is"):
-            found = progress_in(self._view.root)
-        if found is None:
-            return ReindexingStatus()
-        return ReindexingStatus(ReindexingState.INDEXING, found.current, found.total)
-
-    def _run(self, job: IndexJob) -> None:
-        if not self._turns.acquire(blocking=False):
-            raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
-        try:
-            with disk_errors("making the index anew"):
-                is_done = self._index.run_apart(job)
-            if not is_done:
-                raise DiskError("the index could not be made anew; the log says why")
-        finally:
-            self._turns.release()

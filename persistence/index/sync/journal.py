@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import msgspec
 
@@ -112,6 +113,21 @@ class Journal(Closable):
 
     def abandoned(self) -> Iterator[AbandonedLog]:
         """Yield the logs of dead processes, each locked until the next is asked for; empty ones are removed."""
+        for path, file in self._dead():
+            found = AbandonedLog(tuple(dict.fromkeys(_decoded(file.read()))), path)
+            if found.entries:
+                yield found
+            else:
+                found.remove()
+
+    def orphaned(self, seconds: float) -> Iterator[str]:
+        """Yield the paths of the logs of dead processes that were last written to so long ago."""
+        for path, file in self._dead():
+            if time.time() - os.fstat(file.fileno()).st_mtime > seconds:
+                yield path
+
+    def _dead(self) -> Iterator[tuple[str, BinaryIO]]:
+        """Yield the logs of dead processes, each open and locked until the next is asked for."""
         with self._lock:
             own = {log.name for log in self._logs}
         for entry in self._others(own):
@@ -121,27 +137,8 @@ class Journal(Closable):
                 continue
             with open(descriptor, "rb") as file:
                 # One without a name was taken up by another process in between.
-                if not try_lock(descriptor) or not os.fstat(descriptor).st_nlink:
-                    continue
-                found = AbandonedLog(tuple(dict.fromkeys(_decoded(file.read()))), entry.path)
-                if found.entries:
-                    yield found
-                else:
-                    found.remove()
-
-    def orphaned(self, seconds: float) -> Iterator[str]:
-        """Yield the paths of the logs of dead processes that were last written to so long ago."""
-        with self._lock:
-            own = {log.name for log in self._logs}
-        for entry in self._others(own):
-            with suppress(FileNotFoundError):
-                descriptor = nofollow.open_to_read(entry.path)
-                try:
-                    is_old = time.time() - os.fstat(descriptor).st_mtime > seconds
-                    if is_old and try_lock(descriptor):
-                        yield entry.path
-                finally:
-                    os.close(descriptor)
+                if try_lock(descriptor) and os.fstat(descriptor).st_nlink:
+                    yield entry.path, file
 
     def _others(self, own: set[str]) -> Iterator[os.DirEntry[str]]:
         try:

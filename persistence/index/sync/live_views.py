@@ -11,25 +11,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from persistence.closable import Closable, closed
-from persistence.errors import DamagedError, DiskError, disk_errors
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere
-from persistence.index.sqlite.engine import (
-    FLAT_FAILURES,
-    FileIdentity,
-    FlatCatalogue,
-    FlatFile,
-    InconsistentError,
-    UnusableError,
-    flat_failure,
-    require_room,
-)
+from persistence.errors import DiskError, disk_errors
+from persistence.index.sources import Source
+from persistence.index.sqlite import engine
 from persistence.index.sync.flat_maker import FlatMaker, FlatReader
 from persistence.index.sync.jobs import FlatTask, IndexJob, JobProcesses
 from persistence.index.sync.rebuild import SMALL
 from persistence.index.sync.staleness import tree_identity
-from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.flat_views import FlatNaming
-from persistence.storage.integrity import Integrity
+from persistence.model.addresses import Form
 from persistence.storage.reader import StoreReader
 
 _PATIENCE = 1.0
@@ -37,30 +26,30 @@ _PATIENCE = 1.0
 
 
 class FlatViews(Closable):
-    """The flat views of the tree of a root. ``naming_of`` says how those of a form are called. A ``ReportTables``.
+    """The flat views of the tree of a root. A ``ReportTables``.
 
-    It owns a connection to their file and the processes that make them.
-    ``elsewhere`` are the definitions that other trees have. Methods raise ``DiskError`` and ``BusyError``.
+    It owns a connection to their file and the processes that make them. ``source_of`` gives the source of a form, and
+    ``defined_elsewhere`` the forms whose data is in the tree, and whose definitions are in another one.
+    Methods raise ``DiskError`` and ``BusyError``.
     """
 
     def __init__(
         self,
         root: str,
-        naming_of: Callable[[Form], FlatNaming],
-        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
+        source_of: Callable[[Form], Source],
+        defined_elsewhere: Callable[[], Iterable[Form]] = tuple,
     ) -> None:
         self._root = os.path.realpath(root)
-        self._integrity = Integrity(elsewhere.hand_edits)
-        self._elsewhere = elsewhere
-        self._naming = naming_of
-        self._file = FlatFile(self._root)
+        self._source_of = source_of
+        self._defined_elsewhere = defined_elsewhere
+        self._file = engine.FlatFile(self._root)
         self._lock = threading.Lock()
         self._kept: _KeptCatalogue | None = None
         self._inherited: _KeptCatalogue | None = None
         self._is_closed = False
         self._processes = JobProcesses()
         self._restoring: subprocess.Popen[bytes] | None = None
-        self._restored: FileIdentity | None = None
+        self._restored: engine.FileIdentity | None = None
         self._is_asked = False
 
     def close(self) -> None:
@@ -72,7 +61,7 @@ class FlatViews(Closable):
 
     def create(self, form: Form, version: int) -> None:
         """Make the views of a version, as ``ReportTables`` says."""
-        view = StoreReader(self._root)
+        view = self._source_of(form).view
         if sum(1 for _ in islice(view.documents(form), SMALL + 1)) <= SMALL:
             self._maker(form).create(version)
         elif not self._processes.run(self._job((self.task(form, version, is_new=True),))):
@@ -94,7 +83,7 @@ class FlatViews(Closable):
                 return
             with kept.catalogue.changing():
                 views = kept.catalogue.all_views(form)
-                reader = FlatReader(StoreReader(self._root, self._integrity), form, views)
+                reader = FlatReader(self._source_of(form).view, form, views)
                 every = [view for of_version in views.values() for view in of_version]
                 for document in documents:
                     kept.catalogue.remove_rows(every, document)
@@ -126,23 +115,16 @@ class FlatViews(Closable):
     def _is_wanted(self) -> bool:
         """Return whether a published definition has views."""
         for form in self._forms():
-            view = self._definitions(form)
-            for version in view.versions(form):
-                with suppress(DamagedError):
-                    sidecar = view.sidecar(DefinitionAddress(form, version, FORM_XHTML))
-                    if sidecar is not None and sidecar.flat_view and not sidecar.deleted:
-                        return True
+            catalog = self._source_of(form).catalog
+            if any(catalog.of(form, version).has_flat_views for version in catalog.storage.versions(form)):
+                return True
         return False
 
     def _forms(self) -> Iterable[Form]:
-        return {*StoreReader(self._root).forms(), *self._elsewhere.forms()}
-
-    def _definitions(self, form: Form) -> StoreReader:
-        return StoreReader(self._elsewhere.root(form) or self._root, self._integrity)
+        return {*StoreReader(self._root).forms(), *self._defined_elsewhere()}
 
     def _maker(self, form: Form) -> FlatMaker:
-        view = StoreReader(self._root, self._integrity)
-        return FlatMaker(view, self._definitions(form), self._root, form, self._naming(form))
+        return FlatMaker.of(self._source_of(form), self._root)
 
     @contextmanager
     def _using(self, doing: str, form: Form | None = None) -> Iterator[_KeptCatalogue | None]:
@@ -154,32 +136,32 @@ class FlatViews(Closable):
         with self._lock, disk_errors(doing):
             if self._is_closed:
                 raise closed("the file of flat views")
-            require_room(self._root)
+            engine.require_room(self._root)
             found = self._file.identity
             try:
                 yield self._opened(found)
-            except FLAT_FAILURES as error:
+            except engine.FLAT_FAILURES as error:
                 self._close()
-                self._repair(flat_failure(error, doing), found, form)
+                self._repair(engine.flat_failure(error, doing), found, form)
             else:
                 return
         self.restore()
 
-    def _repair(self, error: Exception, found: FileIdentity | None, form: Form | None) -> None:
+    def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
         """Let what is damaged be made again; raise an error that does not say that anything is."""
         match error:
-            case InconsistentError() if form is not None:
-                with suppress(UnusableError), self._file.opened() as catalogue:
+            case engine.InconsistentError() if form is not None:
+                with suppress(engine.UnusableError), self._file.opened() as catalogue:
                     catalogue.doubt(form)
                     return
-            case InconsistentError() | UnusableError():
+            case engine.InconsistentError() | engine.UnusableError():
                 pass
             case _:
                 raise error
         self._file.discard(found)
         self._file.make()
 
-    def _opened(self, found: FileIdentity | None) -> _KeptCatalogue | None:
+    def _opened(self, found: engine.FileIdentity | None) -> _KeptCatalogue | None:
         kept = self._kept
         if kept is not None and (kept.identity != found or kept.process != os.getpid()):
             self._close()
@@ -200,15 +182,15 @@ class FlatViews(Closable):
 
     def task(self, form: Form, version: int | None = None, *, but: str = "", is_new: bool = False) -> FlatTask:
         """Return the task to read the rows of a form, or of one version, again, as ``FlatTask`` says."""
-        return FlatTask(form, self._naming(form), version, but, is_new, self._elsewhere.root(form))
+        return FlatTask(self._source_of(form).described, version, but, is_new)
 
     def _job(self, tasks: tuple[FlatTask, ...]) -> IndexJob:
-        return IndexJob(self._root, self._elsewhere.hand_edits, flat=tasks)
+        return IndexJob(self._root, flat=tasks)
 
 
 class _KeptCatalogue(NamedTuple):
     """A catalogue that stays open: as long as one does, others can read the file without being allowed to write."""
 
-    catalogue: FlatCatalogue
-    identity: FileIdentity
+    catalogue: engine.FlatCatalogue
+    identity: engine.FileIdentity
     process: int

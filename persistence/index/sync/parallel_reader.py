@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import msgspec
 
 from persistence.errors import DiskError
-from persistence.index.sources import UNKNOWN, IndexedDefinition, Source
-from persistence.index.sqlite.engine import DocumentName, PreparedDocument, VersionKeys, prepared
+from persistence.index.sources import UNKNOWN, DocumentName, IndexedDefinition, Source
+from persistence.index.sqlite.engine import PreparedDocument, VersionKeys, prepared
 
 _BATCH = 500
 _LARGEST_BATCH = 1 << 20
@@ -39,9 +39,9 @@ class DocumentReader:
         """Yield the names of all documents, as many at a time as may be held as a whole."""
         chunk: list[DocumentName] = []
         size = 0
-        for document, is_draft in self.source.documents():
-            chunk.append((document, is_draft))
-            size += self.source.size(document, is_draft=is_draft)
+        for name in self.source.documents():
+            chunk.append(name)
+            size += self.source.size(name)
             if len(chunk) == _BATCH or size > _LARGEST_BATCH:
                 yield chunk
                 chunk, size = [], 0
@@ -50,15 +50,11 @@ class DocumentReader:
     def read(self, names: list[DocumentName]) -> list[PreparedDocument]:
         """Read some documents, without those that are deleted or damaged."""
         found = []
-        for document, is_draft in names:
-            fingerprint = self.source.fingerprint(document, is_draft=is_draft)
-            read = self.source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=self._definition)
+        for name in names:
+            read = self.source.read(name, self.source.fingerprint(name), lambda version: self._version(version)[1])
             if read is not None:
-                found.append(prepared(read, self._version(read.facts.version)[0]))
+                found.append(prepared(read, self._version(read.hit.facts.version)[0]))
         return found
-
-    def _definition(self, version: int) -> IndexedDefinition:
-        return self._version(version)[1]
 
     def _version(self, version: int) -> tuple[VersionKeys, IndexedDefinition]:
         return self.versions.get(version) or (VersionKeys(version, 1, {}), UNKNOWN)

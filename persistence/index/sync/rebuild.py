@@ -16,18 +16,8 @@ from itertools import islice
 
 from persistence.errors import BusyError, DiskError
 from persistence.index.protocol import RebuildAim
-from persistence.index.sources import Source
-from persistence.index.sqlite.engine import (
-    DocumentName,
-    IndexedVersion,
-    IndexFile,
-    IndexWriter,
-    NewIndex,
-    UnusableError,
-    domain_errors,
-    make_empty,
-    remove_index,
-)
+from persistence.index.sources import DocumentName, Source
+from persistence.index.sqlite import engine
 from persistence.index.sync.parallel_reader import DocumentReader, read_all
 from persistence.index.sync.staleness import (
     CHANGES,
@@ -146,7 +136,7 @@ class Rebuild:
     def is_small(self) -> bool:
         """Return whether the form has few documents, and none of them is large."""
         first = islice(self.source.documents(), SMALL + 1)
-        sizes = [self.source.size(document, is_draft=is_draft) for document, is_draft in first]
+        sizes = [self.source.size(name) for name in first]
         return len(sizes) <= SMALL and sum(sizes) <= _SMALL_BYTES
 
     def run(
@@ -166,7 +156,7 @@ class Rebuild:
         Raises:
             BusyError: somebody else made the index for longer than ``timeout``, in seconds.
         """
-        with self.generations.rebuilding(timeout=timeout), domain_errors(f"the index of {self.source.form}"):
+        with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
             if condition is IndexCondition.NONE:
                 self._build(processes, progress, only)
@@ -180,9 +170,9 @@ class Rebuild:
             return IndexCondition.NONE
         try:
             changes = changes_beside(path)
-            with IndexFile(path, f"the index of {self.source.form}") as file, file.reading() as index:
+            with engine.IndexFile(path, f"the index of {self.source.form}") as file, file.reading() as index:
                 return condition_of(index, tree_identity(self.root), changes)
-        except (UnusableError, DiskError, BusyError):
+        except (engine.UnusableError, DiskError, BusyError):
             return IndexCondition.NONE
 
     def _verify(self, progress: Progress) -> None:
@@ -190,7 +180,7 @@ class Rebuild:
         path = self.generations.current()
         if path is None:
             return
-        with IndexWriter(path) as index:
+        with engine.IndexWriter(path) as index:
             for compared in Refresh(index, self.source).everything():
                 progress(compared)
             with index.changing():
@@ -205,37 +195,37 @@ class Rebuild:
                 self._replace(old, path)
         except BaseException:
             if self.generations.current() != path:
-                remove_index(path)
+                engine.remove_index(path)
                 files.remove(path + CHANGES)
             raise
         self.generations.sweep()
 
     @contextmanager
-    def _in_use(self) -> Iterator[IndexWriter]:
+    def _in_use(self) -> Iterator[engine.IndexWriter]:
         """Open the index in use, which lists what changes; where none can be used, make one without rows."""
         path = self.generations.current()
         if path is None or self._is_unusable(path):
             path = self.generations.fresh()
-            make_empty(path)
+            engine.make_empty(path)
             self.generations.use(path)
-        with IndexWriter(path) as index:
+        with engine.IndexWriter(path) as index:
             try:
                 yield index
             finally:
-                with suppress(DiskError, BusyError), domain_errors(path):
+                with suppress(DiskError, BusyError), engine.domain_errors(path):
                     index.end_rebuild()
 
     def _is_unusable(self, path: str) -> bool:
         """Return whether an index cannot be used; one that can lists changes from now on."""
         try:
-            with IndexFile(path, path) as file, file.writing() as index:
+            with engine.IndexFile(path, path) as file, file.writing() as index:
                 index.begin_rebuild()
-        except (UnusableError, DiskError, BusyError):
+        except (engine.UnusableError, DiskError, BusyError):
             return True
         return False
 
     def _fill(self, path: str, hidden: frozenset[DocumentName], processes: int, progress: Progress) -> None:
-        with NewIndex(path, hidden) as index:
+        with engine.NewIndex(path, hidden) as index:
             change = Refresh(index, self.source)
             known = {version: change.keys(version) for version in self.source.versions()}
             reader = DocumentReader(self.source, known)
@@ -244,14 +234,14 @@ class Rebuild:
                 for looked_at, batch in batches:
                     for version in {each.version for each in batch} - seen:
                         # Read as not published: looked at again by whoever searches first.
-                        index.store_version(version, IndexedVersion("", None, 1))
+                        index.store_version(version, engine.IndexedVersion("", None, 1))
                         seen.add(version)
                     index.add(batch)
                     progress(looked_at)
             index.finish(tree_identity(self.root))
 
-    def _replace(self, old: IndexWriter, path: str) -> None:
-        with IndexWriter(path) as index:
+    def _replace(self, old: engine.IndexWriter, path: str) -> None:
+        with engine.IndexWriter(path) as index:
             new = Refresh(index, self.source)
             new.documents(old.missed())  # most of it while others can go on
             with old.keeping_others_out():

@@ -33,8 +33,7 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from persistence.index.extraction import IndexedDocument
-from persistence.index.sources import UNKNOWN, DefinitionState, IndexedDefinition, Source
+from persistence.index.sources import UNKNOWN, DefinitionState, DocumentName, IndexedDefinition, IndexedDocument, Source
 from persistence.index.sqlite.engine import IndexedVersion, IndexState, IndexWriter, KeptRow, VersionKeys, prepared
 from persistence.storage import files, nofollow
 
@@ -151,14 +150,14 @@ def differing(index: IndexState, source: Source) -> Iterator[str | None]:
     Raises as ``look`` does.
     """
     same = 0
-    for document, is_draft in source.documents():
-        fingerprint = source.fingerprint(document, is_draft=is_draft)
-        known = index.fingerprints(document)[0 if is_draft else 1]
+    for name in source.documents():
+        fingerprint = source.fingerprint(name)
+        known = index.fingerprints(name.document)[0 if name.is_draft else 1]
         if known == fingerprint:
             same += known != ""
             yield None
-        elif known or source.read(document, is_draft=is_draft, fingerprint=fingerprint, definitions=lambda _: UNKNOWN):
-            yield document
+        elif known or source.read(name, fingerprint, lambda _: UNKNOWN):
+            yield name.document
         else:
             yield None  # deleted, or damaged: there should be no row
     if same < index.count():
@@ -168,9 +167,7 @@ def differing(index: IndexState, source: Source) -> Iterator[str | None]:
 def _vanished(index: IndexState, source: Source) -> Iterator[str]:
     last = 0
     while rows := index.names(last, _BATCH):
-        for _, document, is_draft in rows:
-            if not source.fingerprint(document, is_draft=is_draft):
-                yield document
+        yield from (name.document for _, name in rows if not source.fingerprint(name))
         last = rows[-1][0]
 
 
@@ -181,8 +178,7 @@ _CHANGED_AT_ONCE = 200
 class _DocumentState(NamedTuple):
     """The fingerprint of a document or draft, empty where there is none, and its row in the index."""
 
-    document: str
-    is_draft: bool
+    name: DocumentName
     fingerprint: str
     kept: KeptRow | None
 
@@ -264,10 +260,10 @@ class Refresh:
         """Yield the states of documents and their drafts; drafts first, as they vanish when they are saved."""
         for document in dict.fromkeys(documents):
             draft, saved = self._source.fingerprints(document)
-            for is_draft, fingerprint in ((True, draft), (False, saved)):
-                kept = self._index.kept(document, is_draft=is_draft)
+            for name, fingerprint in (DocumentName(document, True), draft), (DocumentName(document, False), saved):  # noqa: FBT003
+                kept = self._index.kept(name)
                 if fingerprint or kept is not None:
-                    yield _DocumentState(document, is_draft, fingerprint, kept)
+                    yield _DocumentState(name, fingerprint, kept)
 
     def _replace(self, states: Iterable[_DocumentState]) -> None:
         states = list(states)
@@ -275,20 +271,15 @@ class Refresh:
             return
         self._is_changed = True
         if self._index.is_rebuilding:
-            self._index.miss(each.document for each in states)
+            self._index.miss(each.name.document for each in states)
         if not self._index.is_complete:
             return
         self._index.remove([each.kept for each in states if each.kept is not None])
         documents = filter(None, map(self._read, states))  # one at a time: they may be large
-        self._index.add(prepared(document, self.keys(document.facts.version)[0]) for document in documents)
+        self._index.add(prepared(document, self.keys(document.hit.facts.version)[0]) for document in documents)
 
     def _read(self, state: _DocumentState) -> IndexedDocument | None:
-        return self._source.read(
-            state.document,
-            is_draft=state.is_draft,
-            fingerprint=state.fingerprint,
-            definitions=lambda version: self.keys(version)[1],
-        )
+        return self._source.read(state.name, state.fingerprint, lambda version: self.keys(version)[1])
 
     def _stored(self, version: int, definition: IndexedDefinition) -> VersionKeys:
         """Store the state of a definition, and return its keys."""

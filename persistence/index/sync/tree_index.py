@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from persistence.closable import Closable
 from persistence.definitions.catalog import Definition
-from persistence.errors import disk_errors
-from persistence.index.protocol import Budget, RebuildAim
-from persistence.index.sources import NOTHING_ELSEWHERE, Elsewhere, Source
-from persistence.index.sqlite.engine import IndexedHit
+from persistence.errors import BusyError, DiskError, disk_errors
+from persistence.index.protocol import Budget, RebuildAim, ReindexingState, ReindexingStatus
+from persistence.index.sources import DocumentName, IndexedDocument, Source
 from persistence.index.sync.audit import TreeAudit
 from persistence.index.sync.index_files import IndexFiles
 from persistence.index.sync.jobs import IndexJob, IndexTask, JobProcesses, progress_in
@@ -22,12 +21,13 @@ from persistence.index.sync.staleness import IndexCondition
 from persistence.index.sync.updater import Failed, Updater
 from persistence.model.addresses import Form
 from persistence.model.search import Field, Hits, Query, Scope
+from persistence.storage.reader import StoreReader
 from persistence.xml.streaming import Streaming
 
 _PAGES = 3
 """How often a page is looked for again because documents on it have changed meanwhile."""
 
-_NOTHING_FOUND: tuple[int, Sequence[IndexedHit]] = (0, ())
+_NOTHING_FOUND: tuple[int, Sequence[IndexedDocument]] = (0, ())
 _NO_VALUES: Sequence[str] = ()
 
 
@@ -39,7 +39,6 @@ class TreeIndex(Closable):
     Methods raise ``BusyError`` while an index is being built, and ``DiskError`` where the disk refuses. On a full disk
     an index that is up to date still answers; ``DiskFullError`` says that something would have to be written first.
     ``source_of`` gives the tree of a form. ``flat`` are the flat views of the tree: the journal is for both.
-    ``elsewhere`` are the definitions that other trees have.
     """
 
     def __init__(
@@ -48,11 +47,9 @@ class TreeIndex(Closable):
         journal: Journal,
         source_of: Callable[[Form], Source],
         flat: FlatViews,
-        elsewhere: Elsewhere = NOTHING_ELSEWHERE,
     ) -> None:
         self.flat = flat
         self.files = IndexFiles(root, journal, source_of, self._begin)
-        self._elsewhere = elsewhere
         self._journal = journal
         self._processes = JobProcesses()
         self._lock = threading.Lock()
@@ -82,7 +79,7 @@ class TreeIndex(Closable):
             stale = [
                 each.hit.document
                 for each in page
-                if each.fingerprint != source.fingerprint(each.hit.document, is_draft=each.hit.is_draft)
+                if each.fingerprint != source.fingerprint(DocumentName(each.hit.document, each.hit.is_draft))
             ]
             if not stale:
                 break
@@ -151,8 +148,7 @@ class TreeIndex(Closable):
         """
         return IndexJob(
             self.files.root,
-            self._elsewhere.hand_edits,
-            tuple(self._task(form, aim, version) for form in forms),
+            tuple(IndexTask(self.files.source(form).described, aim, version) for form in forms),
             () if aim is RebuildAim.READY else tuple(self.flat.task(form, version) for form in forms),
         )
 
@@ -167,8 +163,12 @@ class TreeIndex(Closable):
 
     def is_rebuilding(self) -> bool:
         """Return whether somebody rebuilds an index."""
+        return self.status().state is ReindexingState.INDEXING
+
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the current rebuild, whichever process runs it."""
         with disk_errors("looking how far the index is"):
-            return progress_in(self.files.root) is not None
+            return progress_in(self.files.root)
 
     def leftovers(self, form: Form) -> list[str]:
         """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
@@ -185,6 +185,45 @@ class TreeIndex(Closable):
             if process is None or process.poll() is not None:
                 self._rebuilding[form] = self._processes.begin(self.job((form,), RebuildAim.READY))
 
-    def _task(self, form: Form, aim: RebuildAim, only: int | None = None) -> IndexTask:
-        source = self.files.source(form)
-        return IndexTask(form, source.data_format, source.is_designer, aim, only, self._elsewhere.root(form))
+
+_MOST_AT_ONCE = 2
+"""Calls in a process that run or wait: each keeps a thread, of which there are few."""
+_RETRY_AFTER = 30
+
+
+class TreeReindexer:
+    """Rebuilds the indexes of a tree, and reads the rows of its flat views again. A ``Reindexer``.
+
+    Each call ends when the rebuild is done; of two at once the second waits.
+
+    Methods raise ``DiskError``, and ``BusyError`` where so many wait already that others could not be served.
+    """
+
+    def __init__(self, view: StoreReader, index: TreeIndex) -> None:
+        self._view = view
+        self._index = index
+        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+    def all(self) -> None:
+        """Rebuild all indexes."""
+        self._run(self._index.job(tuple(self._view.forms()), RebuildAim.REBUILT))
+
+    def version(self, form: Form, number: int | None) -> None:
+        """See ``Reindexer``."""
+        if form in set(self._view.forms(form.app)):
+            self._run(self._index.job((form,), RebuildAim.REBUILT, number))
+
+    def status(self) -> ReindexingStatus:
+        """Return the progress of the current rebuild, whichever process runs it."""
+        return self._index.status()
+
+    def _run(self, job: IndexJob) -> None:
+        if not self._turns.acquire(blocking=False):
+            raise BusyError("indexes are being made anew, and others wait for their turn already", _RETRY_AFTER)
+        try:
+            with disk_errors("making the index anew"):
+                is_done = self._index.run_apart(job)
+            if not is_done:
+                raise DiskError("the index could not be made anew; the log says why")
+        finally:
+            self._turns.release()

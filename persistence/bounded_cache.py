@@ -1,4 +1,4 @@
-"""A cache of answers that is bounded in entries and in bytes of memory, because clients choose what is asked."""
+"""A cache that is bounded in entries and in bytes of memory, because clients choose what is asked."""
 
 from __future__ import annotations
 
@@ -13,55 +13,44 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 _ENTRY = 200
-"""Bytes that an entry takes beside its key and answer."""
+"""Bytes that an entry takes beside its key and value."""
 
 _SHARED = (type, Enum, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 """Types of values that exist whether they are kept or not."""
 
 
-class Kept(Generic[R]):
-    """Answers by what they are the answers to, those used last; for all threads.
+class BoundedCache(Generic[R]):
+    """The values used last, each by what it was made of; for all threads.
 
     The newest is kept however large it is, so that it is not made for every request. Two threads may make the same.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """Keep up to ``most`` answers, which take up to ``most_bytes`` of memory with their keys."""
+        """Keep up to ``most`` values, which take up to ``most_bytes`` of memory with their keys."""
         self._most = most
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def known(self, key: Hashable) -> R | None:
-        """The answer that is kept; ``None`` where none is."""
+    def get(self, key: Hashable, make: Callable[[], R]) -> R:
+        """Return the value that is kept, else the one that is made; an error is not kept."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
-                return None
-            self._kept.move_to_end(key)
-            return found[0]
-
-    def of(self, key: Hashable, make: Callable[[], R]) -> R:
-        """The answer that is kept, else the one that is made; an error is not kept."""
-        with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
+            if (found := self._entries.get(key)) is not None:
+                self._entries.move_to_end(key)
                 return found[0]
         made = make()
         size = _ENTRY + size_of(key) + size_of(made)
         with self._lock:
-            before = self._kept.pop(key, None)
-            self._size += size - (0 if before is None else before[1])
-            self._kept[key] = made, size
-            while len(self._kept) > 1 and (len(self._kept) > self._most or self._size > self._most_bytes):
-                self._size -= self._kept.popitem(last=False)[1][1]
+            self._size += size - self._entries.pop(key, (made, 0))[1]
+            self._entries[key] = made, size
+            while len(self._entries) > 1 and (len(self._entries) > self._most or self._size > self._most_bytes):
+                self._size -= self._entries.popitem(last=False)[1][1]
         return made
 
 
 def size_of(value: object) -> int:
-    """The bytes of memory of a value and of all that it leads to, each once, without classes and functions."""
+    """Return the bytes of memory of a value and of all that it leads to, each once, without classes and functions."""
     seen: set[int] = set()
     left = [value]
     size = 0

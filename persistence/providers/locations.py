@@ -1,0 +1,121 @@
+"""The places on this machine that settings and properties name: trees, directories of attachments, and keys."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from persistence.crypto.encryption_keys import EncryptionKeys
+from persistence.errors import StartupError
+from persistence.keys import Keys
+from persistence.model.addresses import Form
+from persistence.properties.properties import Properties, ProviderProperties
+from persistence.properties.property_table import TREE
+from persistence.settings import Roots, Settings
+from persistence.storage.attachment_bodies import BodiesReader
+from persistence.storage.reader import StoreReader
+
+B = TypeVar("B", bound=BodiesReader)
+
+
+def root_of(provider: ProviderProperties, roots: Roots) -> str | None:
+    """Return the root of the tree of a provider; ``None`` where the provider is no tree here.
+
+    Raises:
+        StartupError: it names an unknown datasource.
+    """
+    if provider.kind != TREE:
+        return None
+    found = roots.root(provider.datasource)
+    if found is None:
+        known = ", ".join(sorted(roots.named)) or "none"
+        raise StartupError(
+            f"provider {provider.name!r} has the datasource {provider.datasource!r}; the settings have {known}"
+        )
+    return found
+
+
+def base_of(provider: ProviderProperties) -> str | None:
+    """Return the directory of a provider of attachments; ``None`` where they are not in one here.
+
+    Raises:
+        StartupError: it has none, or an expression, which is not evaluated.
+    """
+    if provider.kind != TREE:
+        return None
+    if not provider.base_path or "{" in provider.base_path:
+        raise StartupError(
+            f"provider {provider.name!r} keeps attachments: its base-path must be a directory, not"
+            f" {provider.base_path!r}"
+        )
+    return os.path.realpath(provider.base_path)
+
+
+def bases_of(properties: Properties) -> list[str]:
+    """Return the directories of all providers of attachments that have one here; raises as ``base_of``."""
+    return [base for each in properties.attachment_providers if (base := base_of(each)) is not None]
+
+
+def check(properties: Properties, roots: Roots) -> None:
+    """Make sure that every provider of a form has a directory, and that none lies in another's.
+
+    Raises:
+        StartupError: it has not, or one does.
+    """
+    every = dict.fromkeys((*roots, *bases_of(properties)))
+    for place in every:
+        for other in every:
+            if other != place and os.path.commonpath((place, other)) == place:
+                raise StartupError(f"the directory {other} lies within {place}: each tree needs one of its own")
+    for provider in properties.form_providers:
+        root_of(provider, roots)
+
+
+def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
+    """Return a function to what is ``at`` the directory with a form's attachments, if they have one of their own."""
+
+    def of(form: Form) -> B | None:
+        provider = properties.of(form).route.attachments
+        base = None if provider is None else base_of(provider)
+        return None if base is None else at(base)
+
+    return of
+
+
+def definitions_root(form: Form, root: str, properties: Properties, roots: Roots) -> str:
+    """Return the root of the tree by whose definitions the index of a tree reads data of a form.
+
+    It is another one only where the form has its data in the tree and its definitions in that other one: an index asks
+    nobody else.
+    """
+    route = properties.of(form).route
+    there = root_of(route.definition, roots) if root_of(route.data, roots) == root else None
+    return there or root
+
+
+def defined_elsewhere(root: str, properties: Properties, roots: Roots) -> Iterator[Form]:
+    """Yield the forms whose data is in a tree, and whose definitions are in another tree that exists."""
+    for other in roots:
+        if other != root and os.path.isdir(other):
+            forms = StoreReader(other).forms()
+            yield from (form for form in forms if definitions_root(form, root, properties, roots) == other)
+
+
+def open_keys(settings: Settings) -> Keys:
+    """Return the API keys of the settings."""
+    return Keys(settings.keys, tree=settings.data)
+
+
+def open_encryption_keys(settings: Settings, properties: Properties) -> EncryptionKeys:
+    """Return the keys of encryption at rest of the settings, and the real system's passwords of the properties.
+
+    Raises:
+        StartupError: they lie in a data directory, or those of the environment are malformed.
+    """
+    return EncryptionKeys(
+        settings.encryption_keys,
+        trees=(*settings.roots, *bases_of(properties)),
+        given=settings.encryption_key,
+        passwords=properties.passwords,
+    )
