@@ -22,7 +22,7 @@ from persistence import client_request
 from persistence.closable import Closable, closed
 from persistence.errors import STATUS, BusyError, PersistenceError, RemoteError, RemoteTimeoutError, one_line
 from persistence.limits import CHUNK, LARGEST_ANSWER
-from persistence.remote.provider_names import HeaderField, HeaderFields, ProviderNames
+from persistence.remote.headers import HeaderField, HeaderFields, ProviderNames
 from persistence.storage.uploads import Upload
 
 _KEPT_FOR = 10.0

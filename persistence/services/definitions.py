@@ -120,7 +120,7 @@ class Definitions:
                 )
                 for part in parts
             ]
-        if wants_flat_views:
+        if wants_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
 
@@ -139,7 +139,7 @@ class Definitions:
                 must_live(own, address)
             check_precondition(delete.precondition, address, living(own))
             tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
-        if name == FORM_XHTML:
+        if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
         return Removed(address, version, tombstone, None)
 

@@ -17,7 +17,7 @@ from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from persistence.providers.trees import open_index
 from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.provider_names import ProviderNames
+from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader

@@ -12,7 +12,7 @@ import pytest
 from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
 from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.provider_names import ProviderNames
+from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage import files
 from persistence.storage.attachment_bodies import FileBodies
