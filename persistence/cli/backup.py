@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from io import FileIO
 
 import click
 
@@ -25,7 +26,6 @@ from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 
 _MEBIBYTE = 1 << 20
-_SECRET = 0o600
 
 
 @click.command()
@@ -50,7 +50,7 @@ def backup(*, destination: str, keys: bool, verify: bool, **options: str | None)
     timeout = choice.settings.lock_timeout
     trees = {tree.name: FolderTree(tree.root, lock_timeout=timeout) for tree in choice.trees}
     bodies_of = bodies_by_form(choice.properties, lambda base: BodiesReader(base, Integrity(HandEdits.ALL)))
-    extra = tuple(_extra_to_save(choice, keys=keys))
+    extra = dict(_extra_to_save(choice, keys=keys))
     run = Backup(Sources(trees, choice.bases, bodies_of, integrity_of(choice.settings), extra), destination)
     started = time.monotonic()
     problems = follow("saving", lambda: sum(map(_count, trees.values())), run.run())
@@ -73,28 +73,22 @@ def _count(tree: FolderTree) -> int:
         return tree.count()
 
 
-def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the settings file and the wanted files of keys, readable by their user only: both may open data.
-
-    Raises:
-        DiskError: one cannot be read.
-    """
+def _extra_to_save(choice: TreeChoice, *, keys: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield the settings file and the wanted files of keys. Raises ``DiskError`` if one cannot be read."""
+    settings = choice.settings
     if choice.file:
-        yield manifest.SETTINGS, _read(choice.file), _SECRET
+        yield manifest.SETTINGS, _read(choice.file)
     if not keys:
         return
-    settings = choice.settings
     if settings.encryption_key:
         click.echo("the encryption keys of the environment are not saved: they are in no file", err=True)
     there = {name: path for name, path in _key_files(choice).items() if os.path.exists(path)}
     for name, path in there.items():
         with owner.being(owner.identity_for(path, settings.data)):
             content = _read(path)
-        yield name, content, _SECRET
-    if there:
-        click.echo("the backup holds keys: whoever can read it can read all data", err=True)
-    else:
-        click.echo("there are no files of keys to save", err=True)
+        yield name, content
+    has_keys = "the backup holds keys: whoever can read it can read all data"
+    click.echo(has_keys if there else "there are no files of keys to save", err=True)
 
 
 def _key_files(choice: TreeChoice) -> dict[str, str]:
@@ -103,12 +97,8 @@ def _key_files(choice: TreeChoice) -> dict[str, str]:
 
 
 def _read(path: str) -> bytes:
-    with disk_errors(f"reading {path}"):
-        descriptor = nofollow.open_linked(path)
-        try:
-            return nofollow.read_small(descriptor)
-        finally:
-            os.close(descriptor)
+    with disk_errors(f"reading {path}"), FileIO(nofollow.open_linked(path)) as file:
+        return nofollow.read_small(file.fileno())
 
 
 @click.command()
@@ -173,10 +163,10 @@ def _given(to: tuple[str, ...], leave_out: tuple[str, ...], held: Manifest) -> d
         if not name or not path:
             raise click.UsageError(f"--to {each} is not NAME=DIR")
         given[name] = path
+    known = [part.name for part in held.parts]
     for name in given:
-        if held.part(name) is None:
-            known = ", ".join(part.name for part in held.parts)
-            raise click.UsageError(f"the backup has no {name}; it has {known}")
+        if name not in known:
+            raise click.UsageError(f"the backup has no {name}; it has {', '.join(known)}")
     return given
 
 
@@ -211,30 +201,28 @@ def _roots(held: Manifest, choice: TreeChoice, given: Mapping[str, str | None]) 
 def _known(held: Manifest, choice: TreeChoice) -> dict[str, str]:
     """Return the directories of the settings by part; a backup's only tree goes to the one that an option names."""
     named = dict(choice.bases_by_name)
-    trees = [part.name for part in held.parts if part.kind == "tree"]
     if not choice.is_named:
         roots = choice.settings.roots
-        named |= {manifest.tree_name(name): path for name, path in roots.named.items()}
-        named[manifest.tree_name("")] = roots.default
-        return named
-    tree = choice.trees[0]
-    if len(trees) == 1:
-        return {**named, trees[0]: tree.root}
-    if tree.name not in trees:
-        raise StartupError(f"the backup has no {tree.name}; it has {', '.join(trees)}")
+        trees = {manifest.tree_name(name): path for name, path in {**roots.named, "": roots.default}.items()}
+        return named | trees
+    tree, saved = choice.trees[0], [part.name for part in held.parts if part.kind == "tree"]
+    if len(saved) == 1:
+        return {**named, saved[0]: tree.root}
+    if tree.name not in saved:
+        raise StartupError(f"the backup has no {tree.name}; it has {', '.join(saved)}")
     return {tree.name: tree.root}
 
 
 def _extra_to_restore(
     choice: TreeChoice, source: str, settings_to: str | None, *, keys: bool
-) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield the wanted files that belong to no part, each with its path outside and its mode.
+) -> Iterator[tuple[str, str]]:
+    """Yield the wanted files that belong to no part, each with its path outside.
 
     Raises:
         StartupError: the backup has no keys.
     """
     if settings_to is not None:
-        yield manifest.SETTINGS, (f"{os.path.realpath(settings_to)}/persistence.toml", _SECRET)
+        yield manifest.SETTINGS, f"{os.path.realpath(settings_to)}/persistence.toml"
     if not keys:
         return
     with owner.being(owner.identity_of(source, trusting=True)):
@@ -242,4 +230,4 @@ def _extra_to_restore(
     if not held:
         raise StartupError(f"{source} holds no keys: it was made without --keys")
     for name, path in held.items():
-        yield name, (os.path.abspath(path), _SECRET)
+        yield name, os.path.abspath(path)

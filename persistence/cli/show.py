@@ -136,7 +136,7 @@ def _notes(summary: VersionSummary) -> Iterator[str]:
         yield "not available"
     if summary.is_singleton:
         yield "singleton"
-    yield f"permissions: {summary.permissions.value}"
+    yield f"permissions: {summary.permissions_source.value}"
 
 
 def _counts(found: Iterable[FormSummary], damaged: int) -> str:
@@ -203,21 +203,21 @@ def _report(parts: list[str], choice: TreeChoice) -> VersionReport | DocumentRep
 
 
 def _version_lines(report: VersionReport) -> Iterator[str]:
-    yield safe(f"{report.published.form} version {report.published.version}")
+    yield safe(f"{report.summary.published.form} version {report.summary.published.version}")
     yield from indented(facts(_version_facts(report)))
     yield from _attachments(report.attachments, None)
     yield from _controls(report)
 
 
 def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
-    published, metadata = report.published, report.published.metadata
+    published, metadata = report.summary.published, report.summary.published.metadata
     yield "titles", [safe(f"{title} ({tag})" if tag else title) for tag, title in metadata.titles.items()]
     yield "created", [published.created]
     yield "modified", [_moment(published.modified, published.modifier)]
     yield "made of", [] if report.source is None else [safe(f"unpublished definition {report.source}")]
     yield "available", ["yes" if metadata.available else "no"]
     yield "singleton", [_singleton(report)]
-    yield "permissions", [_SOURCES[report.permissions_source], *map(safe, in_words(report.permissions))]
+    yield "permissions", [_SOURCES[report.summary.permissions_source], *map(safe, in_words(report.permissions))]
     yield "other versions", _other_versions(report)
     yield "size", [counted(report.size, "byte")]
     yield "edited", ["by hand, or copied without its times"] if report.is_edited else []
@@ -225,10 +225,10 @@ def _version_facts(report: VersionReport) -> Iterator[tuple[str, list[str]]]:
 
 
 def _singleton(report: VersionReport) -> str:
-    answer = "yes" if report.is_singleton else "no"
-    if report.published.metadata.singleton is not None:
+    answer = "yes" if report.summary.is_singleton else "no"
+    if report.summary.published.metadata.singleton is not None:
         return f"{answer}, by the definition"
-    return f"{answer}, by property" if report.is_singleton else answer
+    return f"{answer}, by property" if report.summary.is_singleton else answer
 
 
 def _other_versions(report: VersionReport) -> list[str]:

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from persistence.errors import PersistenceError, StartupError, disk_errors
 from persistence.maintenance import manifest
-from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, PreviousBackup, linkable
+from persistence.maintenance.backup_files import BackupCount, NewBackup, PartFiles, previous_backup
 from persistence.maintenance.body_check import BodiesOf
-from persistence.maintenance.manifest import FORMAT, MANIFEST, SUMS, WRONG, BackupPart, Manifest
+from persistence.maintenance.manifest import FORMAT, MANIFEST, SECRET_MODE, SUMS, WRONG, BackupPart, Manifest
 from persistence.maintenance.tree import FolderTree
 from persistence.maintenance.tree_backup import TreeBackup
 from persistence.model.instants import Instant, next_after
@@ -49,14 +50,14 @@ class Sources:
     """The trees and directories of attachments to be saved, by the names of their parts.
 
     ``bodies_of`` tells which directory has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``extra`` are further files: path in the backup, content and mode.
+    tells edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the backup.
     """
 
     trees: Mapping[str, FolderTree]
     bases: Mapping[str, str]
     bodies_of: BodiesOf
     integrity: Integrity
-    extra: Sequence[tuple[str, bytes, int]] = ()
+    extra: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Backup:
@@ -160,10 +161,7 @@ class Backup:
         self, directory: str, newest: str | None, layouts: Mapping[str, tuple[root.LayoutFile, int]]
     ) -> Iterator[str | None]:
         sources = self._sources
-        with ExitStack() as stack:
-            previous = None
-            if newest is not None and (known := linkable(newest)) is not None:
-                previous = PreviousBackup(newest, known, stack.enter_context(manifest.mapped(newest)))
+        with previous_backup(newest) as previous:
             backup = NewBackup(directory, previous, self._keeper)
             self.count = backup.count
             parts = self._parts()
@@ -175,28 +173,24 @@ class Backup:
                 for problem in owner.each_as(self._owners[name], tree.run()):
                     yield problem if problem is None or len(parts) == 1 else f"{name}: {problem}"
                 self.folders += tree.folders
-            for path, data, mode in sources.extra:
-                backup.write(path, data, mode)
+            for path, data in sources.extra.items():
+                backup.write(path, data, SECRET_MODE)
             backup.write(MANIFEST, manifest.encode(Manifest(FORMAT, parts)))
             backup.checksums.write()
 
     def _parts(self) -> tuple[BackupPart, ...]:
         """Return the parts: one tree lies in the backup itself; several, or one with attachments, in directories."""
-        trees, bases = self._sources.trees, self._sources.bases
-        is_alone = len(trees) == 1 and not bases
-        if is_alone:
-            (tree,) = trees.values()
-            is_alone = not files.exists(f"{tree.root}/{SUMS}")  # an application of that name
-        why = self.missing.get
+        roots, bases = {name: tree.root for name, tree in self._sources.trees.items()}, self._sources.bases
+        has_that_name = any(files.exists(f"{path}/{SUMS}") for path in roots.values())  # an application
+        is_alone = len(roots) == 1 and not bases and not has_that_name
+
+        def part(kind: Literal["tree", "attachments"], name: str, path: str) -> BackupPart:
+            directory = "" if is_alone else manifest.directory_of(name)
+            return BackupPart(kind, name, directory, path, self.missing.get(name, ""))
+
         return (
-            *(
-                BackupPart("tree", name, "" if is_alone else manifest.directory_of(name), tree.root, why(name, ""))
-                for name, tree in trees.items()
-            ),
-            *(
-                BackupPart("attachments", name, manifest.directory_of(name), base, why(name, ""))
-                for name, base in bases.items()
-            ),
+            *(part("tree", *each) for each in roots.items()),
+            *(part("attachments", *each) for each in bases.items()),
         )
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -37,19 +37,22 @@ class PreviousBackup:
     checksums: Checksums
 
 
-def linkable(path: str) -> Manifest | None:
-    """Return the manifest of a backup whose files may be linked; ``None`` if they may be wrong.
+@contextmanager
+def previous_backup(path: str | None) -> Iterator[PreviousBackup | None]:
+    """Open a backup whose files may be linked, for a block; ``None`` if they may be wrong.
 
     A backup of the first format may hold another content than its list says, and so may one in which ``--verify`` found
     a fault. Raises ``OSError``.
     """
-    if files.exists(f"{path}/{WRONG}"):
-        return None
-    try:
-        found = manifest.read(path)
-    except StartupError:  # damaged, or of a newer version
-        return None
-    return found if found.format == FORMAT else None
+    found = None
+    if path is not None and not files.exists(f"{path}/{WRONG}"):
+        with suppress(StartupError):  # damaged, or of a newer version
+            found = manifest.read(path)
+    if path is None or found is None or found.format != FORMAT:
+        yield None
+    else:
+        with manifest.mapped(path) as digests_in_it:
+            yield PreviousBackup(path, found, digests_in_it)
 
 
 class NewBackup:
@@ -91,8 +94,7 @@ class PartFiles:
         with being(self._backup.keeper):
             self._note(hashlib.sha256(data).hexdigest(), path)
             if not self._link(path, len(data), nanoseconds, earlier, lambda last, at: _read(last, at) == data):
-                files.write_new(self._target(path), [data], nanoseconds)
-                self._count(len(data))
+                files.write_new(self._target(path, len(data)), [data], nanoseconds)
 
     def add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, *earlier: str) -> None:
         """Add a content, which ``sidecar`` describes.
@@ -101,33 +103,30 @@ class PartFiles:
             DamagedError: it cannot be read, or only looks like the content of its sidecar. It is copied all the same,
                 as far as it can be read.
         """
-        with being(self._backup.keeper):
-            self._add(path, source, sidecar, earlier)
-
-    def _add(self, path: str, source: BinaryIO, sidecar: Sidecar | None, earlier: tuple[str, ...]) -> None:
-        status = os.fstat(source.fileno())
+        status, hashing = os.fstat(source.fileno()), hashlib.sha256()
         size, nanoseconds = status.st_size, status.st_mtime_ns
-        said = None
-        if sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar):
-            said = sidecar.digest
+        is_it = sidecar is not None and sidecar.size == size and shows_stamp(nanoseconds, sidecar)
+        said = sidecar.digest if sidecar is not None and is_it else None
 
         def is_same(last: PreviousBackup, at: str) -> bool:
             return last.checksums.digest(at) == said  # the digest of what was copied, whatever its sidecar said
 
-        if said is not None and self._link(path, size, nanoseconds, earlier, is_same):
-            self._note(digits_of(said), path)
-            return
-        hashing = hashlib.sha256()
-        target = self._target(path)
-        try:
-            files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
-        finally:
-            self._note(hashing.hexdigest(), path)
-            self._count(size)
+        with being(self._backup.keeper):
+            if said is not None and self._link(path, size, nanoseconds, earlier, is_same):
+                self._note(digits_of(said), path)
+                return
+            target = self._target(path, size)
+            try:
+                files.write_new(target, chunks(source, path, hashing.update), nanoseconds)
+            finally:
+                self._note(hashing.hexdigest(), path)
         if said not in {None, digest_text(hashing.hexdigest())}:
             raise DamagedError(f"{path}: its digest is not {said}")
 
-    def _target(self, path: str) -> str:
+    def _target(self, path: str, size: int) -> str:
+        """Return the path of a copy, whose directory is made, and count it."""
+        self._backup.count.copied += 1
+        self._backup.count.copied_bytes += size
         target = f"{self._backup.directory}/{self._part.path(path)}"
         directories.make_all(os.path.dirname(target))
         return target
@@ -153,14 +152,12 @@ class PartFiles:
                 status = os.lstat(source)
                 nofollow.require_file(status, source)
                 if (status.st_size, status.st_mtime_ns) == (size, nanoseconds) and is_same(last, candidate):
-                    files.link(source, self._target(path))
+                    target = f"{self._backup.directory}/{self._part.path(path)}"
+                    directories.make_all(os.path.dirname(target))
+                    files.link(source, target)
                     self._backup.count.linked += 1
                     return True
         return False
-
-    def _count(self, size: int) -> None:
-        self._backup.count.copied += 1
-        self._backup.count.copied_bytes += size
 
     def _note(self, hexadecimal: str, path: str) -> None:
         self._backup.checksums.add(hexadecimal, self._part.path(path))

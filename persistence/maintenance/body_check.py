@@ -8,13 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from persistence.errors import (
-    BusyError,
-    ConfigurationError,
-    DamagedError,
-    StartupError,
-    disk_errors,
-)
+from persistence.errors import BusyError, ConfigurationError, DamagedError, StartupError, disk_errors
 from persistence.maintenance import service_files
 from persistence.maintenance.findings import Finding, FindingKind, Quarantine, Remedy, Report, Treatment
 from persistence.maintenance.folder_files import (

@@ -47,6 +47,8 @@ SETTINGS = f"{DIRECTORY}/settings.toml"
 API_KEYS = f"{DIRECTORY}/keys.json"
 ENCRYPTION_KEYS = f"{DIRECTORY}/encryption-keys.json"
 WRONG = f"{DIRECTORY}/wrong"
+SECRET_MODE = 0o600
+"""The mode of settings and keys: both may open data."""
 FORMAT = 2
 """The format of backups that this version writes. Format 1 had no manifest: one tree, and an unsorted list."""
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
-from typing import BinaryIO, Self
+from functools import cache, partial
+from typing import BinaryIO, Self, TypeVar
 
 from persistence.definitions.catalog import Catalog
 from persistence.errors import BadRequestError, DamagedError, DeletedError, DiskError, NotFoundError, disk_errors
@@ -38,6 +38,8 @@ from persistence.storage.integrity import Integrity
 from persistence.storage.layout import Layout, is_escaped, unescape
 from persistence.storage.reader import StoreReader
 from persistence.storage.stored_revision import StoredRevision
+
+T = TypeVar("T")
 
 
 class PermissionsSource(Enum):
@@ -92,16 +94,9 @@ class TreeReader:
             StartupError: there is none, it has another format, or it is incomplete.
             DiskError: it cannot be looked at.
         """
-        store = StoreReader(root, integrity)
-
-        @cache
-        def catalog_at(there: str) -> Catalog:
-            return Catalog(store if there == root else StoreReader(there, integrity))
-
-        def catalog_of(form: Form) -> Catalog:
-            return catalog_at(root if definitions_root is None else definitions_root(form))
-
-        return cls(store, Layout(store.root), properties, catalog_of)
+        catalog_at = cache(lambda path: Catalog(StoreReader(path, integrity)))
+        root_of, store = definitions_root or (lambda _: root), StoreReader(root, integrity)
+        return cls(store, Layout(store.root), properties, lambda form: catalog_at(root_of(form)))
 
     def attachments(self, main: Address) -> Iterator[AttachmentFacts | Unreadable]:
         """Yield the attachments of a ``form.xhtml`` or ``data.xml`` by name, without deleted ones."""
@@ -109,37 +104,45 @@ class TreeReader:
         with disk_errors(f"listing the attachments of {main}"), suppress(FileNotFoundError, NotADirectoryError):
             for name in sorted(list_folder(place.directory).sidecars - {place.name}):
                 address = replace(main, name=unescape(name))
-                try:
-                    found = self.store.read(address, content=False)
-                except (DamagedError, DiskError) as error:
-                    yield Unreadable(address.name, str(error))
-                    continue
-                if found is not None and not found.sidecar.deleted:
+                found = _if_readable(address.name, partial(self.store.read, address, content=False))
+                if isinstance(found, Unreadable):
+                    yield found
+                elif found is not None and not found.sidecar.deleted:
                     body = found.sidecar.body
                     size = found.size if body is None else body.size
                     yield AttachmentFacts(address.name, found.sidecar.content_type, size)
 
-    def permissions_source(self, published: PublishedVersion) -> PermissionsSource:
-        """Return the source of a version's permissions: its own count before those of the property."""
+    def summary(self, published: PublishedVersion) -> VersionSummary:
+        """Summarize a version: its own permissions count before those of the property (spec crud 4.12, 6.3)."""
         configured = self.properties.of(published.form)
         if not configured.has_permissions:
-            return PermissionsSource.SWITCHED_OFF
-        if published.permissions is not None:
-            return PermissionsSource.DEFINITION
-        return PermissionsSource.NOBODY if configured.permissions is None else PermissionsSource.PROPERTY
+            source = PermissionsSource.SWITCHED_OFF
+        elif published.permissions is not None:
+            source = PermissionsSource.DEFINITION
+        else:
+            is_open = configured.permissions is None
+            source = PermissionsSource.NOBODY if is_open else PermissionsSource.PROPERTY
+        return VersionSummary(published, is_singleton(published, configured), source)
 
-    def is_singleton(self, published: PublishedVersion) -> bool:
-        """Return whether a version has a single document, as it says, else as the property says (spec crud 4.12)."""
-        return is_singleton(published, self.properties.of(published.form))
+    def published(self, form: Form, number: int) -> PublishedVersion | Unreadable | None:
+        """Return a version of a form; ``None`` if it was deleted, or never published."""
+        return _if_readable(str(number), lambda: self.catalog_of(form).of(form, number).published)
+
+
+def _if_readable(name: str, read: Callable[[], T]) -> T | Unreadable:
+    try:
+        return read()
+    except (DamagedError, DiskError) as error:
+        return Unreadable(name, str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSummary:
-    """A published version, and the source of its permissions."""
+    """A published version, whether it has a single document, and the source of its permissions."""
 
     published: PublishedVersion
     is_singleton: bool
-    permissions: PermissionsSource
+    permissions_source: PermissionsSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +179,9 @@ def overview(reader: TreeReader, app: str | None = None) -> Iterator[FormSummary
 
 def _summaries(reader: TreeReader, form: Form) -> Iterator[VersionSummary | Unreadable]:
     for number in sorted(set(reader.store.versions(form))):
-        try:
-            published = reader.catalog_of(form).of(form, number).published
-        except (DamagedError, DiskError) as error:
-            yield Unreadable(str(number), str(error))
-            continue
+        published = reader.published(form, number)
         if published is not None:
-            yield VersionSummary(published, reader.is_singleton(published), reader.permissions_source(published))
+            yield published if isinstance(published, Unreadable) else reader.summary(published)
 
 
 def _documents(reader: TreeReader, form: Form, collection: Collection) -> Iterator[str]:
@@ -206,20 +205,18 @@ def _is_deleted(reader: TreeReader, form: Form, document: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """A published version.
+    """A published version: ``summary``, and what is not in an overview.
 
     ``source`` is the id of the unpublished definition that it was made from, if known. ``permissions`` are those in
     force, ``size`` is in bytes, ``path`` is that of its file, and ``data_format`` is the format of stored data, in
     which the paths of controls are shown.
     """
 
-    published: PublishedVersion
+    summary: VersionSummary
     source: str | None
     size: int
     is_edited: bool
-    is_singleton: bool
     permissions: Permissions | None
-    permissions_source: PermissionsSource
     others: tuple[int | Unreadable, ...]
     attachments: tuple[AttachmentFacts | Unreadable, ...]
     controls: tuple[Control, ...] | Unreadable
@@ -252,16 +249,14 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
     if found is None or published is None:
         raise NotFoundError(f"{form}/{number} does not exist")
     return VersionReport(
-        published,
+        reader.summary(published),
         source=found.sidecar.source,
         size=found.size,
         is_edited=found.is_edited,
-        is_singleton=reader.is_singleton(published),
         permissions=permissions_of(published, reader.properties.of(form)),
-        permissions_source=reader.permissions_source(published),
         others=tuple(_other_versions(reader, form, number)),
         attachments=tuple(reader.attachments(address)),
-        controls=_controls(reader, form, number),
+        controls=_if_readable(FORM_XHTML, lambda: Catalog(reader.store).of(form, number).controls or ()),
         data_format=reader.properties.of(form).data_format,
         path=reader.layout.paths(address).content,
     )
@@ -269,18 +264,9 @@ def report_version(reader: TreeReader, form: Form, version: int | None = None) -
 
 def _other_versions(reader: TreeReader, form: Form, version: int) -> Iterator[int | Unreadable]:
     for number in sorted({*reader.store.versions(form)} - {version}):
-        try:
-            if reader.catalog_of(form).of(form, number).published is not None:
-                yield number
-        except (DamagedError, DiskError) as error:
-            yield Unreadable(str(number), str(error))
-
-
-def _controls(reader: TreeReader, form: Form, version: int) -> tuple[Control, ...] | Unreadable:
-    try:
-        return Catalog(reader.store).of(form, version).controls or ()
-    except (DamagedError, DiskError) as error:
-        return Unreadable(FORM_XHTML, str(error))
+        published = reader.published(form, number)
+        if published is not None:
+            yield published if isinstance(published, Unreadable) else number
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +305,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         DamagedError: it cannot be read.
     """
     found, named = _current(reader, address)
+    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
     attachments = tuple(reader.attachments(address))
     if found is None and not attachments:
         raise NotFoundError(f"{address.form}/{address.collection.value}/{address.document} does not exist")
@@ -327,7 +314,7 @@ def report_document(reader: TreeReader, address: DocumentAddress) -> DocumentRep
         sidecar=None if found is None else found.sidecar,
         size=0 if found is None else found.size,
         is_edited=found is not None and found.is_edited,
-        other=_other_collection(reader, address),
+        other=_if_readable(other.collection.value, lambda: reader.store.sidecar(other)),
         attachments=attachments,
         named=named,
         revisions=tuple(_revisions(reader, address, found)),
@@ -355,14 +342,6 @@ def _named(address: DocumentAddress, file: BinaryIO) -> frozenset[str] | Unreada
         return Unreadable(DATA_XML, str(error))
 
 
-def _other_collection(reader: TreeReader, address: DocumentAddress) -> Sidecar | Unreadable | None:
-    other = address.moved(Collection.DATA if address.is_draft else Collection.DRAFT)
-    try:
-        return reader.store.sidecar(other)
-    except (DamagedError, DiskError) as error:
-        return Unreadable(other.collection.value, str(error))
-
-
 def _revisions(
     reader: TreeReader, address: DocumentAddress, current: StoredRevision | None
 ) -> Iterator[Sidecar | Unreadable]:
@@ -376,6 +355,6 @@ def _revisions(
                 sidecar = stored_revision.read_sidecar(revision.place)
         except (DamagedError, DiskError) as error:
             yield Unreadable(revision.instant, str(error))
-            continue
-        if sidecar is not None and (current is None or sidecar.id != current.sidecar.id):
-            yield sidecar
+        else:
+            if sidecar is not None and (current is None or sidecar.id != current.sidecar.id):
+                yield sidecar

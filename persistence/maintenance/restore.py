@@ -18,7 +18,7 @@ from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.maintenance import manifest
 from persistence.maintenance.backup import complete
 from persistence.maintenance.backup_files import chunks
-from persistence.maintenance.manifest import SUMS, BackupPart, Manifest
+from persistence.maintenance.manifest import SECRET_MODE, SUMS, BackupPart, Manifest
 from persistence.maintenance.tree import OWN
 from persistence.model.instants import next_after
 from persistence.model.sidecar import fresh_id
@@ -74,11 +74,11 @@ class RestoreCount:
 class Restore:
     """Restores the parts of a backup into ``roots``, directories by the names of the parts.
 
-    ``extra`` are files of the backup that belong to no part, each with its path outside and its mode. They never
-    replace another file.
+    ``extra`` are files of the backup that belong to no part, each with its path outside. They never replace another
+    file.
     """
 
-    def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(self, backup: ChosenBackup, roots: Mapping[str, str], extra: Mapping[str, str]) -> None:
         """Open the parts. Raises ``StartupError`` if one is not a tree, and ``DiskError``."""
         self.count = RestoreCount()
         self.source = backup.path
@@ -151,7 +151,7 @@ class Restore:
         if is_half and is_half[-1]:
             due = [each for each, is_it in zip(self._targets, is_half, strict=True) if is_it]
         _at_each(due, lambda each: each.check())
-        for path, (there, _) in self._extra.items():
+        for path, there in self._extra.items():
             try:
                 with self._opened(path) as file:
                     digest = digest_of_open(file)
@@ -168,10 +168,9 @@ class Restore:
 
     def _fill(self, sums: BinaryIO, due: list[_Target]) -> Iterator[str | None]:
         for digest, path in manifest.listed(sums):
-            if path in self._extra:
-                there, mode = self._extra[path]
+            if there := self._extra.get(path):
                 with owner.being(self._owner_of(there)):
-                    problem = self._restore_extra(path, digest, there, mode)
+                    problem = self._restore_extra(path, digest, there)
                 if problem:
                     yield problem
             for each in due:
@@ -196,7 +195,7 @@ class Restore:
                     if not is_there:
                         yield f"{path}: not in {SUMS}, and not restored"
 
-    def _restore_extra(self, path: str, digest: str, there: str, mode: int) -> str | None:
+    def _restore_extra(self, path: str, digest: str, there: str) -> str | None:
         if files.exists(there):
             return None  # the same one, as ``_due`` has found out
         with self._opened(path) as file:
@@ -204,7 +203,7 @@ class Restore:
         if hashlib.sha256(data).hexdigest() != digest:
             return f"{path}: not what it was when it was saved; it is not restored"
         directories.ensure(os.path.dirname(there))
-        files.write_durably(there, data, mode)
+        files.write_durably(there, data, SECRET_MODE)
         self.count.files += 1
         return None
 

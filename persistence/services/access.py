@@ -2,7 +2,7 @@
 
 The scope of a search is the versions of a form that it looks at, and the documents of them that its user may see.
 Where the property restricts searches, these are the documents that a GET by the same user shows: each is judged by the
-permissions of its own version. Otherwise they are those of spec search 1.8, by the permissions of one version. Of a
+permissions of its own version. Otherwise they are as in spec search 1.8, by the permissions of one version. Of a
 singleton form a user has one document, among those found (spec crud 4.12).
 """
 
@@ -37,17 +37,17 @@ _DISCARD = (permissions.UPDATE, permissions.DELETE)
 
 
 def permissions_of(published: PublishedVersion, configured: FormProperties) -> Permissions | None:
-    """Return the permissions of a published version: its own, else those of the property (spec crud 6.3)."""
+    """Return the permissions of a published version: its own, else from the property (spec crud 6.3)."""
     if not configured.has_permissions:
         return None
     return configured.permissions if published.permissions is None else published.permissions
 
 
 def permissions_on_data(definition: Definition, configured: FormProperties) -> Permissions | None:
-    """Return the permissions for data of a version: those of its definition, else those of the property.
+    """Return the permissions for data of a version: from its definition, else from the property.
 
     Raises:
-        DamagedError: the definition cannot be read; nobody is let in.
+        DamagedError: the definition cannot be read; every request is refused.
     """
     if not configured.has_permissions:
         return None
@@ -72,7 +72,7 @@ class Subject:
 
 
 def subject_of(route: Route, address: DocumentAddress, document: Sidecar | None, version: int) -> Subject:
-    """Find out what decides about a resource; ``version`` is that of a document that is being created."""
+    """Return the facts that decide about a resource; ``version`` is for a document that is being created."""
     saved = _saved(route, address) if address.is_draft else None
     decides = saved or document
     definition = route.catalog.of(address.form, version if decides is None else decides.version)
@@ -88,7 +88,7 @@ def _saved(route: Route, draft: DocumentAddress) -> Sidecar | None:
 class Access:
     """Lets requests for documents go on or not; returns what else the user may do with the document.
 
-    Who may save a document may write and discard the draft of it, whoever began that. Methods raise
+    A user who may save a document may write and discard its draft, no matter who began the draft. Methods raise
     ``ForbiddenError``.
     """
 
@@ -99,7 +99,7 @@ class Access:
         return self._allow(_READ, subject, user)
 
     def to_write(self, subject: Subject, user: User) -> Operations:
-        """Decide about a PUT. A draft of a saved document needs what a save would need."""
+        """Decide about a PUT. A draft of a saved document needs the same operations as a save."""
         if subject.document is not None:
             return self._allow(_UPDATE, subject, user)
         return self._allow(_CREATE if subject.address.is_main else _CREATE_ATTACHMENT, subject, user)
@@ -153,8 +153,8 @@ class SearchedVersions:
     def index_paths(self) -> tuple[str, ...] | None:
         """Return the paths of the indexed controls, in the order of the index.
 
-        Those of the designer's own form are built in. Return ``None`` where the version is not published, or its
-        definition cannot be read.
+        The paths of the designer's own form are built in. Return ``None`` where the version is not published, or
+        its definition cannot be read.
         """
         if self.is_designer:
             return tuple(key.path for key in DESIGNER_KEYS)
@@ -257,7 +257,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         ConflictError: the user's one document is there already.
     """
     form, version = definition.form, definition.version
-    with route.storage.creating(form):
+    with route.data.storage.creating(form):
         if _has_document(route, definition, user):
             raise ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
@@ -286,7 +286,7 @@ def _has_document(route: Route, definition: Definition, user: User) -> bool:
 def _is_stored(route: Route, definition: Definition, owners: OwnerSet) -> bool:
     """Look at every document."""
     form = definition.form
-    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))
+    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
     saved = (route.storage.sidecar(address) for address in addresses)
     return any(
         sidecar is not None

@@ -68,7 +68,7 @@ class Part:
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
-    There are no permissions and no operations here: these paths are meant to be protected as a service (4.2).
+    There are no permissions and no operations here: these paths are to be protected as a service (4.2).
     """
 
     router: Router
@@ -101,7 +101,7 @@ class Definitions:
         return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
-        """Store what was received as files of one version, in turn, while nobody else publishes the form.
+        """Store received files of one version, in turn, while no other request publishes the form.
 
         Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
         """
@@ -120,14 +120,14 @@ class Definitions:
                 )
                 for part in parts
             ]
-        if wants_flat_views:
+        if wants_flat_views and route.data.reports is not None:
             route.data.reports.create(form, version)
         return written
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone of one file; data made with the version, and its other files, stay (4.10).
 
-        What a proxy has found need not be there.
+        A file that a proxy has found need not be there.
         """
         route = self.router.of(form)
         asked = _asked(route, delete.version)
@@ -139,7 +139,7 @@ class Definitions:
                 must_live(own, address)
             check_precondition(delete.precondition, address, living(own))
             tombstone = writer.delete(address, tombstone_over(own, version, delete), over=own)
-        if name == FORM_XHTML:
+        if name == FORM_XHTML and route.data.reports is not None:
             route.data.reports.drop(form, version)
         return Removed(address, version, tombstone, None)
 
@@ -164,7 +164,7 @@ def _wants_flat_views(route: Route, parts: Iterable[Part]) -> bool:
 
 
 def _to_publish(route: Route, asked: VersionRequest) -> tuple[int, bool]:
-    """Return the version a PUT means, and whether it counts as a replacement whatever the file (5.1, last points)."""
+    """Return the version of a PUT, and whether it counts as a replacement for any file (5.1, last points)."""
     latest = _latest_if_needed(route, asked)
     return versions.to_publish(asked, latest), latest is not None and not asked.wants_next
 
@@ -198,7 +198,7 @@ def _commit(
         return Written(address, there.sidecar, created=False, operations=None)
     # Definitions have a last modifier, but no owner (spec crud 4.4).
     sidecar = next_revision(part.put, part.received, address.version, over=own, owner=ANONYMOUS)
-    if address.is_main:  # views that there are stay, whatever is published next
+    if address.is_main:  # existing views stay, no matter what is published next
         had_flat_views = there is not None and there.sidecar.flat_view
         sidecar = msgspec.structs.replace(sidecar, flat_view=has_flat_views or had_flat_views)
     stored = writer.commit(address, sidecar, part.upload, over=own)

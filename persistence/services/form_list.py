@@ -53,12 +53,12 @@ class PublishedForms:
 
         Raises:
             BadRequestError: the query is malformed, or asks for what there is not.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         query = read_form_query(body, is_strict=self._is_strict)
         try:
             return self.find(query, user)
-        except BadAddressError:  # a filter may name what is no form's name
+        except BadAddressError:  # a filter may have a text that cannot be a form's name
             return self._list.write(0, ())
 
     def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:

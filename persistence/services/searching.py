@@ -1,7 +1,7 @@
 """Searches and distinct values: which documents of a form a user may find (spec search 1 and 3).
 
 A caller who has misspelt a name gets an answer without documents, as the specification has it (spec search 1.1, 1.4),
-and beside it a notice with the name that was probably meant.
+and beside it a notice with the nearest known name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RETRY_AFTER = 30
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer in XML, in pieces; ``notice`` names what was asked for and is not there, if anything."""
+    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
 
     pieces: Iterator[bytes]
     notice: str | None = None
@@ -59,8 +59,9 @@ class Answered:
 class Searching:
     """Answers with XML, in pieces.
 
-    Methods raise, besides what they say, ``BusyError``, ``DiskError``, and ``DamagedError`` where the definition cannot
-    be read: nobody is let in. A full disk is ``BusyError`` too: a search stores nothing, and is to come back.
+    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
+    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
+    may be repeated.
     """
 
     def __init__(self, router: Router, dialect: Dialect, forms: PublishedForms) -> None:
@@ -74,7 +75,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         request = read_search_request(body, user, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -85,7 +86,7 @@ class Searching:
         if request.all_indexed:
             paths = searched.index_paths or ()
             query = _cut(query, paths)
-        # A page may be long and its documents large: only what is asked for is held.
+        # A page may be long and its documents large: only the requested values are held.
         with _coming_back():
             found = replace(query, paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
@@ -95,7 +96,7 @@ class Searching:
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
     def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        """Return what was asked for and is not there; the user may see ``seen``, and something was ``found`` or not.
+        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found.
 
         Raises:
             DiskError: it cannot be read.
@@ -110,7 +111,7 @@ class Searching:
         return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
-        """Return a notice about the form or version; none of a damaged one, of which searches find what they can."""
+        """Return a notice about the form or version; none with a damaged one: the others are searched nevertheless."""
         form, version, catalog = asked.searched.definition.form, asked.version, asked.searched.catalog
         with suppress(DamagedError):
             published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
@@ -129,7 +130,7 @@ class Searching:
 
         Raises:
             BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
         route = self._router.of(form)
@@ -140,7 +141,7 @@ class Searching:
         said = Asked(version, searched, paths, user)
         if scope.is_empty:
             return Answered(write_distinct_answer(()), self._notice(said, scope.seen, found=False))
-        # Read at once: an error is still an answer, and what is asked for twice is read once.
+        # Read at once: an error is still an answer, and a value that is requested twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
         with _coming_back():
@@ -157,7 +158,7 @@ class Searching:
 
 @contextmanager
 def _coming_back() -> Iterator[None]:
-    """Tell whoever searches on a full disk to come back."""
+    """Turn a full disk into an answer to search again later."""
     try:
         yield
     except DiskFullError as error:
@@ -165,7 +166,7 @@ def _coming_back() -> Iterator[None]:
 
 
 def _cut(query: Query, paths: Collection[str]) -> Query:
-    """A query without what is about other controls than these (spec search 1.6)."""
+    """Return a query without conditions on other controls than these (spec search 1.6)."""
     sort = query.sort
     return replace(
         query,
@@ -175,7 +176,7 @@ def _cut(query: Query, paths: Collection[str]) -> Query:
 
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
-    """Say which of the paths that were asked for are those of no indexed control; ``None`` where all are."""
+    """Name the requested paths that belong to no indexed control; ``None`` where all do."""
     known = frozenset(indexed)
     unknown = [path for path in dict.fromkeys(asked) if path not in known]
     if not unknown:
@@ -193,7 +194,7 @@ def unpublished_version(form: Form, version: int, published: Iterable[int]) -> s
 
 
 def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) -> str:
-    """Say that a form is not published; ``names`` gives those that may be told, of one application or of all.
+    """Say that a form is not published; ``names`` gives the names that may be shown, of one application or of all.
 
     The nearest one is looked for in the same application first, where it is most likely.
     """

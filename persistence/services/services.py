@@ -1,4 +1,4 @@
-"""The services over a router, wired to each other: what a face of the API calls."""
+"""The services over a router, wired to each other, for one face of the API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Services:
     def public(
         cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
     ) -> Services:
-        """Wire the services of the public face; ``codec`` lies between clients and what is stored."""
+        """Wire the services of the public face; ``codec`` translates between clients and storage."""
         documents = Documents(router, dialect, Access(dialect))
         return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
 
