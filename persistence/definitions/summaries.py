@@ -1,4 +1,4 @@
-"""The summaries of published versions: kept in memory by fingerprint, and in one file for workers that start.
+"""The summaries of published versions in one file, which workers leave for those that start.
 
 An entry of the file counts only while the files of its definition have its fingerprint. So the file may be lost, be
 old, or be written by several workers at once. Each writes all that it knows; what another has added meanwhile is read

@@ -11,9 +11,8 @@ from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.form_versions import PublishedVersion
-from persistence.properties.lookup import ANY
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
-from persistence.properties.property_table import DATA, FORM
+from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.providers.provider import Provider, Route
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import Bodies, Storage
