@@ -82,12 +82,12 @@ def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Prope
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     """Yield names and values, tables resolved: in a loop, so that no depth of tables is too much."""
-    pending = list(table.items())[::-1]
-    while pending:
-        name, value = pending.pop()
+    stack = list(table.items())[::-1]
+    while stack:
+        name, value = stack.pop()
         # An empty table of ours is one whose lines are all commented out; any other is a mistake.
         if isinstance(value, dict) and (value or f"{name}.".startswith(prefix) or prefix.startswith(f"{name}.")):
-            pending.extend([(f"{name}.{inner}", content) for inner, content in value.items()][::-1])
+            stack.extend([(f"{name}.{inner}", content) for inner, content in value.items()][::-1])
         else:
             yield name, value
 

@@ -60,10 +60,10 @@ class Engine(Protocol):
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
 
-    def provider(self, said: ProviderProperties) -> Provider:
+    def provider(self, configured: ProviderProperties) -> Provider:
         """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
 
-    def bodies(self, said: ProviderProperties, main: Storage) -> Bodies:
+    def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
 

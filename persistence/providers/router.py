@@ -52,7 +52,7 @@ class Router:
         """
         for provider in _distinct(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
-                with suppress(ConfigurationError):  # it has no provider, as whoever asks for it by name is told
+                with suppress(ConfigurationError):  # it has no provider, as a request for it by name says
                     if self.of(form).definition is provider:
                         yield versions
 
@@ -86,12 +86,12 @@ def by_properties(
         return storage if bodies is None else SplitStorage(storage, bodies)
 
     def route(form: Form) -> Route:
-        said = properties.of(form)
-        chosen = said.route
+        configured = properties.of(form)
+        chosen = configured.route
         data = provider_of(chosen.data)
         apart = chosen.attachments
         storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
-        return _route(form, said, provider_of(chosen.definition), data, storage)
+        return _route(form, configured, provider_of(chosen.definition), data, storage)
 
     return Router(
         properties,
@@ -109,10 +109,10 @@ def within(provider: Provider, properties: Properties, provider_of: ProviderOf) 
     """
 
     def route(form: Form) -> Route:
-        said = properties.of(form)
-        is_here = provider_of(said.route.data) is provider
-        definition = provider_of(said.route.definition) if is_here else provider
-        return _route(form, said, definition, provider, provider.storage)
+        configured = properties.of(form)
+        is_here = provider_of(configured.route.data) is provider
+        definition = provider_of(configured.route.definition) if is_here else provider
+        return _route(form, configured, definition, provider, provider.storage)
 
     return Router(
         properties,
@@ -127,9 +127,9 @@ def only(provider: Provider, properties: Properties) -> Router:
     return within(provider, properties, lambda _: provider)
 
 
-def _route(form: Form, said: FormProperties, definition: Provider, data: Provider, storage: Storage) -> Route:
+def _route(form: Form, configured: FormProperties, definition: Provider, data: Provider, storage: Storage) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
-    return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
+    return Route(form, configured, definition, data, storage, definition.catalog, index_catalog)
 
 
 def _distinct(providers: Iterable[Provider]) -> Iterable[Provider]:

@@ -151,7 +151,7 @@ class RemoteAnswer:
         It is ``RemoteError`` where the refusal does not concern the client.
         """
         line = self._line()
-        said = (
+        message = (
             f"provider {self._who!r} says: {line}"
             if line
             else f"provider {self._who!r} answers {what} with {self.status}"
@@ -159,11 +159,11 @@ class RemoteAnswer:
         if self.status in _BUSY:
             wait = self.field("Retry-After") or ""
             seconds = int(wait) if wait.isascii() and wait.isdigit() else 1
-            return BusyError(said, min(max(seconds, 1), _LONGEST_WAIT))
+            return BusyError(message, min(max(seconds, 1), _LONGEST_WAIT))
         kind = _PASSED_ON.get(self.status)
         if kind is not None:
-            return kind(said)
-        return RemoteError(f"{said} ({self.status})" if line else said)
+            return kind(message)
+        return RemoteError(f"{message} ({self.status})" if line else message)
 
     def _line(self) -> str:
         """Return the line of text of a refusal, empty where there is none; it is closed."""
@@ -291,8 +291,8 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
-        told, limits = self.names.told(client_request.current()), self.connections.limits
-        fields = (*told, *call.fields, ("Accept-Encoding", b"identity"))
+        forwarded, limits = self.names.forwarded(client_request.current()), self.connections.limits
+        fields = (*forwarded, *call.fields, ("Accept-Encoding", b"identity"))
         return http.build_request(
             call.method,
             self.connections.uri + call.path,

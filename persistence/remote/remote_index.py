@@ -210,18 +210,18 @@ def _total(found: FoundDocuments) -> int:
 
 
 def _hit(found: FoundDocument, version: int) -> Hit:
-    said = found.attributes
+    attributes = found.attributes
     return Hit(
-        document=said.get("name", ""),
-        is_draft=said.get("draft") == "true",
+        document=attributes.get("name", ""),
+        is_draft=attributes.get("draft") == "true",
         facts=DocumentFacts(
             version=version,
-            created=_instant(said.get("created", "")),
-            modified=_instant(said.get("last-modified", "")),
-            creator=said.get("created-by") or None,
-            group=said.get("created-by-groupname") or None,
-            modifier=said.get("last-modified-by") or None,
-            stage=said.get("workflow-stage") or None,
+            created=_instant(attributes.get("created", "")),
+            modified=_instant(attributes.get("last-modified", "")),
+            creator=attributes.get("created-by") or None,
+            group=attributes.get("created-by-groupname") or None,
+            modifier=attributes.get("last-modified-by") or None,
+            stage=attributes.get("workflow-stage") or None,
         ),
         values={name: (text,) for name, text in found.details.items() if text},
     )
@@ -262,9 +262,11 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
-            state = ReindexingState(said.get("state", ""))
-            return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
+            attributes = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
+            state = ReindexingState(attributes.get("state", ""))
+            return ReindexingStatus(
+                state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))
+            )
         except (MalformedXmlError, ValueError) as error:
             raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
 

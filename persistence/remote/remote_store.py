@@ -235,13 +235,13 @@ class RemoteWriter(Writing):
 
 
 def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
-    """Return what is said of a revision in parameters (spec crud 3.1)."""
-    said = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
+    """Return the parameters that describe a revision (spec crud 3.1)."""
+    parameters = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
     if sidecar.source is not None:
-        said.append(("document", sidecar.source))
+        parameters.append(("document", sidecar.source))
     request = client_request.current()
     sent = parse_qsl(request.query) if request.method == "PUT" else []
-    return said + [(name, value) for name, value in sent if name == _FORMAT]
+    return parameters + [(name, value) for name, value in sent if name == _FORMAT]
 
 
 def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
