@@ -53,7 +53,7 @@ class Router:
         """
         for provider in _distinct(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
-                with suppress(ConfigurationError):  # it has no provider, as whoever asks for it by name is told
+                with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     if self.of(form).definition is provider:
                         yield versions
 
@@ -105,8 +105,8 @@ def by_properties(
 def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
     """Route each form to one provider, as its own name on the provider face leads to it.
 
-    Its own definitions count, unless the properties say that another one has those of its data: whoever comes by its
-    own name must not find data without the permissions of the form.
+    Its own definitions count, unless the properties say that another one has the definitions of its data: who comes by
+    its own name must not find data without the permissions of the form.
     """
 
     def route(form: Form) -> Route:

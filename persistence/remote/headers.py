@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
-"""Header fields on their way out; values are bytes, because nobody needs to know their encoding."""
+"""Header fields on their way out; values are bytes, because their encoding does not matter."""
 
 _NOT_TOLD = frozenset(
     {
@@ -90,10 +90,10 @@ class ProviderNames:
         return self.field("Form-Definition-Version", str(version))
 
     def told(self, request: ClientRequest) -> HeaderFields:
-        """Return what every call for a client's request tells: who calls, other fields, the provider's properties.
+        """Return the headers of every call for a client's request: the caller, other fields, the provider's properties.
 
         Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because
-        nobody has judged them. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
+        they have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
         judged here: a client must not be another user there than here.
         """
         user = self._user(request)
@@ -119,7 +119,7 @@ class ProviderNames:
             return ()
         try:
             user = users.parse_credentials(sent.encode("latin-1").decode())
-        except (BadRequestError, UnicodeError):  # refused by whoever needs to know the caller
+        except (BadRequestError, UnicodeError):  # refused where the caller must be known
             return ()
         roles = (("Roles", role.name) for role in user.roles if role.organization is None)
         pairs = (("Username", user.name), ("Group", user.group), *roles)
@@ -184,7 +184,7 @@ def kept_hash(sidecar: Sidecar) -> ClientHash | None:
 def tombstone_of(address: Address) -> Sidecar:
     """Return the sidecar of a resource that is only known to be deleted.
 
-    A deleted definition permits nothing: what it said of its data is not known.
+    A deleted definition permits nothing: its permissions are not known.
     """
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(

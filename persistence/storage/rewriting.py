@@ -20,9 +20,9 @@ BodiesOf = Callable[[Form], FileBodies | None]
 
 
 class RevisionRewriter:
-    """Reads and rewrites revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
+    """Reads and rewrites revisions of one tree. An ``instant`` selects an older one, ``None`` the current one.
 
-    Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.
+    Methods raise the errors of ``Store``, and ``ConfigurationError`` for a body in a directory that is not known.
     """
 
     def __init__(self, store: Store, bodies_of: BodiesOf) -> None:
@@ -30,7 +30,7 @@ class RevisionRewriter:
         self._bodies_of = bodies_of
 
     def record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
-        """Return what the tree knows of a revision, wherever its body is; ``None`` where there is none."""
+        """Return the record of a revision in the tree, no matter where its body is; ``None`` where there is none."""
         found = self._read(address, instant, content=False)
         return None if found is None else found.sidecar
 
@@ -99,7 +99,7 @@ class RevisionRewriter:
             return True
 
     def finish(self, main: DocumentAddress) -> None:
-        """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
         bodies = self._bodies_of(main.form)
         with disk_errors("listing", main):
             is_unfinished = bodies is not None and bodies.has_unfinished(main)

@@ -47,7 +47,7 @@ class SplitStorage(Storage):
         self._bodies = bodies
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """See ``Readable``; that of an attachment is its record."""
+        """See ``Readable``; for an attachment, it is its record."""
         return self._main.sidecar(address)
 
     def content(self, address: Address) -> BinaryIO | None:
@@ -118,7 +118,7 @@ class SplitStorage(Storage):
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
-        """Return what the main storage finds, with its body from elsewhere where it has none."""
+        """Return the revision in the main storage, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
         for _ in range(_ATTEMPTS):
@@ -156,7 +156,7 @@ class SplitStorage(Storage):
             if current is not None and current.id == record.sidecar.id:
                 return found  # replaced by hand
         if found is not None:
-            found.close()  # that of another revision
+            found.close()  # the body of another revision
         if is_still_stored:
             raise DamagedError(f"the body of {address} is missing where its attachments are kept")
         return None
@@ -207,7 +207,7 @@ class _SplitWriter(Writing):
         self._bodies.discard_draft(form, document, version)
 
     def _version(self, form: Form, document: str) -> int | None:
-        """Return the version of a draft, which is that of its document (seed, rule 1)."""
+        """Return the version of a draft, which is its document's (seed, rule 1)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         return None if known is None else known.version
