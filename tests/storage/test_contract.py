@@ -20,9 +20,10 @@ from persistence.storage.locks import Locks
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.store import Store
 from persistence.storage.uploads import Spool
+from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
-from tests.service import Service, alone
+from tests.service import Service
 from tests.storage.contract import StorageContract, Subject, no_lock
 
 _TIMEOUT = 0.2
@@ -91,7 +92,7 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The service that has the forms of a remote storage."""
-    with alone(tmp_path_factory.mktemp("peer"), dialect=ORBEON.name) as service:
+    with serving(tmp_path_factory.mktemp("peer"), dialect=ORBEON.name, alone=True) as service:
         yield service
 
 
