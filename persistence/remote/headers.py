@@ -92,8 +92,8 @@ class ProviderNames:
     def told(self, request: ClientRequest) -> HeaderFields:
         """Return the headers of every call for a client's request: the caller, other fields, the provider's properties.
 
-        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because
-        they have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
+        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because they
+        have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
         judged here: a client must not be another user there than here.
         """
         user = self._user(request)
