@@ -114,6 +114,21 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
 
+_NO_BYTES = f"sha256:{hashlib.sha256().hexdigest()}"
+
+
+def recorded(sidecar: Sidecar) -> Sidecar:
+    """Return the record of a revision whose body is elsewhere; ``described`` undoes it."""
+    body = Body(sidecar.size, sidecar.digest)
+    return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
+
+
+def described(record: Sidecar) -> Sidecar:
+    """Return a record with the size and digest of its body."""
+    body = record.body
+    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
+
+
 def fresh_id() -> str:
     """Make a content id: 40 lower-case hex digits, the shape of the entity tag (spec crud 4.6)."""
     return secrets.token_hex(20)

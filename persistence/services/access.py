@@ -265,7 +265,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         ConflictError: the user's one document is there already.
     """
     form, version = definition.form, definition.version
-    with route.storage.creating(form):
+    with route.data.storage.creating(form):
         if _has_document(route, definition, user):
             raise ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
@@ -292,7 +292,7 @@ def _has_document(route: Route, definition: Definition, user: User) -> bool:
 def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
     """Look at every document."""
     form = definition.form
-    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))
+    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
     saved = (route.storage.sidecar(address) for address in addresses)
     return any(
         sidecar is not None
