@@ -142,7 +142,7 @@ class _Plan:
         return len(rows), self._paging.gathered(rows)
 
     def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
-        """Return those of some documents for which an expression is true."""
+        """Return the documents among some for which an expression is true."""
         selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
         return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
 
@@ -176,7 +176,7 @@ class _Plan:
         return total, self._paging.walked(total, tested(self._conditions))
 
     def _selecting(self, found: Sequence[SqlCondition]) -> tuple[SqlCondition, int | None]:
-        """Return the condition that selects the fewest documents, as far as that is quickly told, and how many.
+        """Return the condition that selects the fewest documents, as far as that can be found quickly, and how many.
 
         Return ``None`` for the number where there was nothing to choose between.
         """
