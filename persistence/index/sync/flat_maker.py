@@ -154,9 +154,9 @@ class FlatMaker:
                         work(catalogue)
                         catalogue.checkpoint(_CHECKPOINT)
                 except engine.FLAT_FAILURES as error:
-                    told = engine.flat_failure(error, what)
-                    if not isinstance(told, engine.UnusableError):
-                        raise told from error
+                    meaning = engine.flat_failure(error, what)
+                    if not isinstance(meaning, engine.UnusableError):
+                        raise meaning from error
                     self._file.discard(found)
                 else:
                     if self._file.identity == found:
