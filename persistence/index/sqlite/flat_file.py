@@ -70,9 +70,7 @@ def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | Bu
     ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
     the disk or other processes are in the way.
     """
-    if not isinstance(error, sqlite3.Error):
-        return UnusableError("the file of flat views", str(error))
-    if is_lost(error):
+    if not isinstance(error, sqlite3.Error) or is_lost(error):
         return UnusableError("the file of flat views", str(error))
     meaning = as_domain_error(error, doing)
     return meaning if is_transient(error) else InconsistentError(str(meaning))
