@@ -152,7 +152,7 @@ class SearchedVersions:
     def index_paths(self) -> tuple[str, ...] | None:
         """Return the paths of the indexed controls, in the order of the index.
 
-        The permissions of the designer's own form are built in. Return ``None`` where the version is not published, or
+        The paths of the designer's own form are built in. Return ``None`` where the version is not published, or
         its definition cannot be read.
         """
         if self.is_designer:
@@ -207,14 +207,6 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
     return Scope(searched.numbers, drafts, seen, any_of)
 
 
-def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
-    """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
-    defined = permissions_on_data(definition, route.properties)
-    return (permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners)(
-        defined, user, FINDING
-    )
-
-
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
     configured, on_data_of = searched.configured, permissions.on_data_of
@@ -239,8 +231,8 @@ def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Vi
     configured, definition = searched.configured, searched.definition
     defined = permissions_on_data(definition, configured)
     if not configured.restricts_searches:
-        sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return VisibleOwners(lambda _: sights)
+        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return VisibleOwners(lambda _: owners)
 
     def of_version(version: int) -> OwnerSets:
         if version == definition.version:
@@ -277,18 +269,20 @@ def is_singleton(published: PublishedVersion | None, configured: FormProperties)
 
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:
-    sight = singleton_sight(route, definition, user)
-    if sight == NOBODY:
+    """Look for a document of the owners whose documents count as those of the user (spec crud 4.12)."""
+    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
+    owners = owners_of(permissions_on_data(definition, route.properties), user, FINDING)
+    if owners == NOBODY:
         return False
-    sights = frozenset({sight} - {EVERYBODY})
-    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
+    seen = frozenset({owners} - {EVERYBODY})
+    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
     try:
         return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
     except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
-        return _is_stored(route, definition, sight)
+        return _is_stored(route, definition, owners)
 
 
-def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
+def _is_stored(route: Route, definition: Definition, owners: OwnerSet) -> bool:
     """Look at every document."""
     form = definition.form
     addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
@@ -297,6 +291,6 @@ def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
         sidecar is not None
         and not sidecar.deleted
         and sidecar.version == definition.version
-        and sight.includes(sidecar.facts.owner)
+        and owners.includes(sidecar.facts.owner)
         for sidecar in saved
     )
