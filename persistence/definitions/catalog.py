@@ -22,13 +22,13 @@ from persistence.definitions.contents import (
     published_from,
     salvaged_permissions,
 )
-from persistence.definitions.summaries import NO_FILE, SummaryFile, stored_forms, summaries_in
+from persistence.definitions.summaries import FormsFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
+from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
@@ -175,7 +175,7 @@ class Catalog:
     an empty cache: parts are read again when they are used. ``file`` has summaries for workers that start.
     """
 
-    def __init__(self, storage: Readable, file: SummaryFile = NO_FILE) -> None:
+    def __init__(self, storage: Readable, file: FormsFile | None = None) -> None:
         self.storage = storage
         self._file = file
         self._filing = threading.Lock()
@@ -279,12 +279,12 @@ class Catalog:
             self._known = {(newest.form, newest.version): newest}
             self._weight = newest.weight
             self._weighed = set()
-            self._file = NO_FILE  # what does not fit would be written again and again
+            self._file = None  # what does not fit would be written again and again
 
     def _load(self) -> None:
         """Take what other workers have left in the file, once."""
         with self._filing:
-            if self._is_loaded:
+            if self._is_loaded or self._file is None:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
@@ -296,11 +296,12 @@ class Catalog:
 
     def _save(self) -> None:
         """Write the file for other workers, where enough has changed."""
-        if self._fresh * _FEW_FRESH <= len(self._known) or not self._filing.acquire(blocking=False):
+        file, is_due = self._file, self._fresh * _FEW_FRESH > len(self._known)
+        if file is None or not is_due or not self._filing.acquire(blocking=False):
             return
         try:
             self._fresh = 0
             every = tuple(self._known.values())
-            self._file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
+            file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
         finally:
             self._filing.release()

@@ -12,7 +12,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
@@ -20,8 +19,8 @@ from persistence.definitions.contents import parse_permissions
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.addresses import Form
-from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.instants import Instant
+from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.storage import files, nofollow
 from persistence.storage.stored_revision import Fingerprint
 
@@ -54,27 +53,6 @@ class StoredForm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     versions: list[StoredSummary]
 
 
-class SummaryFile(Protocol):
-    """A file in which workers leave summaries for each other. Methods raise nothing."""
-
-    def read(self) -> list[StoredForm]:
-        """Return all summaries; none where they cannot be read."""
-
-    def write(self, forms: Iterable[StoredForm]) -> None:
-        """Replace all summaries, if they can be written."""
-
-
-class _NoFile:
-    def read(self) -> list[StoredForm]:
-        return []
-
-    def write(self, forms: Iterable[StoredForm]) -> None:
-        pass
-
-
-NO_FILE: SummaryFile = _NoFile()
-"""For commands that only read a tree, and where the summaries are too large for a file."""
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[StoredForm]).decode
 
@@ -104,7 +82,7 @@ class FormsFile:
                 files.write_durably(self._path, _HEADER + _checksum(body) + body)
 
 
-def summaries_in(file: SummaryFile) -> Iterator[tuple[Fingerprint, PublishedVersion]]:
+def summaries_in(file: FormsFile) -> Iterator[tuple[Fingerprint, PublishedVersion]]:
     """Yield the summaries of a file, each with the fingerprint it had; without those that cannot be understood."""
     for stored in file.read():
         form = Form(stored.app, stored.name)

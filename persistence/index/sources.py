@@ -39,8 +39,8 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.flat_views import FlatNaming
-from persistence.model.form_versions import IndexKey
 from persistence.model.search import Hit
+from persistence.model.versions import IndexKey
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
