@@ -13,7 +13,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, RevisionStorage, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Route:
     properties: FormProperties
     definition: Provider
     data: Provider
-    storage: Storage
+    storage: RevisionStorage
     catalog: Catalog
     index_catalog: Catalog
 

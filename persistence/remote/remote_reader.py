@@ -22,10 +22,9 @@ from persistence.crypto import frames
 from persistence.errors import BusyError, NotSupportedError, PersistenceError, RemoteError, disk_errors
 from persistence.forms.form_data import MARKER_WORD
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.sidecar import Sidecar
+from persistence.model.sidecar import Sidecar, described
 from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, HeaderFields, sidecar_of, strong_tag, tombstone_of
-from persistence.storage.split_attachments import described
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 from persistence.storage.uploads import Spool, Upload
 from persistence.xml.markup import WordWatch

@@ -11,7 +11,7 @@ from lxml import etree
 
 from persistence.forms.controls import Control, read_controls
 from persistence.forms.migration.pipeline import migrate
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.forms.generated import forms
 from tests.forms.infosets import infoset
 from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form
