@@ -1,4 +1,4 @@
-"""The application factory: settings become what the faces call, and blueprints that call it."""
+"""The application factory: settings become services, and blueprints that call them."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def create_app(
     """Return the WSGI application; without settings, by the file and the environment, as ``gunicorn`` wants it.
 
     It is closed by the caller, ``with create_app(...) as app``, or at the end of the process.
-    Properties that are not given are those of the file, or with settings the shipped ones. ``policy`` is what
-    ``policy_of`` said when the service started, else what it says now.
+    Properties that are not given come from the file, or with settings from the shipped ones. ``policy`` is the
+    result of ``policy_of`` when the service started, else its result now.
 
     Raises:
-        StartupError: the data directory cannot be used, or nobody could call.
+        StartupError: the data directory cannot be used, or no caller could be admitted.
         SystemExit: without settings, with status 4, at which gunicorn stops instead of starting other workers.
     """
     if settings is not None:
@@ -90,7 +90,7 @@ def policy_of(settings: Settings) -> Policy:
     """Decide who may call, by the settings and the keys that exist now.
 
     Raises:
-        StartupError: nobody could, or the keys cannot be read.
+        StartupError: none could be, or the keys cannot be read.
     """
     try:
         has_keys = not settings.insecure and bool(open_keys(settings).read())
@@ -105,7 +105,7 @@ def policy_of(settings: Settings) -> Policy:
 
 
 def warn_of(cause: str | None) -> None:
-    """Say what keeps the service from writing; what is stored can be read all the same."""
+    """Return the reason why the service cannot write; stored content can be read nevertheless."""
     if cause is not None:
         sys.stderr.write(f"persistence: only reading for now: {cause}\n")
 

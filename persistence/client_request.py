@@ -1,6 +1,6 @@
 """The request of a client while it is served: its headers for calls of other services, and the answers of those calls.
 
-Apart from both ``http``, which begins it, and ``remote``, which tells it on: neither imports the other.
+Apart from both ``http``, which begins it, and ``remote``, which passes it on: neither imports the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _current: ContextVar[ClientRequest | None] = ContextVar("client_request", defaul
 
 
 def begin(request: ClientRequest | None) -> None:
-    """Serve a request in this thread from now on, instead of the one before; ``None`` is none."""
+    """Serve a request in this thread from now on, instead of the one before; ``None`` for no request."""
     _current.set(request)
 
 

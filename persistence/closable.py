@@ -1,8 +1,8 @@
-"""Ownership of what is opened: threads, descriptors, connections and processes have one owner each, which closes them.
+"""Ownership of open resources: threads, descriptors, connections and processes have one owner each, which closes them.
 
-The owner is a ``Closable``. Whoever opens one closes it, with a ``with`` block or an ``ExitStack``, in the opposite
-order. Closing twice does nothing the second time. A method that would have to open something again after ``close``
-raises ``BusyError``: the service is stopping, and the client may come back.
+The owner is a ``Closable``. The code that opens one closes it, with a ``with`` block or an ``ExitStack``, in the
+opposite order. Closing twice does nothing the second time. A method that would have to open something again after
+``close`` raises ``BusyError``: the service is stopping, and the client may come back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from persistence.errors import BusyError
 
 
 class Closable(ABC):
-    """An owner of what is open. It is closed at the end of a ``with`` block, or by ``close``."""
+    """An owner of open resources. It is closed at the end of a ``with`` block, or by ``close``."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ class PersistenceError(Exception):
 
 
 class BadRequestError(PersistenceError):
-    """A parameter, header or name that is not what the interface asks for."""
+    """A parameter, header or name that is invalid by the interface."""
 
 
 class BadAddressError(BadRequestError):
@@ -50,7 +50,7 @@ class ForbiddenError(PersistenceError):
 
 
 class MisdirectedError(PersistenceError):
-    """A request to a name that is none of the service's."""
+    """A request to a host name that is not the service's."""
 
 
 class NotFoundError(PersistenceError):
@@ -90,7 +90,7 @@ class RangeError(PersistenceError):
 
 
 class LockedError(PersistenceError):
-    """Something that somebody else has leased."""
+    """A resource that another user has leased."""
 
 
 class NotSupportedError(PersistenceError):
@@ -109,13 +109,13 @@ class ReplacedError(BusyError):
     """A revision that is not the stored one any more, although a lock was held: nothing was stored over it.
 
     It is answered as a lock that was not to be had (503 with ``Retry-After``), and not with 412 or 409: the client's
-    request was in order, and whatever decided it (version, rights, ``If-Match``) was decided by what is not so any
-    more. When it is sent again, all of that is decided anew, and an ``If-Match`` that no longer holds is then 412.
+    request was in order, but it was decided (version, rights, ``If-Match``) by a state that has changed since.
+    When it is sent again, all of that is decided again, and an ``If-Match`` that no longer holds is then 412.
     """
 
 
 class DamagedError(PersistenceError):
-    """Something on disk that is not what the service wrote."""
+    """A file on disk that differs from what the service wrote."""
 
 
 class DiskError(PersistenceError):
@@ -127,7 +127,7 @@ class DiskFullError(DiskError):
 
 
 class ConfigurationError(PersistenceError):
-    """Properties that leave open what a request needs to know."""
+    """Properties that do not decide what a request needs."""
 
 
 class RemoteError(PersistenceError):
@@ -182,8 +182,8 @@ def one_line(text: str) -> str:
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-class disk_errors:  # noqa: N801 - a context manager, named as those of contextlib are
-    """Translate an ``OSError`` of a block into a domain error that says what was being done, and to what.
+class disk_errors:  # noqa: N801 - a context manager, named like those of contextlib
+    """Translate an ``OSError`` of a block into a domain error that names the action and its object.
 
     Every request would enter several: where it costs, an ``except OSError`` raises ``as_disk_error`` instead.
 
@@ -207,12 +207,12 @@ class disk_errors:  # noqa: N801 - a context manager, named as those of contextl
 
 
 def as_disk_error(error: OSError, doing: str, what: object = "") -> DiskError:
-    """Return the domain error for what the operating system refused; full is a ``DiskFullError``."""
+    """Return the domain error for an error of the operating system; a full disk is a ``DiskFullError``."""
     kind = DiskFullError if error.errno in _FULL else DiskError
     return kind(f"{f'{doing} {what}'.rstrip()}: {os.strerror(error.errno or errno.EIO)}{_where(error)}")
 
 
 def _where(error: OSError) -> str:
-    """The last names of the path that was refused: the first are nobody's business."""
+    """The last names of the path that was refused: the first must not be shown."""
     path = error.filename
     return f" ({'/'.join(path.rsplit('/', 2)[1:])})" if isinstance(path, str) and "/" in path else ""

@@ -29,8 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An API key as its file has it.
 
-    A slow digest, as for passwords, would make guessing dearer; nobody guesses 256 random bits, and every request would
-    pay for it.
+    A slow digest, as for passwords, would make guessing slower; but 256 random bits cannot be guessed, and every
+    request would pay for it.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME.pattern}\Z")]
@@ -47,9 +47,9 @@ _decode = msgspec.json.Decoder(_File).decode
 
 
 def name_of(secret: str, keys: Iterable[Key]) -> str | None:
-    """Return the name of the key that is ``secret``; ``None`` where it is none of them.
+    """Return the name of the key that is ``secret``; ``None`` where it is not one of them.
 
-    All are compared, each in constant time: how long that takes tells nothing about any of them.
+    All are compared, each in constant time: the time that takes reveals nothing about them.
     """
     digest = _digest(secret)
     name = None
@@ -89,7 +89,7 @@ class Keys(KeyFile[tuple[Key, ...]]):
         """Forget a key: it opens nothing from now on.
 
         Raises:
-            NotFoundError: there is no key of that name.
+            NotFoundError: no key has that name.
             BusyError, StartupError: as ``add``.
         """
         with self.changing() as keys:

@@ -76,7 +76,7 @@ MOST_QUERY_ELEMENTS = 10_000
 MOST_QUERY_NAMES = 1_000
 """Distinct names in a query."""
 
-# Definitions and data: what is extracted and generated.
+# Definitions and data: extracted and generated values.
 
 MOST_DECLARATIONS = 50_000
 """Namespace declarations in a document that becomes a tree. The time of lxml grows with their square."""
@@ -308,7 +308,7 @@ MOST_WRITTEN_LIST = 16 << 20
 """Bytes of serialized entries of the list of forms that are cached."""
 
 LARGEST_CATALOG_FILE = 48 << 20
-"""Bytes of the file in which workers share what is published. It is read into memory."""
+"""Bytes of the file in which workers share the published versions. It is read into memory."""
 
 LONGEST_PATH = 4096
 """Characters of a path of an attachment. A longer text is no path."""

@@ -39,7 +39,7 @@ _ACCEPTABLE = {
     "origins": "a list of origins such as https://forms.example.org, without a path",
     "worker_memory": f"0, or at least {LEAST_WORKER_MEMORY} bytes: one that needs more when idle is replaced for ever",
 }
-"""Words for values of a certain form, said instead of the pattern."""
+"""Descriptions of values of a certain form, for messages instead of the pattern."""
 
 SECRET = frozenset({"encryption_key"})
 """Settings whose values are not shown."""
@@ -60,7 +60,7 @@ class Roots:
     named: Mapping[str, str]
 
     def root(self, datasource: str) -> str | None:
-        """The root of a datasource, the default one where that is empty; ``None`` where there is none of that name."""
+        """The root of a datasource, the default one where that is empty; ``None`` where no datasource has that name."""
         return self.named.get(datasource) if datasource else self.default
 
     def __iter__(self) -> Iterator[str]:
@@ -196,7 +196,7 @@ def inherits_socket(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def _check_dialect(properties: Iterable[str], dialect: str, file: str) -> None:
-    """Make sure that the properties are not those of another dialect, which may have been named by a flag only.
+    """Make sure that the properties are not for another dialect, which may have been named by a flag only.
 
     Raises:
         StartupError: they are.
@@ -217,7 +217,7 @@ def _is_property(name: str, value: object) -> bool:
 def _merged(
     file: str, layers: Iterable[tuple[str, Mapping[str, object]]]
 ) -> tuple[Settings, dict[str, str], dict[str, str]]:
-    """The settings, the origin of each, and the unknown names with theirs; ``file`` is that of the settings."""
+    """The settings, the origin of each, and the unknown names with theirs; ``file`` is the settings file."""
     values = _default_paths(file)
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     unknown: dict[str, str] = {}

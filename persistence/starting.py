@@ -1,4 +1,4 @@
-"""The start of a service: the lines that say what it serves, to whom and where, and whether its address is free."""
+"""The start of a service: the lines about what it serves, to whom and where, and whether its address is free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from persistence.providers.trees import probe
 from persistence.settings import Effective, Settings, inherits_socket
 
 _UNIX = "unix:"
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - told from others, not bound
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
 _LONGEST_WAIT = 2.0
 
 
@@ -33,7 +33,7 @@ class Served:
 
     @classmethod
     def of(cls, effective: Effective) -> Self:
-        """Look whether all of it can be served, and say what is not as it could be: once, not in every worker.
+        """Check whether everything can be served, and report shortcomings: once, not in every worker.
 
         Raises:
             PersistenceError: it cannot.
@@ -125,7 +125,7 @@ def _try_port(bind: str) -> None:
 
 
 def _try_path(path: str) -> None:
-    """Raise if somebody answers at the path of a socket: gunicorn would take it away from them."""
+    """Raise if a process answers at the path of a socket: gunicorn would take the socket away from it."""
     with socket.socket(socket.AF_UNIX) as tried:
         tried.settimeout(_LONGEST_WAIT)
         try:

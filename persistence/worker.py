@@ -38,13 +38,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn ships no annotatio
         is_alive: bool = self.alive  # type: ignore[has-type]
         if is_alive and self._memory.is_past(limit, self.nr, is_busy=is_busy):
             self.log.info("replacing a worker that has grown to %d MiB", self._memory.last >> 20)
-            self.alive = False  # as max_requests does: what it is answering is answered first
+            self.alive = False  # as max_requests does: it completes its requests first
 
 
 class MemoryWatch:
     """Checks the memory of a process from time to time, on one thread.
 
-    ``resident`` returns its bytes in memory, and ``trim`` returns to the system what nobody uses.
+    ``resident`` returns its bytes in memory, and ``trim`` returns unused memory to the system.
     """
 
     def __init__(self, resident: Callable[[], int], trim: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class MemoryWatch:
         self._grown: float | None = None
 
     def is_past(self, limit: int, requests: int, *, is_busy: bool) -> bool:
-        """Return whether the process has more than the limit and cannot return any of it; a limit of 0 is none.
+        """Return whether the process has more than the limit and cannot return any of it; 0 is no limit.
 
         The memory of a request is free when it is answered, so a worker that is busy is given some time. ``requests``
         is the number of requests so far.
@@ -92,7 +92,7 @@ def resident() -> int:
 def tune() -> None:
     """Let glibc keep few heaps, and return large blocks at once; other C libraries stay as they are.
 
-    By default it has up to eight heaps for each processor, each of which keeps what was once needed at the same time.
+    By default it has up to eight heaps for each processor, each of which keeps its largest size so far.
     """
     mallopt = getattr(_library(), "mallopt", None)
     if mallopt is not None:
@@ -101,7 +101,7 @@ def tune() -> None:
 
 
 def trim() -> None:
-    """Return to the system what the C library keeps and nobody uses; other threads go on meanwhile."""
+    """Return unused memory of the C library to the system; other threads go on meanwhile."""
     malloc_trim = getattr(_library(), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -1,7 +1,7 @@
-"""The catalog of definitions: the snapshot of each form version, and the lists of what is published.
+"""The catalog of definitions: the snapshot of each form version, and the lists of published versions.
 
-A fingerprint tells each stored state of a definition from every other. Whoever asks for a snapshot looks at it, with
-two ``stat`` calls; so all workers see at once what one of them has published, and what a person has edited.
+A fingerprint distinguishes each stored state of a definition from every other. A request for a snapshot looks at it,
+with two ``stat`` calls; so all workers see at once what one of them has published, and what a person has edited.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from persistence.definitions.contents import (
     published_from,
     salvaged_permissions,
 )
-from persistence.definitions.summaries import NO_FILE, SummaryFile, stored_forms, summaries_in
+from persistence.definitions.summaries import FormsFile, stored_forms, summaries_in
 from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
+from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Definition:
-    """A form version as it was stored when the catalog was asked: one value, passed to whoever decides by it.
+    """A form version as it was stored when the catalog was asked: one value, passed to all code that decides by it.
 
     Each part is read when it is first asked for, and then part of the snapshot: the catalog caches it as a whole.
     Properties raise ``DamagedError`` for a definition that cannot be read, and ``DiskError``. A definition that was
@@ -77,7 +77,7 @@ class Definition:
 
     @property
     def summary(self) -> PublishedVersion | None:
-        """Return the summary, also that of a deleted version; ``None`` where it was never published."""
+        """Return the summary, also of a deleted version; ``None`` where it was never published."""
         if self.fingerprint[0] is None:
             return None
         return self._part(_SUMMARY, self._catalog.read_summary, self._catalog.weigh)
@@ -86,8 +86,8 @@ class Definition:
     def permissions(self) -> Permissions | None:
         """Return the permissions that the definition gives on its data, ``None`` where it has none.
 
-        Data of a version that was deleted, or never published, has those of the version published last (spec crud
-        5.2). Where none is left, those of the deleted one hold: who could not read its data must not be able to
+        Data of a version that was deleted, or never published, has the permissions of the version published last (spec
+        crud 5.2). Where none is left, the deleted one decides: a user who could not read its data must not be able to
         because the form is gone.
         """
         is_published, own = self._own()
@@ -134,11 +134,11 @@ class Definition:
             return False
 
     def stored(self) -> StoredRevision | None:
-        """Return what is stored, its content open; ``None`` where the version was never published."""
+        """Return the stored revision, its content open; ``None`` where the version was never published."""
         return self._catalog.storage.read(self.address, content=True)
 
     def _own(self) -> tuple[bool, Permissions | None]:
-        """Return whether the version is published, and its permissions; those of a damaged one are salvaged."""
+        """Return whether the version is published, and its permissions; a damaged version's are salvaged."""
         if not self.is_stored:
             return False, None
         try:
@@ -172,10 +172,10 @@ class Catalog:
     """The definitions of one storage. Methods raise ``DamagedError`` for one that cannot be read, and ``DiskError``.
 
     It caches one snapshot for each version. When there are too many, or too many bytes in their parts, it begins with
-    an empty cache: what is used is read again. ``file`` has summaries for workers that start.
+    an empty cache: parts are read again when they are used. ``file`` has summaries for workers that start.
     """
 
-    def __init__(self, storage: Readable, file: SummaryFile = NO_FILE) -> None:
+    def __init__(self, storage: Readable, file: FormsFile | None = None) -> None:
         self.storage = storage
         self._file = file
         self._filing = threading.Lock()
@@ -279,12 +279,12 @@ class Catalog:
             self._known = {(newest.form, newest.version): newest}
             self._weight = newest.weight
             self._weighed = set()
-            self._file = NO_FILE  # what does not fit would be written again and again
+            self._file = None  # what does not fit would be written again and again
 
     def _load(self) -> None:
         """Take what other workers have left in the file, once."""
         with self._filing:
-            if self._is_loaded:
+            if self._is_loaded or self._file is None:
                 return
             self._is_loaded = True
             for fingerprint, summary in summaries_in(self._file):
@@ -296,11 +296,12 @@ class Catalog:
 
     def _save(self) -> None:
         """Write the file for other workers, where enough has changed."""
-        if self._fresh * _FEW_FRESH <= len(self._known) or not self._filing.acquire(blocking=False):
+        file, is_due = self._file, self._fresh * _FEW_FRESH > len(self._known)
+        if file is None or not is_due or not self._filing.acquire(blocking=False):
             return
         try:
             self._fresh = 0
             every = tuple(self._known.values())
-            self._file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
+            file.write(stored_forms((each.fingerprint, each.parts.get(_SUMMARY)) for each in every))
         finally:
             self._filing.release()

@@ -15,14 +15,14 @@ from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.model.permissions import Permissions
+from persistence.model.versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention
 
 ENCRYPT = b"encrypt"
-"""A part of the mark of a control whose value is encrypted (spec forms 4.1)."""
+"""A part of the element or class of a control whose value is encrypted (spec forms 4.1)."""
 
 _parsed_permissions: BoundedCache[Permissions] = BoundedCache(PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES)
 """Many versions have the permissions of another: they share one value."""
@@ -58,7 +58,7 @@ class EncryptedControls:
 class IndexKeys:
     """The indexed controls of a version, in the order of the index; none unless it ``is_published``.
 
-    ``is_deleted`` tells a version that was deleted from one that was never published, or cannot be read.
+    ``is_deleted`` distinguishes a deleted version from one that was never published, or cannot be read.
     """
 
     keys: tuple[IndexKey, ...] = ()
@@ -69,7 +69,7 @@ class IndexKeys:
 def published_from(storage: Readable, address: DefinitionAddress) -> PublishedVersion | None:
     """Read what others need to know of a version, also of a deleted one; ``None`` where it was never published.
 
-    The sidecar tells, unless the definition was edited by hand or published by a version of the service that kept no
+    The sidecar has it, unless the definition was edited by hand or published by a version of the service that kept no
     metadata: then its content is parsed.
 
     Raises:
@@ -102,7 +102,7 @@ def salvaged_permissions(storage: Readable, address: DefinitionAddress) -> Permi
     """Read the permissions of a version one of whose files is lost or damaged: by its sidecar, else by its content.
 
     Raises:
-        DamagedError: neither tells them.
+        DamagedError: neither has them.
     """
     metadata = None
     with suppress(DamagedError):

@@ -12,7 +12,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
@@ -20,13 +19,13 @@ from persistence.definitions.contents import parse_permissions
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.addresses import Form
-from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.instants import Instant
+from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.storage import files, nofollow
 from persistence.storage.stored_revision import Fingerprint
 
 _HEADER = b"persistence forms 1\n"
-"""Begins the file. The number is that of the format and of what is read from definitions: files of others are ignored.
+"""Begins the file. The number is the version of the format and of the extracted facts: other files are ignored.
 """
 
 _SUM = 4
@@ -35,7 +34,7 @@ _FACTS = ("created", "modified", "modifier", "metadata", "deleted")
 
 
 class StoredSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The summary of a version with the fingerprint it had; the facts are those of ``PublishedVersion``."""
+    """The summary of a version with the fingerprint it had; the facts are as in ``PublishedVersion``."""
 
     number: int
     mark: Fingerprint
@@ -54,27 +53,6 @@ class StoredForm(msgspec.Struct, frozen=True, array_like=True, gc=False):
     versions: list[StoredSummary]
 
 
-class SummaryFile(Protocol):
-    """A file in which workers leave summaries for each other. Methods raise nothing."""
-
-    def read(self) -> list[StoredForm]:
-        """Return all summaries; none where they cannot be read."""
-
-    def write(self, forms: Iterable[StoredForm]) -> None:
-        """Replace all summaries, if they can be written."""
-
-
-class _NoFile:
-    def read(self) -> list[StoredForm]:
-        return []
-
-    def write(self, forms: Iterable[StoredForm]) -> None:
-        pass
-
-
-NO_FILE: SummaryFile = _NoFile()
-"""For whoever only looks at a tree, and where the summaries are too large for a file."""
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[StoredForm]).decode
 
@@ -87,7 +65,7 @@ class FormsFile:
         self._writing = threading.Lock()  # the temporary file has the name of the process
 
     def read(self) -> list[StoredForm]:
-        """Return all summaries; none where there is no such file, or its checksum is wrong."""
+        """Return all summaries; none where the file does not exist, or its checksum is wrong."""
         with suppress(OSError, msgspec.DecodeError):
             with open(nofollow.open_to_read(self._path), "rb") as file:
                 data = file.read(LARGEST_CATALOG_FILE + 1)
@@ -104,7 +82,7 @@ class FormsFile:
                 files.write_durably(self._path, _HEADER + _checksum(body) + body)
 
 
-def summaries_in(file: SummaryFile) -> Iterator[tuple[Fingerprint, PublishedVersion]]:
+def summaries_in(file: FormsFile) -> Iterator[tuple[Fingerprint, PublishedVersion]]:
     """Yield the summaries of a file, each with the fingerprint it had; without those that cannot be understood."""
     for stored in file.read():
         form = Form(stored.app, stored.name)
@@ -117,7 +95,7 @@ def summaries_in(file: SummaryFile) -> Iterator[tuple[Fingerprint, PublishedVers
 
 
 def stored_forms(summaries: Iterable[tuple[Fingerprint, PublishedVersion | None]]) -> list[StoredForm]:
-    """Return summaries with their fingerprints as a file has them; those of what is not published are left out."""
+    """Return summaries with their fingerprints as in a file; unpublished versions are left out."""
     forms: dict[Form, list[StoredSummary]] = defaultdict(list)
     for fingerprint, each in summaries:
         if each is not None:

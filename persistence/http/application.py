@@ -104,7 +104,7 @@ class Writable(Protocol):
 def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None:
     """Add ``/healthz`` and ``/readyz``; ``min_free`` is in bytes, and each place is to have as many.
 
-    The cause goes to the log, and to callers that are let in; a stranger is told neither paths nor numbers.
+    The cause goes to the log, and to admitted callers; a stranger gets neither paths nor numbers.
     """
 
     def healthz() -> Response:

@@ -54,7 +54,7 @@ def chunks(environ: WSGIEnvironment, limit: int) -> Iterator[bytes]:
 
 
 def drain(environ: WSGIEnvironment) -> None:
-    """Read the rest of a body that nobody wants, so that the client reads the answer instead of a reset.
+    """Read the rest of a body that is not used, so that the client reads the answer instead of a reset.
 
     The server would read 64 KiB, then hang up: a proxy in front that is still sending, or has sent its next request on
     the same connection, would answer 502.
@@ -62,7 +62,7 @@ def drain(environ: WSGIEnvironment) -> None:
     if not (environ.get("CONTENT_LENGTH") or environ.get("HTTP_TRANSFER_ENCODING")):
         return
     left = MOST_DRAINED
-    with suppress(Exception):  # the answer is settled; what the client does now changes nothing
+    with suppress(Exception):  # the answer is decided; the client cannot change it any more
         while left > 0 and (chunk := environ["wsgi.input"].read(CHUNK)):
             left -= len(chunk)
 

@@ -1,4 +1,4 @@
-"""Callers and who of them is let in (spec crud 6.1, 4.1): all, those of trusted addresses, or those with an API key.
+"""Callers, and which of them are admitted (spec crud 6.1, 4.1): all, by trusted address, or by API key.
 
 Decided before anything else of a request is looked at, so that a stranger learns nothing of paths and documents. What a
 proxy says of the address behind it (``X-Forwarded-For``) is not believed: the peer of the socket counts.
@@ -52,7 +52,7 @@ _OWN_SITE = frozenset({"same-origin", "none"})
 
 
 class Opens(Enum):
-    """When everybody is let in; decided once, at the start, so that keys that vanish open nothing."""
+    """When every caller is admitted; decided once, at the start, so that keys that vanish open nothing."""
 
     NEVER = "never"
     WHILE_KEYLESS = "on loopback, while there is no key"
@@ -71,7 +71,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
     """Return the policy of a service that starts now.
 
     Raises:
-        StartupError: nobody could call; its text says the ways out.
+        StartupError: no caller could be admitted; its text lists the remedies.
     """
     if insecure:
         return Policy(Opens.ALWAYS, trusted)
@@ -86,7 +86,7 @@ def policy(trusted: Trusted, *, insecure: bool, on_loopback: bool, has_keys: boo
 
 
 def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | None) -> str | None:
-    """Return who calls, for the log: the name of a key, ``trusted``, or ``None`` where everybody is let in.
+    """Return who calls, for the log: the name of a key, ``trusted``, or ``None`` where every caller is admitted.
 
     ``authorization`` is the header of that name.
 
@@ -94,7 +94,7 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
         UnauthorizedError: a key is missing or wrong.
         ForbiddenError: no key would help.
     """
-    # Under gunicorn's own command another address may be bound than the settings say: the peer tells.
+    # Under gunicorn's own command another address may be bound than in the settings: the peer shows it.
     if own.opens is Opens.ALWAYS or (own.opens is Opens.WHILE_KEYLESS and not keys and is_loopback(peer)):
         return None
     if keys and (secret := presented(authorization)) is not None:
@@ -112,11 +112,11 @@ def caller(own: Policy, keys: tuple[Key, ...], peer: Peer, authorization: str | 
 def presented(authorization: str | None) -> str | None:
     """Return the key in an ``Authorization`` header (RFC 6750 2.1; RFC 7617, as the password beside any user name).
 
-    ``None`` where there is no header, or one of another scheme. One that cannot be decoded holds a key that is wrong.
+    ``None`` where there is no header, or one of another scheme. One that cannot be decoded holds a wrong key.
     """
     if authorization is None or authorization.partition(" ")[0].lower() not in SCHEMES:
         return None
-    # What is not ASCII is no Base64, and werkzeug does not catch that.
+    # Base64 is ASCII, and werkzeug does not catch other characters.
     sent = Authorization.from_header(authorization) if authorization.isascii() else None
     return (sent and (sent.token or sent.password)) or ""
 
@@ -137,7 +137,7 @@ class AllowedSites:
     """The names that the service answers to, and the origins whose pages may change something."""
 
     def __init__(self, bind: str, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """``bind`` is the address that is served on; ``hosts`` and ``origins`` are those of the settings."""
+        """``bind`` is the address that is served; ``hosts`` and ``origins`` come from the settings."""
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, host_of(bind)) if host)
         self._is_everywhere = binds_everywhere(bind)
         self._origins = frozenset(origin.lower() for origin in origins)
@@ -149,7 +149,7 @@ class AllowedSites:
         And check whose page has made a browser send a request that may change something.
 
         Raises:
-            MisdirectedError: the name is none of the service's.
+            MisdirectedError: the service has no such name.
             ForbiddenError: the page is a third party's.
         """
         host = environ.get("HTTP_HOST")
@@ -167,7 +167,7 @@ class AllowedSites:
             raise ForbiddenError("pages elsewhere may change nothing here, and a browser says that this is one")
 
     def _is_own_origin(self, origin: str, host: str) -> bool:
-        """Return whether an origin is that of the name under which the service was reached, or in the settings."""
+        """Return whether an origin is the name under which the service was reached, or in the settings."""
         return origin in self._origins or (host != "" and origin in (f"http://{host}", f"https://{host}"))
 
     def _look_up(self, host: str) -> bool:
@@ -224,7 +224,7 @@ class CallersOnly:
 class Forwarding:
     """WSGI middleware that keeps each request for the calls of other services, while it is served (spec crud 3).
 
-    They are not told the key with which the caller was let in.
+    They do not get the key of the caller.
     """
 
     def __init__(self, app: WSGIApplication) -> None:

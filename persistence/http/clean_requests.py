@@ -96,7 +96,7 @@ class CleanRequests:
     """WSGI middleware that passes on clean requests and answers all others with 400 and the reason.
 
     Headers that this service would read under the prefix of its own dialect are refused under that of another one
-    unless ``accepts_foreign``: a user who is named in them would count as nobody.
+    unless ``accepts_foreign``: a user who is named in them would be ignored.
     """
 
     def __init__(self, app: WSGIApplication, dialect: Dialect, *, accepts_foreign: bool) -> None:

@@ -1,6 +1,6 @@
 """Contents on their way out: small ones at once, large ones by ``sendfile`` or, behind nginx, by nginx itself.
 
-Ranges are those of attachments (spec crud 4.7; RFC 9110 14 where one runs past the end, and for ``If-Range``).
+Only attachments have ranges (spec crud 4.7; RFC 9110 14 where one runs past the end, and for ``If-Range``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def parse_range(header: str, size: int) -> ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Sends what a read found. ``accel`` is nginx's internal location for the root, or empty without one.
+    """Sends the result of a read. ``accel`` is nginx's internal location for the root, or empty without one.
 
     ``link`` makes the file that was read available to nginx, and returns its path below the root; it raises
     ``DiskError``.
@@ -100,7 +100,7 @@ class Contents:
 
 
 def send_transformed(content: TransformedContent, headers: Headers) -> Response:
-    """Return what a transform leaves: at once, so that an error is still an answer, or in pieces if it is large."""
+    """Return the result of a transform: at once, so that an error is still an answer, or in pieces if it is large."""
     headers = [*headers, ("Content-Length", str(content.size))]
     if content.size <= _AT_ONCE:
         with disk_errors("reading form data"):
@@ -180,7 +180,7 @@ class _Measured:
         self._file = file
         self._at = file.tell()
         self._end = self._at + size
-        if isinstance(file, FileIO):  # what is decrypted on the way has no descriptor to send from
+        if isinstance(file, FileIO):  # content that is decrypted on the way has no descriptor to send from
             self.fileno = file.fileno
 
     def read(self, size: int = -1) -> bytes:
@@ -197,7 +197,7 @@ class _Measured:
         return data
 
     def seek(self, offset: int) -> int:
-        """Go to an offset: this is how ``socket.sendfile`` tells how far it has come."""
+        """Go to an offset: this is how ``socket.sendfile`` reports its progress."""
         self._at = self._file.seek(offset)
         return self._at
 

@@ -61,7 +61,7 @@ _NO_ARGUMENTS: Mapping[str, str] = {}
 
 
 class RequestParser:
-    """Reads requests in one dialect. Every method raises ``BadRequestError`` for what is malformed."""
+    """Reads requests in one dialect. Every method raises ``BadRequestError`` for a malformed request."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._keys = {name: environ_key(dialect.header(name)) for name in REQUEST_NAMES}
@@ -190,7 +190,7 @@ class RequestParser:
 
 
 class ProxiedParser(RequestParser):
-    """Reads requests of the proxy of a runtime, which passes on what its own caller sent, and what it has found out.
+    """Reads requests of the proxy of a runtime, which passes on the headers of its caller and adds its findings.
 
     The proxy itself finds the version of a document, migrates definitions and removes data that is not relevant
     (spec crud 11, forms 5.6).

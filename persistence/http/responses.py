@@ -209,7 +209,7 @@ class ResponseHeaders:
         return [(self._names["Deleted"], str(cleared.deleted)), (self._names["Refused"], str(cleared.refused))]
 
     def of_notice(self, notice: str | None) -> Headers:
-        """Return the header that tells which names of a request are unknown, if any."""
+        """Return the header with the unknown names of a request, if any."""
         return [] if notice is None else [(self._names["Notice"], _wire(one_line(notice)))]
 
     def _of_change(self, version: int, sidecar: Sidecar | None) -> Headers:

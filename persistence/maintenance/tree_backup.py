@@ -23,12 +23,11 @@ from persistence.maintenance.findings import FindingKind
 from persistence.maintenance.folder_files import History, OlderRevision, list_folder, list_history
 from persistence.maintenance.tree import Folder, FolderTree
 from persistence.model.addresses import DATA_XML, Collection, DocumentAddress
-from persistence.model.sidecar import Sidecar, shows_stamp
+from persistence.model.sidecar import Sidecar, described, shows_stamp
 from persistence.storage import nofollow, sidecars, stored_revision
 from persistence.storage.attachment_bodies import BodiesReader
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import FilePaths, unescape
-from persistence.storage.split_attachments import described
 
 _ATTEMPTS = 20
 

@@ -27,7 +27,7 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.rewriting import BodiesOf
+from persistence.storage.split_attachments import BodiesOf
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
 

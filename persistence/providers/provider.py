@@ -13,7 +13,7 @@ from persistence.index.sync.updater import Failed
 from persistence.model.addresses import Form
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.settings import Settings
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, RevisionStorage, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,15 @@ class Provider:
     """A tree of this service, another service, or whatever else implements these protocols.
 
     ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
-    ``reports`` are the flat views of the data, and ``reindexer`` rebuilds both. ``index_catalog`` gives the definitions
-    by which the index reads data of a form, where it reads them by itself; it is ``None`` where the index takes those
-    of the route.
+    ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
+    rebuilds both. ``index_catalog`` gives the definitions by which the index reads data of a form, where it reads them
+    by itself; it is ``None`` where the index takes those of the route.
     """
 
     storage: Storage
     catalog: Catalog
     index: SearchIndex
-    reports: ReportTables
+    reports: ReportTables | None
     reindexer: Reindexer
     index_catalog: Callable[[Form], Catalog] | None = None
 
@@ -81,7 +81,7 @@ class Route:
     properties: FormProperties
     definition: Provider
     data: Provider
-    storage: Storage
+    storage: RevisionStorage
     catalog: Catalog
     index_catalog: Catalog
 

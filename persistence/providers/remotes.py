@@ -13,9 +13,9 @@ from persistence.model.addresses import DESIGNER_VERSION, Form
 from persistence.properties.properties import ProviderProperties
 from persistence.providers.provider import Opening, Provider
 from persistence.remote.client import CallLimits, Client, Connections
-from persistence.remote.provider_names import ProviderNames
-from persistence.remote.remote_bodies import RemoteBodies
-from persistence.remote.remote_index import RemoteIndex, RemoteReindexing, RemoteTables
+from persistence.remote.headers import ProviderNames
+from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
+from persistence.remote.remote_reader import RemoteBodies
 from persistence.remote.remote_store import RemoteStore
 from persistence.storage.layout import FORMS, Layout
 from persistence.storage.locks import Locks
@@ -54,7 +54,7 @@ class Remotes:
         )
         storage = RemoteStore(client, self._spool, self._locks)
         summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(said.name, safe='')}")
-        return Provider(storage, Catalog(storage, summaries), index, RemoteTables(), RemoteReindexing(client))
+        return Provider(storage, Catalog(storage, summaries), index, None, RemoteReindexing(client))
 
     def bodies(self, said: ProviderProperties, main: Readable) -> RemoteBodies:
         """See ``Engine``; the other service has bodies alone."""

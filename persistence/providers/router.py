@@ -10,13 +10,13 @@ from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.form_versions import PublishedVersion
+from persistence.model.versions import PublishedVersion
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM
 from persistence.providers.provider import Provider, Route
 from persistence.storage.split_attachments import SplitStorage
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, RevisionStorage, Storage
 
 ProviderOf = Callable[[ProviderProperties], Provider]
 """Leads from what properties say of a provider to the provider, always the same one."""
@@ -81,7 +81,7 @@ def by_properties(
     """
 
     @cache
-    def attached(main: str, attachments: str) -> Storage:
+    def attached(main: str, attachments: str) -> RevisionStorage:
         storage = provider_of(properties.provider(main)).storage
         bodies = bodies_of(properties.provider(attachments), storage)
         return storage if bodies is None else SplitStorage(storage, bodies)
@@ -128,7 +128,7 @@ def only(provider: Provider, properties: Properties) -> Router:
     return within(provider, properties, lambda _: provider)
 
 
-def _route(form: Form, said: FormProperties, definition: Provider, data: Provider, storage: Storage) -> Route:
+def _route(form: Form, said: FormProperties, definition: Provider, data: Provider, storage: RevisionStorage) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
     return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
 

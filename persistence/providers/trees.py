@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from persistence.definitions.catalog import Catalog
-from persistence.definitions.summaries import NO_FILE, FormsFile, SummaryFile
+from persistence.definitions.summaries import FormsFile
 from persistence.dialect import DIALECTS
 from persistence.index.sources import ExtractionCache, Source, SourceDescription
 from persistence.index.sync.journal import Journal
@@ -83,12 +83,12 @@ def _serving(opening: Opening, path: str, catalog_at: CatalogAt) -> Iterator[Tre
         yield Tree(store, provider_of_tree(store, index, catalog_at(path), index_catalog))
 
 
-def catalogs(integrity: Integrity, file_of: Callable[[str], SummaryFile] = lambda _: NO_FILE) -> CatalogAt:
+def catalogs(integrity: Integrity, file_of: Callable[[str], FormsFile | None] = lambda _: None) -> CatalogAt:
     """Return a function to one catalog for each root, which has the summaries of a file."""
     return cache(lambda root: Catalog(StoreReader(root, integrity), file_of(root)))
 
 
-def summary_file(path: str) -> SummaryFile:
+def summary_file(path: str) -> FormsFile:
     """Return the file of a tree in which workers leave each other the summaries of published versions."""
     return FormsFile(Layout(path).own(FORMS))
 

@@ -41,7 +41,7 @@ from persistence.model.search import (
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import NOBODY, OwnerPattern, OwnerSet, OwnerSets
 from persistence.remote.client import DONE, Client, RemoteCall
-from persistence.remote.provider_names import HeaderField
+from persistence.remote.headers import HeaderField
 from persistence.xml.streaming import Streaming, XmlCheck
 
 _LONGEST = 24 * 3600.0
@@ -236,16 +236,6 @@ def _instant(text: str) -> Instant:
 
 def _no_answer(client: Client) -> RemoteError:
     return RemoteError(f"provider {client.who!r} answers a search with what is no answer")
-
-
-class RemoteTables:
-    """A ``ReportTables`` with nothing to do: the request that stored the definition has asked for the views."""
-
-    def create(self, form: Form, version: int) -> None:
-        """See ``ReportTables``."""
-
-    def drop(self, form: Form, version: int) -> None:
-        """See ``ReportTables``."""
 
 
 class RemoteReindexing:

@@ -1,29 +1,36 @@
-"""Reading what another service has: facts by HEAD, contents by GET (spec crud 11), of a content what a client wants."""
+"""Reading what another service has: facts by HEAD, contents by GET (spec crud 11), of a content what a client wants.
+
+Bodies of attachments that another service keeps, without what is known of them, are here too (spec forms 5.5).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
 from persistence import client_request
 from persistence.crypto import frames
-from persistence.errors import BusyError, RemoteError, disk_errors
+from persistence.errors import BusyError, NotSupportedError, PersistenceError, RemoteError, disk_errors
 from persistence.forms.form_data import MARKER_WORD
-from persistence.model.addresses import Address, DefinitionAddress, DocumentAddress
-from persistence.model.sidecar import Sidecar
-from persistence.remote.answers import sidecar_of, strong_tag, tombstone_of
-from persistence.remote.client import Client, RemoteAnswer, RemoteCall
-from persistence.remote.provider_names import HeaderField, HeaderFields
+from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
+from persistence.model.sidecar import Sidecar, described
+from persistence.remote.client import DONE, Client, RemoteAnswer, RemoteCall, body_of
+from persistence.remote.headers import HeaderField, HeaderFields, sidecar_of, strong_tag, tombstone_of
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
-from persistence.storage.uploads import Spool
+from persistence.storage.uploads import Spool, Upload
 from persistence.xml.markup import WordWatch
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Parameters = tuple[tuple[str, str], ...]
 
@@ -198,77 +205,149 @@ def go_to(at: int, answer: RemoteAnswer) -> None:
         raise
 
 
-class RemoteContent:
-    """A content of ``size`` bytes that is read from another service as it is needed, as if it were a file here.
+class _RemoteContent(io.RawIOBase):
+    """A content of ``size`` bytes that is read from another service as it is needed. Reading raises ``RemoteError``.
 
     ``ask`` returns the answer that has it from an offset on. It is called when something is read, and again where that
-    is not what follows. Reading raises ``RemoteError``.
+    is not what follows. ``answer`` is one that has all of it, where that is known already.
     """
 
-    def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> None:
-        """``answer`` is one that has all of it, where that is known already."""
+    def __init__(self, size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None) -> None:
+        super().__init__()
         self._size = size
         self._ask = ask
         self._answer = answer
         self._pieces: Iterator[bytes] = iter(()) if answer is None else iter(answer)
-        self._held = b""
-        self._begin = self._at = 0
+        self._held = memoryview(b"")
+        self._at = 0
 
-    def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer only at the end; all that are left without ``size``."""
-        wanted = self._size - self._at if size < 0 else size
-        data = bytearray()
-        while len(data) < wanted and self._holds_more():
-            begin = self._at - self._begin
-            piece = self._held[begin : begin + wanted - len(data)]
-            data += piece
-            self._at += len(piece)
-        return bytes(data)
+    def readable(self) -> bool:
+        """Return True."""
+        return True
 
-    def _holds_more(self) -> bool:
-        """Return whether the piece that is held has anything from here on; hold the next one if need be."""
-        if self._at < self._begin + len(self._held):
-            return True
-        if self._at >= self._size:
-            return False
-        piece = next(self._pieces, None)
-        if piece is None:  # nothing was asked for yet, or only a part of what is wanted
-            self.close()
-            self._answer = self._ask(self._at)
-            self._pieces = iter(self._answer)
-            piece = next(self._pieces, b"")
-        self._begin, self._held = self._at, piece
-        return bool(piece)
+    def seekable(self) -> bool:
+        """Return True: an answer from elsewhere on is asked for."""
+        return True
 
-    def tell(self) -> int:
-        """Return the offset of the next byte."""
-        return self._at
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Take what follows from the piece that is held, else from the next one."""
+        if self._at < self._size and not self._held:
+            piece = next(self._pieces, None)
+            if piece is None:  # nothing was asked for yet, or only a part of what is wanted
+                self._release()
+                self._answer = self._ask(self._at)
+                self._pieces = iter(self._answer)
+                piece = next(self._pieces, b"")
+            self._held = memoryview(piece)
+        room = memoryview(buffer)
+        taken, self._held = self._held[: len(room)], self._held[len(room) :]
+        room[: len(taken)] = taken
+        self._at += len(taken)
+        return len(taken)
 
-    def seek(self, offset: int) -> int:
-        """Go to an offset from the beginning, without asking again where the piece that is held has it."""
-        if not self._begin <= offset <= self._begin + len(self._held):
-            self.close()
-            self._begin, self._held = offset, b""
-        self._at = offset
-        return offset
-
-    def fileno(self) -> int:
-        """Raise ``io.UnsupportedOperation``, as files without a descriptor do."""
-        raise io.UnsupportedOperation("a content of another service is no file")
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to an offset from the beginning, or from here."""
+        target = self._at + offset if whence == io.SEEK_CUR else offset
+        if target != self._at:
+            self._release()
+            self._at, self._held = target, memoryview(b"")
+        return target
 
     def close(self) -> None:
         """Release the answer that is being read."""
+        self._release()
+        super().close()
+
+    def _release(self) -> None:
         if self._answer is not None:
             self._answer.close()
         self._answer, self._pieces = None, iter(())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: RemoteAnswer | None = None) -> BinaryIO:
-    """Return a ``RemoteContent`` for whoever reads a file, seeks in it from its beginning, and closes it."""
-    return cast("BinaryIO", RemoteContent(size, ask, answer))
+    """Return a content elsewhere as a file, for whoever reads it, seeks in it from its beginning, and closes it."""
+    return io.BufferedReader(_RemoteContent(size, ask, answer))
+
+
+class RemoteBodies:
+    """The ``Bodies`` of another service, which has one of each attachment: that of its current revision.
+
+    ``current`` returns the sidecar that is stored of an attachment.
+    """
+
+    def __init__(self, client: Client, spool: Spool, current: Callable[[DocumentAddress], Sidecar | None]) -> None:
+        self._client = client
+        self._spool = spool
+        self._current = current
+
+    def upload(self) -> Upload:
+        """See ``Bodies``."""
+        return self._spool.upload()
+
+    def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
+        """See ``Bodies``; a body whose length is not that of its record may be of another revision.
+
+        Raises:
+            NotSupportedError: the revision is an older one.
+        """
+        sidecar, stored = described(record), self._current(address)
+        if stored is not None and stored.modified != sidecar.modified:
+            raise NotSupportedError(f"provider {self._client.who!r} keeps no older revisions of attachments")
+        answer = self._ask("HEAD", address, sidecar.version)
+        answer.close()
+        if answer.status in _MISSING:
+            return None
+        answer.require(f"HEAD {address}", HTTPStatus.OK)
+        size = sidecar.size if answer.length is None else answer.length
+        etag = sidecar.id if size == sidecar.size else hashlib.sha256(f"{sidecar.id}:{size}".encode()).hexdigest()[:40]
+        if not content:
+            return StoredRevision(sidecar, etag, UNKNOWN_SIZE if answer.length is None else size)
+        ask = partial(self._from, address, sidecar.version, size)
+        return StoredRevision(sidecar, etag, size, opened_remotely(size, ask))
+
+    @contextmanager
+    def placing(
+        self,
+        address: DocumentAddress,
+        sidecar: Sidecar,
+        upload: Upload,
+        over: Sidecar | None,  # noqa: ARG002
+    ) -> Iterator[None]:
+        """See ``Bodies``; the body before is gone then, also where the record cannot be stored."""
+        kind = (sidecar.content_type or "application/octet-stream").encode("latin-1", "replace")
+        with body_of(upload) as (body, length):
+            fields = [self._version(sidecar.version), ("Content-Type", kind), length]
+            self._done(RemoteCall("PUT", self._client.names.path(address), fields, body=body))
+        yield
+
+    @contextmanager
+    def removing(self, address: DocumentAddress, over: Sidecar) -> Iterator[None]:
+        """See ``Bodies``."""
+        yield
+        with suppress(PersistenceError):  # what counts is the record, which is gone
+            self._done(RemoteCall("DELETE", self._client.names.path(address), [self._version(over.version)]))
+
+    def discard_draft(self, form: Form, document: str, version: int | None) -> None:
+        """See ``Bodies``; a failure is reported (spec forms 5.5)."""
+        draft = self._client.names.of_form("crud", form, Collection.DRAFT.value, document)
+        self._done(RemoteCall("DELETE", draft, [] if version is None else [self._version(version)]))
+
+    def _done(self, call: RemoteCall) -> None:
+        answer = self._client.send(call)
+        answer.require(call.what, *DONE, *(_MISSING if call.method == "DELETE" else ()))
+        answer.close()
+
+    def _from(self, address: DocumentAddress, version: int, size: int, at: int) -> RemoteAnswer:
+        answer = self._ask("GET", address, version, range_from(at, size))
+        answer.require(f"GET {address}", HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT)
+        go_to(at, answer)
+        return answer
+
+    def _ask(
+        self, method: str, address: DocumentAddress, version: int, wanted: list[HeaderField] | None = None
+    ) -> RemoteAnswer:
+        fields = [self._version(version), *(wanted or ())]
+        return self._client.send(RemoteCall(method, self._client.names.path(address), fields))
+
+    def _version(self, version: int) -> HeaderField:
+        return self._client.names.version(version)

@@ -1,23 +1,29 @@
-"""Another service as a storage: every read and every change is a request to it (spec crud 11, forms 5.6)."""
+"""Another service as a storage: every read and every change is a request to it (spec crud 11, forms 5.6).
+
+What is published there is asked of its form metadata API (spec crud 8.8, search 4).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import BinaryIO
 from urllib.parse import parse_qsl
 
 from persistence import client_request
-from persistence.errors import ReplacedError, disk_errors
+from persistence.errors import BadRequestError, MalformedXmlError, RemoteError, ReplacedError, disk_errors
+from persistence.forms.form_list_xml import read_form_list
+from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
-from persistence.remote.answers import as_stored, kept_hash
 from persistence.remote.client import DONE, Client, RemoteCall, body_of
-from persistence.remote.form_list import ListedDefinition, PublishedList
-from persistence.remote.provider_names import HeaderField
+from persistence.remote.headers import HeaderField, as_stored, kept_hash, path
 from persistence.remote.remote_index import document_ids
 from persistence.remote.remote_reader import RemoteReader
 from persistence.storage.layout import Layout
@@ -30,6 +36,8 @@ _NAMES = Layout("")
 """Names that cannot be kept here cannot be kept elsewhere."""
 
 _FORMAT = "data-format-version"
+_ALL = (("all-versions", "true"), ("all-forms", "true"))
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 """True while a document is being created of a form that has one only."""
@@ -246,3 +254,70 @@ def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
         created=listed.modified,
         size=0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDefinition:
+    """A published version, and a checksum of its entry in the list."""
+
+    number: int
+    modified: Instant
+    sum: int
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint of its ``form.xhtml``."""
+        return (self.sum, epoch_nanoseconds(self.modified), self.number), None
+
+
+Definitions = dict[int, ListedDefinition]
+
+
+class PublishedList:
+    """Asks for the list once for each request of a client, so that nobody misses what was published before."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def versions(self, form: Form) -> Definitions:
+        """Return the published versions of a form, highest first."""
+        return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
+
+    def forms(self, app: str | None) -> Iterator[Form]:
+        """Yield the published forms, or those of one application."""
+        request = client_request.current()
+        for form, versions in request.once((*self._key(None), app), lambda: self._asked(app, None)).items():
+            request.known.setdefault(self._key(form), versions)
+            yield form
+
+    def ask_again(self, form: Form) -> None:
+        """Ask again from now on: something of a form was published, or deleted."""
+        client_request.current().known.pop(self._key(form), None)
+
+    def _key(self, form: Form | None) -> tuple[object, ...]:
+        return PublishedList, self._client.who, form
+
+    def _asked(self, app: str | None, name: str | None) -> dict[Form, Definitions]:
+        names = self._client.names
+        segments = [segment for segment in (app if app is None else names.app(app), name) if segment is not None]
+        try:
+            listed = read_form_list([self._client.ask(path("form", *segments), _ALL)])
+        except MalformedXmlError as error:
+            raise RemoteError(f"provider {self._client.who!r} answers with a list of forms that is none") from error
+        found: dict[Form, Definitions] = {}
+        for each in listed:
+            definition = _definition(each)
+            if definition is not None:
+                found.setdefault(Form(names.app(each.app), each.name), {})[definition.number] = definition
+        return {form: dict(sorted(versions.items(), reverse=True)) for form, versions in found.items()}
+
+
+def _definition(listed: ListedVersion) -> ListedDefinition | None:
+    """Return the version of an entry; ``None`` where it is none: another service may list what cannot be here."""
+    if not (listed.app and listed.name and _NUMBER.fullmatch(listed.version) and int(listed.version)):
+        return None
+    try:
+        modified = instants.from_datetime(instants.parse_time(listed.modified, "last-modified-time"))
+    except BadRequestError:
+        return None
+    return ListedDefinition(int(listed.version), modified, listed.sum)

@@ -1,7 +1,7 @@
 """The contract of a provider behind the proxy of a runtime, which has decided already (spec crud 2 and 11).
 
-The proxy sends a HEAD before each PUT and DELETE, and says what it has found: that decides whether a resource is
-created or replaced, and who may do so. What nobody but the provider can tell is still told under the lock: a version
+The proxy sends a HEAD before each PUT and DELETE, and reports what it has found: that decides whether a resource is
+created or replaced, and who may do so. What only the provider can know is still decided under the lock: a version
 that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document of a form
 that has only one.
 """
@@ -9,7 +9,7 @@ that has only one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from persistence.errors import BadAddressError
 from persistence.model import versions
@@ -33,27 +33,26 @@ from persistence.services.rules import (
 from persistence.storage.stored_revision import StoredRevision
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionsBehindProxy:
+class DefinitionsBehindProxy(Definitions):
     """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
 
-    definitions: Definitions
+    __slots__ = ()
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """One file of the version named."""
+        """Return one file of the version named."""
         versions.must_be_sent(get.version.number, form)
-        return self.definitions.read(form, name, get)
+        return super().read(form, name, get)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
-        """Publish one file: 201 unless the proxy has found what it replaces."""
+        """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
-        return replace(self.definitions.write(form, name, put, chunks), created=_creates(put))
+        return replace(super().write(form, name, put, chunks), created=_creates(put))
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
-        """Leave a tombstone, whatever is stored."""
+        """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
-        return self.definitions.delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
+        return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
 
 
 class DocumentsBehindProxy(Documents):
@@ -77,7 +76,7 @@ class DocumentsBehindProxy(Documents):
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide as the proxy has: it is a creation unless the proxy has found what is replaced.
+        """Decide as the proxy has: it is a creation unless the proxy has found a document to replace.
 
         A document that is there all the same goes into the history, as always: the proxy may have looked too early.
         """
@@ -93,7 +92,7 @@ class DocumentsBehindProxy(Documents):
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
     ) -> Deletion:
-        """Leave a tombstone, whatever is stored."""
+        """Leave a tombstone, even if nothing is stored."""
         version = versions.must_be_sent(number, address)
         self.checked(route, address, current, delete, version)
         return Deletion(version, tombstone_over(current, version, delete), None)
@@ -103,7 +102,7 @@ class DocumentsBehindProxy(Documents):
         return True
 
     def delete_all(self, form: Form, delete: Delete) -> Cleared:  # noqa: ARG002 - as the proxy's own face has it
-        """There is no such path: the proxy searches, and deletes one document after the other.
+        """Refuse: this path does not exist here. The proxy searches, and deletes one document after the other.
 
         Raises:
             BadAddressError: always.

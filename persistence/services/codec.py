@@ -1,7 +1,8 @@
 """The codec between the bytes that a client sees and those that are stored.
 
-That of the public face encrypts what is marked before it is stored, and decrypts it when it is shown. That is what the
-proxy of a form runtime does, so it is done for those who call the service as one (spec forms 4).
+The codec of the public face encrypts the values of encrypted controls before they are stored, and decrypts them in
+answers. That is what the proxy of a form runtime does, so it is done for those who call the service as one (spec forms
+4).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class EncodedContent(Protocol):
         """The bytes, to be read once."""
 
     def described(self, sidecar: Sidecar, over: StoredRevision | None, definition: Definition) -> Sidecar:
-        """Return the sidecar with what it must say of the bytes; to be called under the lock, when all are read.
+        """Return the sidecar with the facts about the bytes; to be called under the lock, when all are read.
 
         ``definition`` is the one that holds then.
 
@@ -78,10 +79,10 @@ class Codec:
     """Stores and shows bytes as they are, which is the duty of a provider behind a proxy (spec crud 9, 11)."""
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return what is to be stored of a content.
+        """Return the bytes to store of a content.
 
         Raises:
-            ConfigurationError: it must be encrypted, and there is no key.
+            ConfigurationError: it must be encrypted, and no key is configured.
         """
         return content
 
@@ -91,7 +92,7 @@ class Codec:
         return False
 
     def decode(self, read: Read, address: DocumentAddress, get: Get) -> Read:
-        """Return what the client gets of a revision; its open content is taken over.
+        """Return the answer to a client for a revision; its open content is taken over.
 
         Raises:
             DamagedError: it does not decrypt.
@@ -110,19 +111,19 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class EncryptionCodec(Codec):
-    """Encrypts what is stored, and decrypts what is shown."""
+    """Encrypts content that is stored, and decrypts content that is answered."""
 
     at_rest: EncryptionAtRest
     _mentions: BoundedCache[bool] = field(default_factory=lambda: BoundedCache(LOOKED_AT, LOOKED_AT_BYTES), init=False)
 
     def encode(self, content: ReceivedContent) -> EncodedContent:
-        """Return a body in which everything is encrypted that the definition of the version marks.
+        """Return a body in which the encrypted controls of the version's definition are encrypted.
 
         An attachment that arrives encrypted, as somebody read it from another address who may read it there decrypted
         as well, is encrypted for its new address (spec forms 4.3, last paragraph).
 
         Raises:
-            ConfigurationError: it must be encrypted and there is no key; or the definition that would say what to
+            ConfigurationError: it must be encrypted and no key is configured; or the definition that would say what to
                 encrypt is gone.
         """
         address = content.address
@@ -144,7 +145,7 @@ class EncryptionCodec(Codec):
         """Return form data decrypted, and an attachment if that is asked for (spec forms 4.3)."""
         found = read.found
         if address.is_main and found.sidecar.encrypted is False and not found.is_edited:
-            return read  # nothing in it is marked: that was noted when it was stored
+            return read  # nothing in it is encrypted: that was noted when it was stored
         if self.at_rest.dialect.is_designer(address.form):
             return read
         try:
@@ -166,10 +167,10 @@ class EncryptionCodec(Codec):
         return replace(read, decryption=partial(self.at_rest.decrypted, address)) if has_marks else read
 
     def _may_have_marks(self, found: StoredRevision, file: BinaryIO) -> bool:
-        """Return whether something in form data may be marked as encrypted. Raises ``OSError``.
+        """Return whether a value in form data may be encrypted. Raises ``OSError``.
 
-        The sidecar says it, if the content is the one it tells of. Sidecars of older services do not say it, nor do
-        those of contents that have the word in another place: such a content is read, once in each process.
+        The sidecar says so, if it describes this content. Sidecars of older services do not, nor do sidecars of
+        contents that have the word in another place: such a content is read, once in each process.
         """
         if found.is_edited:
             return _mentions_encryption(file)
@@ -186,7 +187,7 @@ class EncryptionCodec(Codec):
 
 
 class _EncryptedData:
-    """Form data with what is marked encrypted; a key is looked for at the first value, where one is needed."""
+    """Form data with its encrypted controls encrypted; a key is looked up at the first value that needs one."""
 
     def __init__(self, at_rest: EncryptionAtRest, content: ReceivedContent, marked: EncryptedControls | None) -> None:
         self._at_rest = at_rest
@@ -242,7 +243,7 @@ class _EncryptedAttachment:
 
     @property
     def chunks(self) -> Iterable[bytes]:
-        """The file, encrypted if it is marked, or was already.
+        """The file, encrypted if its control is, or if it was encrypted before.
 
         Raises:
             ForbiddenError: it is the encrypted file of a document that the caller may not read: as a copy it would be
@@ -281,7 +282,7 @@ class _EncryptedAttachment:
 
 
 def _is_marked(holder: str | None, marked: EncryptedControls | None) -> bool:
-    """Return whether the header of an attachment names a marked control, or an item of one (spec forms 4.2)."""
+    """Return whether the header of an attachment names an encrypted control, or an item of one (spec forms 4.2)."""
     if holder is None or marked is None:
         return False
     path = holder.strip().strip("/")

@@ -41,7 +41,7 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.storage.storage import Readable, Writing
+from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -59,10 +59,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision about a PUT: what is to be stored, and the definition by which it is.
+    """The decision about a PUT: the sidecar to store, and the definition that decided.
 
-    ``operations`` are those of the user on the document; ``creates`` says whether the document or attachment is new,
-    and ``is_only`` whether it must be the only document of its user.
+    ``operations`` are what the user may do with the document; ``creates`` says whether the document or attachment is
+    new, and ``is_only`` whether it must be the only document of its user.
     """
 
     put: Put
@@ -85,7 +85,7 @@ class Deletion:
 class Documents:
     """Reading, writing and deleting below ``data/`` and ``draft/``.
 
-    ``codec`` lies between what clients see and what is stored. Methods raise the domain errors of
+    ``codec`` translates between answers to clients and stored content. Methods raise the domain errors of
     ``persistence.errors``.
     """
 
@@ -164,7 +164,7 @@ class Documents:
         count = refused = 0
         damage: DamagedError | None = None
         refusal = ""
-        for document in route.storage.documents(form):
+        for document in route.data.storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             try:
                 count += self._delete_one(route, address, number, delete)
@@ -225,7 +225,7 @@ class Documents:
     def decided(
         self, route: Route, address: DocumentAddress, put: Put, number: int | None, over: StoredRevision | None
     ) -> Decision:
-        """Decide about a PUT by what is stored (spec crud 4.2, PUT 3 to 5)."""
+        """Decide about a PUT by the stored revision (spec crud 4.2, PUT 3 to 5)."""
         stored = self.checked(route, address, over, put, number)
         is_main, own = address.is_main, stored.own
         is_settled = own is not None and (is_main or stored.main is not None)
@@ -247,7 +247,7 @@ class Documents:
     def decided_to_delete(
         self, route: Route, address: DocumentAddress, delete: Delete, number: int | None, current: StoredRevision | None
     ) -> Deletion:
-        """Decide about a DELETE by what is stored (spec crud 4.2)."""
+        """Decide about a DELETE by the stored revision (spec crud 4.2)."""
         own = must_live(current, address)
         main = None if address.is_main else route.storage.read(address.main, content=False)
         may_read = partial(self.may_read, delete.user, address)
@@ -265,10 +265,10 @@ class Documents:
         asked: Put | Delete,
         number: int | None,
     ) -> Stored:
-        """Compare what is stored with the precondition and the version number of a request (spec crud 4.2, 4.6).
+        """Compare the stored revision with the precondition and the version number of a request (spec crud 4.2, 4.6).
 
         Raises:
-            PreconditionError, VersionError: it is not what the client expects.
+            PreconditionError, VersionError: it differs from what the client expects.
         """
         own = living(current)
         main = None if address.is_main else living(route.storage.read(address.main, content=False))
@@ -283,8 +283,8 @@ class Documents:
     def require_published(self, route: Route, definition: Definition) -> None:
         """Refuse data of a version that was never published; a property says that this is to be done.
 
-        A deleted version was published: its tombstone keeps its permissions, and what was begun can be saved. The
-        designer's own form never is.
+        A deleted version was published: its tombstone keeps its permissions, and users can save documents that they
+        have begun. The designer's own form never is.
 
         Raises:
             NotFoundError: there is nothing of the version.
@@ -301,7 +301,7 @@ class Documents:
         return self.dialect.is_designer(route.form) or not route.properties.has_versions
 
     def _version_of(self, route: Route, address: DocumentAddress, stored: Stored) -> int:
-        """Return the version of a PUT that names none: the stored one, else its document's, else that of a new one."""
+        """Return the version of a PUT that names none: the stored one, else the document's, else that for new data."""
         known = stored.current or stored.main
         if known is not None:
             return known.sidecar.version
@@ -309,7 +309,7 @@ class Documents:
 
 
 def counts(address: DocumentAddress) -> bool:
-    """Return whether a document counts as that of a singleton form: attachments and drafts do not (crud 16, D17)."""
+    """Return whether a document counts as the one of a singleton form: attachments and drafts do not (crud 16, D17)."""
     return address.is_main and not address.is_draft
 
 
@@ -362,10 +362,10 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
     return number
 
 
-def version_of_new(data: Readable, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
+def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named.
 
-    It is that of the document in the other collection, else the latest published one, else 1.
+    It is the version of the document in the other collection, else the latest published one, else 1.
 
     A document id is never used across versions (seed, rule 1), so the other collection knows the document's.
     """

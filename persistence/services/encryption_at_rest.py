@@ -1,6 +1,6 @@
-"""Encryption at rest: what definitions mark is encrypted where it is stored (spec forms 4).
+"""Encryption at rest: the values of encrypted controls are encrypted where they are stored (spec forms 4).
 
-The rules and the primitives, for requests (``encryption_codec``) and for what is stored already (``reencryption``).
+The rules and the primitives, for requests (``codec``) and for stored content (``reencryption``).
 Definitions and the designer's storage are never encrypted.
 """
 
@@ -13,7 +13,7 @@ from operator import or_
 
 import msgspec
 
-from persistence.crypto import frames, legacy
+from persistence.crypto import frames
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import ValueCipher
@@ -35,7 +35,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class EncryptionAtRest:
-    """Tells what is to be encrypted and what is encrypted, and decrypts it."""
+    """Decides what to encrypt, finds out what is encrypted, and decrypts it."""
 
     router: Router
     dialect: Dialect
@@ -44,7 +44,7 @@ class EncryptionAtRest:
     def to_encrypt(
         self, address: DocumentAddress, definition: Definition, over: StoredRevision | None
     ) -> EncryptedControls | None:
-        """Return the controls whose values are to be encrypted in what is about to be stored over a revision.
+        """Return the controls whose values are to be encrypted in a content that replaces a revision.
 
         What belongs to a version that was never published is encrypted as any published version would have it.
 
@@ -63,10 +63,10 @@ class EncryptionAtRest:
         return self._marked_by_others(definition)
 
     def _marked_by_others(self, definition: Definition) -> EncryptedControls | None:
-        """Return what the published versions of a form mark, for a version that is not published.
+        """Return the encrypted controls of the published versions of a form, for a version that is not published.
 
         Raises:
-            ConfigurationError: it was published and has marked something; or no version is left, and one has.
+            ConfigurationError: it was published and had encrypted controls; or no version is left, and one had some.
         """
         form = definition.form
         route = self.router.of(form)
@@ -79,14 +79,14 @@ class EncryptionAtRest:
         return reduce(or_, published) if published else None
 
     def paths(self, form: Form, marked: EncryptedControls | None) -> frozenset[Path]:
-        """Return the paths of marked controls in the format of data at rest."""
+        """Return the paths of encrypted controls in the format of data at rest."""
         return frozenset() if marked is None else marked.paths[self.router.of(form).properties.data_format]
 
     def is_encrypted(self, held: AttachmentRef, is_said: bool) -> bool:  # noqa: FBT001 - as ``IsEncrypted`` has it
         """Return whether an attachment is stored encrypted.
 
-        What is stored decides. The holder decides only where the attachment is not known here, or cannot be read now.
-        A file that a proxy has encrypted has no note in its sidecar: then the file says so itself.
+        The stored attachment decides. The holder decides only where the attachment is not known here, or cannot be read
+        now. A file that a proxy has encrypted has no note in its sidecar: then the file says so itself.
         """
         if held.collection is None:
             return False
@@ -123,7 +123,7 @@ class EncryptionAtRest:
         is_framed = header is not None and header.address == address and header.key_id in ring.keys
         if found.sidecar.encrypted or is_framed:
             return frames.open_file(file, size, address, ring)
-        plain = legacy.open_file(file, size, ring)
+        plain = frames.open_legacy_file(file, size, ring)
         if plain is None:
             file.seek(0)
         return plain
@@ -147,7 +147,7 @@ class EncryptionAtRest:
             raise DamagedError(f"{address} cannot be decrypted: {error}") from error
 
     def as_encrypted(self, sidecar: Sidecar, address: DocumentAddress) -> Sidecar:
-        """Return the sidecar of what is encrypted; the client's hash is encrypted too: it is of the plain content."""
+        """Return the sidecar of an encrypted content; the client's hash of the plain content is encrypted too."""
         encrypted = None
         if sidecar.client_hash is not None:
             text = msgspec.json.encode(sidecar.client_hash).decode()

@@ -14,11 +14,11 @@ from persistence.errors import BadAddressError, BadRequestError
 from persistence.forms.form_list_xml import FormListWriter, read_form_query
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
-from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.instants import to_datetime
 from persistence.model.permissions import OPERATIONS, Permissions, on_creation
+from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 from persistence.model.users import Admin, User, admin_entries, is_admin
+from persistence.model.versions import PublishedVersion
 from persistence.providers.router import Router
 from persistence.services.access import permissions_of
 
@@ -53,12 +53,12 @@ class PublishedForms:
 
         Raises:
             BadRequestError: the query is malformed, or asks for what there is not.
-            PersistenceError: whatever ``body`` raises about the client.
+            PersistenceError: ``body`` raises one about the client.
         """
         query = read_form_query(body, is_strict=self._is_strict)
         try:
             return self.find(query, user)
-        except BadAddressError:  # a filter may name what is no form's name
+        except BadAddressError:  # a filter may have a text that cannot be a form's name
             return self._list.write(0, ())
 
     def _looked_up(self, query: FormQuery) -> Iterator[PublishedVersion]:

@@ -62,7 +62,7 @@ class Reindexing:
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True):
-    """The number of documents of a form that are done; ``version`` is ``None`` where all versions are meant."""
+    """The number of documents of a form that are done; ``version`` is ``None`` for all versions."""
 
     app: str
     name: str
@@ -75,7 +75,7 @@ class ReencryptionProgress(msgspec.Struct, frozen=True):
 class ReencryptionJob:
     """All data of a form, or of one version of it, in the tree of ``root``.
 
-    ``reindex`` rebuilds what searches and reports ask: in a database, what is deleted stays on the disk for a while.
+    ``reindex`` rebuilds the index and the tables for reports: deleted rows of a database stay on the disk for a while.
     """
 
     reencryption: Reencryption
@@ -90,7 +90,7 @@ class ReencryptionJob:
         When it ``is_ending`` it stops after a document; the next job of the form goes on from there.
 
         Raises:
-            ConfigurationError: there is no key that encrypts.
+            ConfigurationError: no key to encrypt with is configured.
             DiskError: the disk refuses.
             BusyError: the job before took very long, or it ``is_ending``.
         """
@@ -125,7 +125,7 @@ class ReencryptionJob:
 
 
 class _Report:
-    """Leaves the progress of a job where every process finds it, beside that of jobs before."""
+    """Keeps the progress of a job where every process finds it, beside the progress of earlier jobs."""
 
     def __init__(self, job: ReencryptionJob, total: int, others: list[ReencryptionProgress]) -> None:
         self._path = f"{job.root}/{REENCRYPTED}"
@@ -139,7 +139,7 @@ class _Report:
             return
         self._written = monotonic()
         own = msgspec.structs.replace(self._own, current=current)
-        with suppress(OSError):  # nobody's data
+        with suppress(OSError):  # data of nobody
             files.write_durably(self._path, msgspec.json.encode([*self._others, own]))
 
 
@@ -195,7 +195,7 @@ def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
 
 
 class ReencryptionJobs(Closable):
-    """Begins jobs, and tells their progress. ``job_of`` makes one; ``log`` is told what could not be done.
+    """Begins jobs, and reports their progress. ``job_of`` makes one; ``log`` gets the failures.
 
     It owns the thread that does one job after the other, as long as there are any.
     """
@@ -219,7 +219,7 @@ class ReencryptionJobs(Closable):
 
         Raises:
             BusyError: too many wait already, or this was closed.
-            NotSupportedError: nothing is encrypted here, because there is no key (spec crud 8.6).
+            NotSupportedError: nothing is encrypted here, because no key is configured (spec crud 8.6).
         """
         job = self._job_of(form, version)
         if not job.reencryption.has_key:
@@ -237,7 +237,7 @@ class ReencryptionJobs(Closable):
                 self._thread.start()
 
     def close(self) -> None:
-        """End the job that is under way after the document it is at; those that wait are not begun."""
+        """End the running job after its current document; waiting jobs are not begun."""
         with self._lock:
             self._is_ending = True
             self._waiting.clear()

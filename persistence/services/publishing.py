@@ -37,7 +37,7 @@ _LONGEST_WAIT = 10.0
 class Publication:
     """A request to publish.
 
-    ``is_available`` and ``comment`` are what the metadata will say, ``source`` is the id of the unpublished definition
+    ``is_available`` and ``comment`` go into the metadata, ``source`` is the id of the unpublished definition
     it comes from, where it comes from one. ``flat_view`` is as in ``Put``.
     """
 
@@ -53,8 +53,8 @@ class Publishing:
     """Publishes definitions, from the designer's storage or from a request.
 
     Everything is received before the first file is stored, and then stored under one lock, ``form.xhtml`` last: so a
-    version is never seen without its attachments, and what a crash leaves half-way is completed by publishing again.
-    Methods raise the domain errors of ``persistence.errors``.
+    version is never seen without its attachments, and a publication that a crash interrupted is completed by publishing
+    again. Methods raise the domain errors of ``persistence.errors``.
     """
 
     def __init__(self, dialect: Dialect, documents: Documents, definitions: Definitions) -> None:
@@ -106,7 +106,7 @@ class Publishing:
         return write_publication_answer(prepared.form, version=written[-1].sidecar.version, attachments=len(parts))
 
     def _is_copied(self, form: Form, held: AttachmentRef) -> bool:
-        """Return whether an attachment is copied: that of the designer or a library, or its own."""
+        """Return whether an attachment is copied: one of the designer or a library, or the form's own."""
         if held.collection is not None:
             return self._dialect.is_designer(held.form)
         return held.form.name == LIBRARY_FORM or held.form == form
@@ -155,7 +155,7 @@ def _pieces(read: Read) -> Iterator[bytes]:
 
 
 def _whole(pieces: Iterable[bytes], size: int) -> bytes:
-    """A definition in memory; ``size`` is what is known of its length in bytes.
+    """Return a definition in memory; ``size`` is its length in bytes, or 0.
 
     Raises:
         BodyTooLargeError: it is too large to be taken apart.

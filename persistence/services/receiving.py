@@ -13,7 +13,7 @@ from persistence.forms.metadata import MetadataReader
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.services.rules import Received
-from persistence.storage.storage import Storage
+from persistence.storage.storage import RevisionStorage
 from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
 from persistence.xml.streaming import Streaming, XmlCheck
@@ -30,22 +30,22 @@ _RECEIVING = "receiving"
 
 @contextmanager
 def receiving(
-    store: Storage,
+    store: RevisionStorage,
     address: Address,
     content_type: str | None,
     chunks: Iterable[bytes],
     checking: Streaming | None = None,
 ) -> Iterator[tuple[Upload, Received]]:
-    """Receive the whole body as an upload, for the length of a block; what is not committed by then is gone.
+    """Receive the whole body as an upload, for the length of a block; without a commit it is gone at the end.
 
     ``checking`` is the parser that checks form data while it streams by; without one, nothing is read of it.
 
     Raises:
         BadRequestError: the content type is no media type.
         MalformedXmlError: the address holds XML and the body is not.
-        BadRequestError: a definition has permissions or marks of encryption that this service does not know.
+        BadRequestError: a definition has unknown permissions, or an unknown element or attribute of encryption.
         DiskError: the disk refused.
-        PersistenceError: whatever ``chunks`` raises about the client.
+        PersistenceError: ``chunks`` raises one about the client.
     """
     kind = _type_to_keep(address, content_type)
     is_main = address.is_main
@@ -80,14 +80,14 @@ def definition_reader(address: Address) -> MetadataReader | None:
 
 
 def type_by_name(address: Address) -> str:
-    """Return the media type of a content that came without one, by what kind of resource it is and by its name."""
+    """Return the media type of a content that came without one, by the kind of resource and its name."""
     if address.is_main:
         return XHTML if isinstance(address, DefinitionAddress) else XML
     return mimetypes.guess_type(address.name)[0] or UNKNOWN
 
 
 def _type_to_keep(address: Address, sent: str | None) -> str:
-    """Return the media type to keep: XML resources are XML whatever was said (seed, Resource kinds; spec crud 4.5).
+    """Return the media type to keep: XML resources are XML, even if another one is sent (spec crud 4.5).
 
     Raises:
         BadRequestError: an attachment's type is no media type.

@@ -1,4 +1,4 @@
-"""Encrypting again what is stored, by what forms mark now and with the key that encrypts now (spec forms 4.5).
+"""Re-encryption of stored data, by the definitions and the encrypting key of now (spec forms 4.5).
 
 Every revision is rewritten in place, one after the other: it keeps its instants, its stage and its entity tag, and what
 it was is not kept. Documents can be read and saved meanwhile.
@@ -30,13 +30,13 @@ from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, Doc
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
-from persistence.storage.rewriting import BodiesOf, RevisionRewriter
+from persistence.storage.split_attachments import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import WordWatch
 
 _ROUNDS = 3
-"""Rounds in which a document is looked at: what is saved while it is encrypted may say what held before."""
+"""Rounds in which a document is examined: a save during the first may have been made by the definition of before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Rewriting:
 
 
 class Reencryption:
-    """Encrypts the data of one tree again. Methods raise what those of ``Store`` do."""
+    """Encrypts the data of one tree again. Methods raise the errors of ``Store``."""
 
     def __init__(self, store: Store, bodies_of: BodiesOf, at_rest: EncryptionAtRest) -> None:
         self._store = store
@@ -96,7 +96,7 @@ class Reencryption:
             ConfigurationError: there is no key that encrypts.
         """
         self._at_rest.keys.ring().to_write()
-        for collection in Collection:  # what a kill has left holds what is to be encrypted, and nobody reads it
+        for collection in Collection:  # an interrupted rewrite has plain content, which is not to stay, and no reader
             self._rewriter.finish(DocumentAddress(form, collection, document, DATA_XML))
         count, problems = 0, list[str]()
         for _ in range(_ROUNDS):
@@ -150,7 +150,7 @@ class Reencryption:
 class DocumentPlan:
     """Rewritings of one document and its draft; ``problems`` say what cannot be rewritten.
 
-    ``named`` are the attachments that data names in controls, each with whether any of these is marked.
+    ``named`` are the attachments that data names in controls, each with whether any of these is encrypted.
     """
 
     store: Store
@@ -173,7 +173,7 @@ class DocumentPlan:
         return [*self.to_decrypt, *self.data, *self.to_encrypt]
 
     def make(self, version: int | None) -> None:
-        """Look at every revision, or at those of one version."""
+        """Examine every revision, or the revisions of one version."""
         revisions = [each for each in self._revisions() if version in (None, each.sidecar.version)]
         data = [each for each in revisions if each.address.is_main]
         for each in data:
@@ -222,7 +222,7 @@ class DocumentPlan:
             self.problems.append(str(error))
 
     def _note_names(self, revision: DataRevision, found: StoredRevision) -> None:
-        """Note which attachments data names in controls, and whether any of these is marked."""
+        """Note which attachments data names in controls, and whether any of these is encrypted."""
         marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is None:
             return
@@ -261,9 +261,9 @@ class DocumentPlan:
         return sidecar.client_hash is None or not is_wanted
 
     def _marked_paths(self, revision: DataRevision, found: StoredRevision) -> tuple[frozenset[Path], frozenset[Path]]:
-        """Return the paths that are marked, and those of them that take no files.
+        """Return the paths of encrypted controls, and of those that take no files.
 
-        Where the definition is gone, both are those of the values that are encrypted.
+        Where the definition is gone, both are the paths of values that are encrypted.
         """
         marked = self.at_rest.router.of(self.form).catalog.of(self.form, revision.sidecar.version).encrypted
         if marked is not None:

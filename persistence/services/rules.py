@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
-from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import Instant, next_after
 from persistence.model.permissions import Operations
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, tombstone
 from persistence.model.users import ANONYMOUS, User
-from persistence.model.versions import ABSENT, VersionRequest
+from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 
@@ -80,7 +79,7 @@ class Delete:
 
 
 Decryption = Callable[[Iterable[bytes]], Iterator[bytes]]
-"""Turns stored form data into what a client gets."""
+"""Turns stored form data into an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Read:
     """A revision to send; ``operations`` is ``None`` for definitions, which have none (spec crud 4.2).
 
     ``decryption`` decrypts values on the way; ``None`` where there are none. ``is_decrypted`` says that
-    what is found is the plain content of an encrypted file.
+    the result is the plain content of an encrypted file.
     """
 
     address: Address
@@ -99,7 +98,7 @@ class Read:
 
     @property
     def etag(self) -> str:
-        """The entity tag of what is sent: of a decrypted attachment, not that of its stored bytes (RFC 9110 8.8.3)."""
+        """The entity tag of the sent bytes; of a decrypted attachment, not the stored one (RFC 9110 8.8.3)."""
         return plain_tag(self.found.etag) if self.is_decrypted else self.found.etag
 
     @property
@@ -109,10 +108,10 @@ class Read:
 
     @property
     def is_told_by_date(self) -> bool:
-        """Return whether the date tells what is sent from anything else.
+        """Return whether the date identifies the sent content.
 
-        A content replaced by hand is newer than its date, and an encrypted attachment has one date for what is stored
-        and what is decrypted.
+        A content replaced by hand is newer than its date, and an encrypted attachment has the same date
+        stored and decrypted.
         """
         is_of_two = self.is_decrypted or (self.found.sidecar.encrypted and not self.address.is_main)
         return not (is_of_two or self.found.is_edited)
@@ -120,7 +119,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A revision that is stored: ``created`` tells 201 from 204."""
+    """A stored revision; ``created`` distinguishes 201 from 204."""
 
     address: Address
     sidecar: Sidecar
@@ -198,7 +197,7 @@ def check_precondition(
     *stored: StoredRevision | None,
     may_read: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Compare ``If-Match`` and ``If-None-Match`` with what is stored (spec crud 4.6).
+    """Compare ``If-Match`` and ``If-None-Match`` with the stored revision (spec crud 4.6).
 
     For an attachment the client may mean the attachment or its document (spec crud 4.2): either will do, and so
     will the tag of its decrypted content. Where nothing is stored, there is nothing to overwrite and the headers are
@@ -206,7 +205,7 @@ def check_precondition(
     where the precondition fails.
 
     Raises:
-        PreconditionError: something is stored, and nothing of it is what the client expects.
+        PreconditionError: the stored revision is not the one that the client expects.
     """
     if precondition is NO_PRECONDITION:
         return
@@ -241,8 +240,8 @@ def _last_save(found: StoredRevision) -> str:
 class Received:
     """The content received for a PUT: its id, its size in bytes, its digest and the type to keep.
 
-    ``metadata`` is what a form definition says of its form. ``is_plain`` says of form data that nothing
-    in it is marked as encrypted.
+    ``metadata`` is extracted from a form definition. ``is_plain`` is true of form data without
+    encrypted values.
     """
 
     id: str
@@ -257,7 +256,7 @@ def next_revision(put: Put, received: Received, version: int, *, over: StoredRev
     """The sidecar of an accepted PUT.
 
     Creation and owner are kept from a living revision. Over nothing, or over a tombstone, it is a creation, and
-    ``owner`` becomes the owner (spec crud 4.4). What a proxy says of them wins. The stage is never inherited.
+    ``owner`` becomes the owner (spec crud 4.4). Headers of a proxy take precedence. The stage is never inherited.
 
     Raises:
         BadRequestError: a proxy says that the resource was created in the future.
@@ -295,7 +294,7 @@ def tombstone_of(found: StoredRevision, user: User) -> Sidecar:
 
 
 def tombstone_over(found: StoredRevision | None, version: int, delete: Delete) -> Sidecar:
-    """The tombstone that a DELETE leaves whatever is stored, even of nothing (spec crud 11)."""
+    """The tombstone that a DELETE leaves, even if nothing is stored (spec crud 11)."""
     if found is not None:
         return tombstone_of(found, delete.user)
     modified = next_after(None)

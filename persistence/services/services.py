@@ -1,4 +1,4 @@
-"""The services over a router, wired to each other: what a face of the API calls."""
+"""The services over a router, wired to each other, for one face of the API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
 from persistence.services.publishing import Publishing
-from persistence.services.searching import Notices, Searching
+from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 
 
@@ -25,7 +25,7 @@ from persistence.services.transforms import Attachments
 class Services:
     """The services behind the requests of one face."""
 
-    definitions: Definitions | DefinitionsBehindProxy
+    definitions: Definitions
     documents: Documents
     publishing: Publishing
     attachments: Attachments
@@ -37,7 +37,7 @@ class Services:
     def public(
         cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
     ) -> Services:
-        """Wire the services of the public face; ``codec`` lies between clients and what is stored."""
+        """Wire the services of the public face; ``codec`` translates between clients and storage."""
         documents = Documents(router, dialect, Access(dialect))
         return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
 
@@ -53,7 +53,7 @@ class Services:
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, documents.access)
-        return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
+        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
 
     @classmethod
     def _wired(
@@ -67,6 +67,6 @@ class Services:
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             forms=forms,
-            searching=Searching(router, dialect, Notices(forms, dialect)),
+            searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),
         )

@@ -1,7 +1,7 @@
 """Transforms of a content on its way out: values decrypted, relevant elements only, another data format.
 
-Form data that is transformed is read twice and never held: the first time tells how long the answer is, and that all
-of it can be sent. The list of a document's attachments is made of its data, too (spec crud 8.2, forms 6.7).
+Form data that is transformed is read twice and never held: the first time finds the length of the answer, and checks
+that all of it can be sent. The list of a document's attachments is made of its data, too (spec crud 8.2, forms 6.7).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, no
 from persistence.forms.migration.pipeline import migrate
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
-from persistence.model.form_versions import DATA_FORMATS
 from persistence.model.users import User
+from persistence.model.versions import DATA_FORMATS
 from persistence.services.documents import Documents
 from persistence.services.rules import Decryption, Get, Read
 
@@ -75,7 +75,7 @@ def removes_nonrelevant(word: str | None, address: DocumentAddress, dialect: Dia
 
 
 def transformed(read: Read, *, only_relevant: bool) -> TransformedContent:
-    """Return form data with its values decrypted, after what is not relevant was left out (spec forms 3.2).
+    """Return form data with its values decrypted, after non-relevant elements were left out (spec forms 3.2).
 
     The open content is taken over.
 
@@ -130,7 +130,7 @@ def migration_target(word: str | None) -> str | None:
     """Return the data format that ``form-definition-format-version`` asks for, ``None`` for the stored one.
 
     Raises:
-        BadRequestError: there is no such format.
+        BadRequestError: the format is unknown.
     """
     if not word:
         return None
@@ -143,8 +143,8 @@ def migrated(read: Read, target: str) -> bytes:
     """Return the definition of an open content, which is taken over, in another data format (spec forms 1).
 
     Raises:
-        BadRequestError: it is too large, or what it would become is.
-        DamagedError: what is stored is not well-formed.
+        BadRequestError: it is too large, or its result would be.
+        DamagedError: the stored content is not well-formed.
         DiskError: it cannot be read.
     """
     with read.found.opened as file, disk_errors(f"reading {read.address}"):
@@ -161,7 +161,7 @@ class Attachments:
     def of_document(self, form: Form, document: str, user: User) -> bytes:
         """Return the XML of the list: what saved data names of its own attachments, in controls of the form.
 
-        The controls are those of the version that the data was made with, at their paths in the format of data at
+        The controls are taken from the version that the data was made with, at their paths in the format of data at
         rest. The user must be allowed to read the document.
         """
         address = DocumentAddress(form, Collection.DATA, document, DATA_XML)

@@ -20,12 +20,11 @@ from contextlib import contextmanager, suppress
 from persistence.errors import DamagedError, StartupError, disk_errors
 from persistence.model.addresses import Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Sidecar, fresh_id, stamp
+from persistence.model.sidecar import Sidecar, described, fresh_id, stamp
 from persistence.storage import directories, files, nofollow, root, stored_revision
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.layout import HISTORY, SPOOL, TRASH, FilePaths, Layout, revision_of, unescape, unfinished_of
-from persistence.storage.split_attachments import described
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
 

@@ -19,7 +19,7 @@ from persistence.storage.stored_revision import Fingerprint, StoredRevision
 from persistence.storage.uploads import Upload
 
 
-class Readable(Protocol):
+class Revisions(Protocol):
     """Revisions by their addresses. Nothing is changed, no lock is taken, and nobody waits for who reads."""
 
     def sidecar(self, address: Address) -> Sidecar | None:
@@ -33,6 +33,10 @@ class Readable(Protocol):
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
         """The revision of exactly that instant, current or older (spec crud 4.8); ``None`` where there is none."""
+
+
+class Readable(Revisions, Protocol):
+    """Revisions, with the lists and the fingerprints of what is stored."""
 
     def content(self, address: Address) -> BinaryIO | None:
         """Return the content, open, also where its sidecar is lost; ``None`` where there is none."""
@@ -126,7 +130,7 @@ class Bodies(Protocol):
         """Remove the bodies of all attachments of a draft, whose form version is ``version`` where that is known."""
 
 
-class Storage(Readable, Protocol):
+class RevisionStorage(Revisions, Protocol):
     """Revisions that are read and written."""
 
     def upload(self, address: Address) -> Upload:
@@ -138,6 +142,10 @@ class Storage(Readable, Protocol):
         Raises:
             BusyError: the lock was not to be had before its deadline.
         """
+
+
+class Storage(Readable, RevisionStorage, Protocol):
+    """A storage as a provider has it."""
 
     def creating(self, form: Form) -> AbstractContextManager[None]:
         """Keep others from creating documents of a form that has only one, while a document's lock is held.

@@ -9,7 +9,7 @@ import pytest
 from persistence.dialect import SVC
 from persistence.errors import RemoteError
 from persistence.remote.client import CallLimits, Client, Connections, RemoteCall
-from persistence.remote.provider_names import ProviderNames
+from persistence.remote.headers import ProviderNames
 from tests.opened import opened
 from tests.providers import Received, Reply, providing
 

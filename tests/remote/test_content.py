@@ -6,10 +6,11 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import BinaryIO
 
 import pytest
 
-from persistence.remote.remote_reader import RemoteContent
+from persistence.remote.remote_reader import opened_remotely
 
 BODY = bytes(range(256)) * 40
 PIECE = 1000
@@ -46,8 +47,8 @@ class Asked:
         return [answer.begin for answer in self.answers]
 
 
-def content(asked: Asked) -> RemoteContent:
-    return RemoteContent(len(BODY), asked)  # type: ignore[arg-type]  # what there is of an answer
+def content(asked: Asked) -> BinaryIO:
+    return opened_remotely(len(BODY), asked)  # type: ignore[arg-type]  # what there is of an answer
 
 
 def test_nothing_is_asked_for_before_something_is_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from persistence.client_request import ClientRequest
 from persistence.dialect import ORBEON, SVC
 from persistence.model.addresses import Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.remote.provider_names import ProviderNames
+from persistence.remote.headers import ProviderNames
 
 NAMES = ProviderNames(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
 

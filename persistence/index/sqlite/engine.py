@@ -1,6 +1,6 @@
 """The engine of the index of a file tree: all that the synchronisation with the tree knows of it is in ``__all__``.
 
-An index is one file, which connections read and change. Where they are lent, errors of SQLite are told apart:
+An index is one file, which connections read and change. Where they are lent, errors of SQLite are distinguished:
 ``UnusableError`` says that the index must be rebuilt, ``DiskError`` and ``BusyError`` that it is in order.
 """
 

@@ -58,10 +58,10 @@ def condition_of(index: IndexState, tree: str, changes: int) -> IndexCondition:
     """
     if not index.is_complete:
         return IndexCondition.NONE
-    said = index.tree
-    if said == tree:
+    known = index.tree
+    if known == tree:
         return IndexCondition.READY if index.changes >= changes else IndexCondition.NONE
-    return IndexCondition.EARLIER if _place(said) == _place(tree) else IndexCondition.NONE
+    return IndexCondition.EARLIER if _place(known) == _place(tree) else IndexCondition.NONE
 
 
 def tree_identity(root: str) -> str:
@@ -90,10 +90,10 @@ def changes_beside(path: str) -> int:
     except FileNotFoundError:
         return 0
     try:
-        said = nofollow.read_small(descriptor)
+        number = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
-    return int(said) if said.isdigit() else sys.maxsize
+    return int(number) if number.isdigit() else sys.maxsize
 
 
 def count_change(index: IndexState) -> None:

@@ -1,22 +1,135 @@
-"""The headers of an answer as the sidecar that the resource would have here (spec crud 4.3 and 11)."""
+"""The headers of calls to another service, which may speak another dialect, and of its answers (spec crud 4.3, 11)."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 
+from persistence.client_request import ClientRequest
+from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError, RemoteError
-from persistence.model import instants
-from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.form_versions import FormMetadata
+from persistence.model import instants, users
+from persistence.model.addresses import Address, DefinitionAddress, Form
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
-from persistence.remote.client import RemoteAnswer
-from persistence.remote.provider_names import ProviderNames
+from persistence.model.versions import FormMetadata
+
+if TYPE_CHECKING:
+    from persistence.remote.client import RemoteAnswer
+
+HeaderField = tuple[str, bytes]
+HeaderFields = Sequence[HeaderField]
+"""Header fields on their way out; values are bytes, because nobody needs to know their encoding."""
+
+_NOT_TOLD = frozenset(
+    {
+        # Fields about one connection (RFC 9110 7.6.1).
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+        # Others that a proxy does not pass on (spec crud 3), and those about the body, which was received here.
+        *("accept-encoding", "content-encoding", "content-length", "content-type", "expect", "host"),
+        *("cookie", "cookie2"),
+        # Origins, conditions and ranges: this service judges them itself.
+        *("origin", "sec-fetch-site", "if-match", "if-modified-since", "if-none-match", "if-range"),
+        *("if-unmodified-since", "range"),
+    }
+)
+
+_OF_CLIENTS = frozenset({"create-flat-view", "credentials", "path-to-holder"})
+"""Fields of the service's own, without prefix, that a client may say to a provider (spec crud 3, search 7).
+
+The others are this service's decisions, or belong to answers. A provider believes them.
+"""
+
+_USER = frozenset(("username", "group", "roles"))
+
+_NUMBER = "x-request-id"
+"""The id of the request, which is this service's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderNames:
+    """The names of one provider: ``own`` is the dialect that is spoken here, ``theirs`` the one spoken there.
+
+    ``mirrored`` are its properties as fields, without prefix (spec crud 10.3).
+    """
+
+    own: Dialect
+    theirs: Dialect
+    mirrored: tuple[tuple[str, str], ...] = ()
+
+    def app(self, app: str) -> str:
+        """Return the name there of an application here, and the reverse: the designers' two change places."""
+        pair = {self.own.designer_app: self.theirs.designer_app, self.theirs.designer_app: self.own.designer_app}
+        return pair.get(app, app)
+
+    def of_form(self, api: str, form: Form, *rest: str) -> str:
+        """Return the path of something about a form below the base of the provider, percent-encoded."""
+        return path(api, self.app(form.app), form.name, *rest)
+
+    def path(self, address: Address) -> str:
+        """Return the path of a resource below the base of the provider, percent-encoded."""
+        if isinstance(address, DefinitionAddress):
+            return self.of_form("crud", address.form, "form", address.name)
+        return self.of_form("crud", address.form, address.collection.value, address.document, address.name)
+
+    def field(self, name: str, value: str) -> HeaderField:
+        """Return a field of the service's own."""
+        return self.theirs.header(name), value.encode()
+
+    def version(self, version: int | str) -> HeaderField:
+        """Return the field that names a form definition version."""
+        return self.field("Form-Definition-Version", str(version))
+
+    def told(self, request: ClientRequest) -> HeaderFields:
+        """Return what every call for a client's request tells: who calls, other fields, the provider's properties.
+
+        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because
+        nobody has judged them. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
+        judged here: a client must not be another user there than here.
+        """
+        user = self._user(request)
+        may_say = (_OF_CLIENTS | (frozenset() if user else _USER)) - {name.lower() for name, _ in self.mirrored}
+        named = {word.strip().lower() for word in (request.field_of("Connection") or "").split(",")} - {_NUMBER}
+        prefix = self.own.header_prefix.lower()
+        foreign = tuple(each.header_prefix.lower() for each in DIALECTS.values() if each.name != self.own.name)
+        fields: list[HeaderField] = []
+        for name, value in request.fields:
+            lower = name.lower()
+            own = lower.removeprefix(prefix)
+            if own != lower:
+                if own in may_say:
+                    fields.append((self.theirs.header(own.title()), value.encode("latin-1")))
+            elif lower not in _NOT_TOLD and lower not in named and not lower.startswith(foreign):
+                fields.append((name, value.encode("latin-1")))
+        return [*fields, *user, *(self.field(name, value) for name, value in self.mirrored)]
+
+    def _user(self, request: ClientRequest) -> HeaderFields:
+        """Return the caller in fields of their own, where the request has credentials (spec forms 5.6)."""
+        sent = request.field_of(self.own.header("Credentials"))
+        if not sent or not sent.strip():
+            return ()
+        try:
+            user = users.parse_credentials(sent.encode("latin-1").decode())
+        except (BadRequestError, UnicodeError):  # refused by whoever needs to know the caller
+            return ()
+        roles = (("Roles", role.name) for role in user.roles if role.organization is None)
+        pairs = (("Username", user.name), ("Group", user.group), *roles)
+        return [self.field(name, value) for name, value in pairs if value and value.isprintable()]
+
+
+def path(*segments: str) -> str:
+    """Return a path of names, each percent-encoded."""
+    return "".join(f"/{quote(segment, safe='')}" for segment in segments)
+
 
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
 _VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
