@@ -278,7 +278,7 @@ class MaintainedIndex(SearchIndex, Protocol):
     def audit(self, form: Form) -> IndexAudit:
         """Return the comparison of the index of a form with its documents."""
 
-    def leftovers(self, form: Form) -> list[str]:
+    def stray_files(self, form: Form) -> list[str]:
         """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
 
     def orphaned(self, seconds: float) -> Iterator[str]:

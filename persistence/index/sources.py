@@ -39,8 +39,8 @@ from persistence.model.addresses import (
     Form,
 )
 from persistence.model.flat_views import FlatNaming
-from persistence.model.form_versions import IndexKey
 from persistence.model.search import Hit
+from persistence.model.versions import IndexKey
 from persistence.storage.integrity import HandEdits, Integrity
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import Readable
@@ -201,9 +201,9 @@ class Source:
 
     def definition_fingerprint(self, version: int) -> str:
         """Return the fingerprint of a definition, which is cheaper than reading it."""
-        if self.is_designer:
+        if self.described.is_designer:
             return _DESIGNER_FINGERPRINT
-        return self.described.data_format + _text(self.catalog.of(self.form, version).fingerprint)
+        return self.described.data_format + _text(self.catalog.of(self.described.form, version).fingerprint)
 
     def definition(self, version: int) -> IndexedDefinition:
         """Return the definition of a version."""
@@ -306,7 +306,7 @@ class Source:
 
     def _address(self, name: DocumentName) -> DocumentAddress:
         return DocumentAddress(
-            self.form, Collection.DRAFT if name.is_draft else Collection.DATA, name.document, DATA_XML
+            self.described.form, Collection.DRAFT if name.is_draft else Collection.DATA, name.document, DATA_XML
         )
 
     def _reader(self, version: int, definition: IndexedDefinition) -> ValueReader:

@@ -26,9 +26,9 @@ from persistence.maintenance.folder_files import is_encrypted_for, is_whole, lis
 from persistence.maintenance.reports import TreeReader
 from persistence.maintenance.tree import Folder
 from persistence.model.addresses import Address, DefinitionAddress
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
+from persistence.model.versions import FormMetadata
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
 from persistence.storage import commit, files, history, nofollow, stored_revision

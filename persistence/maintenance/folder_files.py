@@ -29,7 +29,7 @@ from persistence.storage.layout import (
     unfinished_of,
 )
 
-_PREPARED = re.compile(r"\.(.+)\.json")
+_NEXT_SIDECAR = re.compile(r"\.(.+)\.json")
 _STRANGE_NAME = "a name that the service does not give"
 _FOR_OTHERS = 0o007
 _OWN_FILE = 0o600
@@ -42,13 +42,13 @@ class FolderListing:
 
     ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
     ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
-    sidecar, else foreign. ``pending`` has the content ids by name.
+    sidecar, else foreign. ``next_contents`` has the content ids by name.
     """
 
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
-    prepared: set[str] = field(default_factory=set)
-    pending: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    next_sidecars: set[str] = field(default_factory=set)
+    next_contents: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     has_history: bool = False
     strangers: list[tuple[str, str]] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FolderListing:
     @property
     def names(self) -> list[str]:
         """The names of all resources that have left any file."""
-        return sorted(self.contents | self.sidecars | self.prepared | set(self.pending))
+        return sorted(self.contents | self.sidecars | self.next_sidecars | set(self.next_contents))
 
     @property
     def is_empty(self) -> bool:
@@ -69,14 +69,14 @@ class FolderListing:
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
         if name == HISTORY:
             self._add_history(entry)
-        elif pending := next_content_of(name):
+        elif content := next_content_of(name):
             if is_file:
-                self.pending[pending[0]].append(pending[1])
+                self.next_contents[content[0]].append(content[1])
             else:
                 self.obstacles.append(entry.path)
-        elif match := _PREPARED.fullmatch(name):
+        elif match := _NEXT_SIDECAR.fullmatch(name):
             if is_file:
-                self.prepared.add(match[1])
+                self.next_sidecars.add(match[1])
             else:
                 self.obstacles.append(entry.path)
         elif name.endswith(SIDECAR_SUFFIX) and is_file_name(name.removesuffix(SIDECAR_SUFFIX)):

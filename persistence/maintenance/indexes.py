@@ -199,7 +199,7 @@ class IndexInspector:
             yield finding, partial(directories.remove_tree, path)
             return
         with disk_errors("looking at the index of", form):
-            left = self._index.leftovers(form)
+            left = self._index.stray_files(form)
         for each in left:
             yield FindingKind.STRAY_OWN.at(each, "left by who was killed making an index"), partial(files.remove, each)
         audit = self._audit_of(form)

@@ -10,7 +10,7 @@ from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.form_versions import PublishedVersion
+from persistence.model.versions import PublishedVersion
 from persistence.properties.lookup import ANY
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM

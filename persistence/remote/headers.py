@@ -18,9 +18,9 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError, RemoteError
 from persistence.model import instants, users
 from persistence.model.addresses import Address, DefinitionAddress, Form
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
+from persistence.model.versions import FormMetadata
 
 if TYPE_CHECKING:
     from persistence.remote.client import RemoteAnswer

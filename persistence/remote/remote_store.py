@@ -19,8 +19,8 @@ from persistence.errors import BadRequestError, MalformedXmlError, RemoteError, 
 from persistence.forms.form_list_xml import read_form_list
 from persistence.model import instants
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.form_query import ListedVersion
 from persistence.model.instants import Instant, epoch_nanoseconds
+from persistence.model.search import ListedVersion
 from persistence.model.sidecar import SCHEMA, Sidecar
 from persistence.remote.client import DONE, Client, RemoteCall, body_of
 from persistence.remote.headers import HeaderField, as_stored, kept_hash, path

@@ -183,7 +183,7 @@ def domain_errors(what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise as_told(error, what) from error
+        raise as_domain_error(error, what) from error
 
 
 FAILURES = (sqlite3.Error, FileNotFoundError, *SENSELESS)
@@ -194,7 +194,7 @@ def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskEr
     """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
     match error:
         case sqlite3.Error():
-            return UnusableError(path, str(error)) if _is_damage(error, path) else as_told(error, what)
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, what)
         case FileNotFoundError():
             return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
         case _:
@@ -234,7 +234,7 @@ def is_transient(error: sqlite3.Error) -> bool:
     return code_of(error) in _TRANSIENT
 
 
-def as_told(error: sqlite3.Error, what: str) -> DiskError | BusyError:
+def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
     """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
     text = f"{what}: {error}"
     match code_of(error):

@@ -12,7 +12,7 @@ from persistence.closable import Closable
 from persistence.errors import BadRequestError, BusyError, DiskError
 from persistence.forms.flat_tables import Cell
 from persistence.index.sqlite import connections
-from persistence.index.sqlite.connections import UnusableError, as_told, code_of, is_lost, is_transient
+from persistence.index.sqlite.connections import UnusableError, as_domain_error, code_of, is_lost, is_transient
 from persistence.index.sqlite.state import COMPLETE, SCHEMA_FACT, read_fact, write_fact
 from persistence.limits import INDEXES_KEPT
 from persistence.model.addresses import Form
@@ -70,12 +70,10 @@ def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | Bu
     ``UnusableError`` says that it is damaged as a whole, ``InconsistentError`` that tables are wrong, and others that
     the disk or other processes are in the way.
     """
-    if not isinstance(error, sqlite3.Error):
+    if not isinstance(error, sqlite3.Error) or is_lost(error):
         return UnusableError("the file of flat views", str(error))
-    if is_lost(error):
-        return UnusableError("the file of flat views", str(error))
-    told = as_told(error, doing)
-    return told if is_transient(error) else InconsistentError(str(told))
+    meaning = as_domain_error(error, doing)
+    return meaning if is_transient(error) else InconsistentError(str(meaning))
 
 
 @dataclass(frozen=True, slots=True)

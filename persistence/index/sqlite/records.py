@@ -110,16 +110,16 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
             case Fact.ORGANIZATION | Fact.SAVED_ORGANIZATION:
                 return owner.organization
             case Fact.CREATED_BY | Fact.SAVED_BY:
-                said = owner.creator
+                value = owner.creator
             case Fact.CREATED:
-                said = self.created
+                value = self.created
             case Fact.LAST_MODIFIED_BY:
-                said = self.modifier
+                value = self.modifier
             case Fact.WORKFLOW_STAGE:
-                said = self.stage
+                value = self.stage
             case _:
-                said = owner.group
-        return () if said is None else (said,)
+                value = owner.group
+        return () if value is None else (value,)
 
 
 _encoder = msgspec.json.Encoder()

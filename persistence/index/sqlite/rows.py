@@ -287,9 +287,9 @@ class IndexAuditor(IndexState):
 
     def integrity(self) -> Discrepancy | None:
         """Check that the whole file can be read, and that cards and entries belong together."""
-        said = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if said != "ok":
-            return Discrepancy(IndexFault.BROKEN, said)
+        result = self.connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if result != "ok":
+            return Discrepancy(IndexFault.BROKEN, result)
         cards = self.connection.execute("SELECT card FROM documents")
         expected = sum(sum(1 for _ in entries(decode(card))) for (card,) in cards)
         found = self.connection.execute("SELECT count(*) FROM entries").fetchone()[0]
@@ -311,9 +311,9 @@ class IndexAuditor(IndexState):
         rest = self.connection.execute("SELECT c0 FROM rests_content WHERE id = ?", (text,)).fetchone()
         if of != (row,) or fields != expected.fields or rest != (expected.rest,):
             return "the index has other text of it"
-        columns = (("fields", f"{{{name}}} : ", said) for name, said in zip(FIELDS, fields, strict=True) if said)
-        for table, column, said in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
-            if not self._is_found(table, column, text, said or ""):
+        columns = (("fields", f"{{{name}}} : ", value) for name, value in zip(FIELDS, fields, strict=True) if value)
+        for table, column, value in (*islice(columns, 1), ("rests", "", expected.rest)):  # one of each: it takes long
+            if not self._is_found(table, column, text, value or ""):
                 return "the index does not find its text"
         return None
 

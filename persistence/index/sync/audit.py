@@ -90,7 +90,8 @@ class TreeAudit(Closable):
             if not isinstance(found, str):
                 return found
             # A process that removes an entry has updated the rows before: if nothing changes between two looks, and
-            there # is no entry in between, no process is changing the document. if self._look(name) == seen:
+            # there is no entry in between, no process is changing the document.
+            if self._look(name) == seen:
                 return Discrepancy(fault, found)
         return None
 

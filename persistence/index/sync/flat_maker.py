@@ -104,13 +104,8 @@ class FlatMaker:
 
     def drop(self, version: int) -> None:
         """Drop the views of a version if its definition is deleted."""
-
-        def work(catalogue: engine.FlatCatalogue) -> None:
-            if version in catalogue.versions(self.form):
-                self._make(catalogue, version)
-
         if self._file.identity is not None:
-            self._change(work)
+            self._change(lambda catalogue: self._make(catalogue, version))
 
     def refill(self, version: int, *, but: str = "") -> None:
         """Read the rows of a version again, unless they are of the tree ``but``; its columns stay.
@@ -154,9 +149,9 @@ class FlatMaker:
                         work(catalogue)
                         catalogue.checkpoint(_CHECKPOINT)
                 except engine.FLAT_FAILURES as error:
-                    told = engine.flat_failure(error, what)
-                    if not isinstance(told, engine.UnusableError):
-                        raise told from error
+                    meaning = engine.flat_failure(error, what)
+                    if not isinstance(meaning, engine.UnusableError):
+                        raise meaning from error
                     self._file.discard(found)
                 else:
                     if self._file.identity == found:

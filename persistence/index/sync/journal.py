@@ -293,7 +293,7 @@ class OfflineJournal(Closable):
             self._invalid.add(form)
             self._invalidate(form)
 
-    def changed(self, form: Form, document: str) -> None:  # noqa: ARG002 - the signature of a listener
+    def changed(self, form: Form, document: str) -> None:  # noqa: ARG002 - as a listener has it
         """Invalidate the index where there is no entry: it may have been rebuilt before the document changed."""
         if form in self._invalid:
             self._invalidate(form)

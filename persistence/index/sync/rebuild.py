@@ -90,7 +90,7 @@ class Generations:
             with suppress(OSError):
                 files.remove(path)
 
-    def leftovers(self) -> list[str]:
+    def stray_files(self) -> list[str]:
         """Return the files beside the one in use that a killed rebuild left.
 
         Where no file is in use, the process that makes the next one removes the others.
@@ -103,7 +103,7 @@ class Generations:
 
     def _others(self) -> list[str]:
         current = os.path.basename(self.current() or "")
-        return [f"{self._directory}/{name}" for name in os.listdir(self._directory) if _is_leftover(name, current)]
+        return [f"{self._directory}/{name}" for name in os.listdir(self._directory) if _is_stray(name, current)]
 
     @contextmanager
     def rebuilding(self, *, timeout: float) -> Iterator[None]:
@@ -118,7 +118,7 @@ class Generations:
             yield
 
 
-def _is_leftover(name: str, current: str) -> bool:
+def _is_stray(name: str, current: str) -> bool:
     """Return whether a file is neither the one in use, nor beside it, nor another file of the directory."""
     base = name.partition(_SUFFIX)[0] + _SUFFIX
     return (_NAME.fullmatch(base) is not None and base != current) or _UNFINISHED.fullmatch(name) is not None

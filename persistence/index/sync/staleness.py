@@ -5,7 +5,7 @@ This is the whole protocol that keeps an index in step with its tree.
 1.  Before a document changes, its name is written to the journal (``journal``). After the change the updater replaces
     its rows and strikes the name off (``updater``). A process that is killed leaves its journal to the others.
 2.  A search reads the journal first and the index after it: entries that are removed in between are in the index by
-then.
+    then.
     Documents in the journal whose fingerprints differ from those in the index are read again before the answer.
 3.  A search compares the fingerprints of the definitions of all versions. If the indexed controls of a version have
     changed, its documents are read again before the answer. If its definition was deleted, they are hidden.
@@ -59,10 +59,10 @@ def condition_of(index: IndexState, tree: str, changes: int) -> IndexCondition:
     """
     if not index.is_complete:
         return IndexCondition.NONE
-    said = index.tree
-    if said == tree:
+    known = index.tree
+    if known == tree:
         return IndexCondition.READY if index.changes >= changes else IndexCondition.NONE
-    return IndexCondition.EARLIER if _place(said) == _place(tree) else IndexCondition.NONE
+    return IndexCondition.EARLIER if _place(known) == _place(tree) else IndexCondition.NONE
 
 
 def tree_identity(root: str) -> str:
@@ -91,10 +91,10 @@ def changes_beside(path: str) -> int:
     except FileNotFoundError:
         return 0
     try:
-        said = nofollow.read_small(descriptor)
+        number = nofollow.read_small(descriptor)
     finally:
         os.close(descriptor)
-    return int(said) if said.isdigit() else sys.maxsize
+    return int(number) if number.isdigit() else sys.maxsize
 
 
 def count_change(index: IndexState) -> None:

@@ -170,9 +170,9 @@ class TreeIndex(Closable):
         with disk_errors("looking how far the index is"):
             return progress_in(self.files.root)
 
-    def leftovers(self, form: Form) -> list[str]:
+    def stray_files(self, form: Form) -> list[str]:
         """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
-        return self.files.generations(form).leftovers()
+        return self.files.generations(form).stray_files()
 
     def audit(self, form: Form) -> TreeAudit:
         """Return the comparison of the index of a form with its tree."""

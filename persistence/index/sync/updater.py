@@ -32,7 +32,7 @@ _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 
 Failed = Callable[[Form | None, Exception], None]
-"""Called with the reason when the index of a form was given up, for the next search to rebuild; or with another fault."""
+"""Called when the index of a form was given up, for the next search to rebuild, or for another fault."""
 
 
 class _Changed(NamedTuple):
