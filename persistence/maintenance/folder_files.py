@@ -69,16 +69,12 @@ class FolderListing:
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
         if name == HISTORY:
             self._add_history(entry)
-        elif content := next_content_of(name):
-            if is_file:
-                self.next_contents[content[0]].append(content[1])
-            else:
-                self.obstacles.append(entry.path)
-        elif match := _NEXT_SIDECAR.fullmatch(name):
-            if is_file:
-                self.next_sidecars.add(match[1])
-            else:
-                self.obstacles.append(entry.path)
+        elif (content := next_content_of(name)) and is_file:
+            self.next_contents[content[0]].append(content[1])
+        elif (sidecar := _NEXT_SIDECAR.fullmatch(name)) and is_file:
+            self.next_sidecars.add(sidecar[1])
+        elif content or sidecar:
+            self.obstacles.append(entry.path)
         elif name.endswith(SIDECAR_SUFFIX) and is_file_name(name.removesuffix(SIDECAR_SUFFIX)):
             self.sidecars.add(name.removesuffix(SIDECAR_SUFFIX))
         elif is_file_name(name):
