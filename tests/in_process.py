@@ -29,19 +29,25 @@ from tests.service import Service
 
 
 @contextmanager
-def served(
-    directory: Path, *, dialect: str = "svc", env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+def serving(
+    directory: Path,
+    *,
+    dialect: str = "svc",
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    data: Path | None = None,
+    alone: bool = False,
 ) -> Iterator[Service]:
     """A service with its data below ``directory``, for the length of a block, as ``running`` starts it.
 
-    Of ``options`` there is ``--config``. With ``--proxied`` it is started by ``running``.
+    Of ``options`` there is ``--config``. With ``--proxied`` it is started by ``running``, unless it is to be ``alone``.
     """
-    if services.is_proxied:
+    if services.is_proxied and not alone:
         with services.running(directory, dialect=dialect, env=env, options=options) as service:
             yield service
         return
     directory.mkdir(parents=True, exist_ok=True)
-    data = directory / "data"
+    data = data or directory / "data"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSISTENCE_")}
     flags = {"data": str(data), "dialect": dialect, "bind": "127.0.0.1:0", "workers": 1, "threads": 4}
     with chdir(directory):
@@ -50,7 +56,20 @@ def served(
     init_trees(effective.settings, effective.properties)
     settled = Served.of(effective)
     with create_app(settled.settings, settled.properties, settled.policy) as app, _working(settled, app) as port:
-        yield Service(port, data, directory / "service.log", None, dialect)
+        _ports.add(port)
+        try:
+            yield Service(port, data, directory / "service.log", None, dialect)
+        finally:
+            _ports.discard(port)
+
+
+def is_serving() -> bool:
+    """Return whether a service is there, which has threads."""
+    return bool(_ports)
+
+
+_ports: set[int] = set()
+"""The ports of the services that are there."""
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from persistence.definitions.contents import parse_permissions
 from persistence.errors import BadRequestError
 from persistence.limits import LARGEST_CATALOG_FILE
 from persistence.model.addresses import Form
-from persistence.model.form_versions import FormMetadata, PublishedVersion
 from persistence.model.instants import Instant
+from persistence.model.versions import FormMetadata, PublishedVersion
 from persistence.storage import files, nofollow
 from persistence.storage.stored_revision import Fingerprint
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.users import User
+from persistence.model.versions import FormMetadata
 
 SCHEMA = 2
 """The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.
@@ -112,6 +112,21 @@ class Sidecar(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             self.modifier,
             self.stage,
         )
+
+
+_NO_BYTES = f"sha256:{hashlib.sha256().hexdigest()}"
+
+
+def recorded(sidecar: Sidecar) -> Sidecar:
+    """Return the record of a revision whose body is elsewhere; ``described`` undoes it."""
+    body = Body(sidecar.size, sidecar.digest)
+    return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
+
+
+def described(record: Sidecar) -> Sidecar:
+    """Return a record with the size and digest of its body."""
+    body = record.body
+    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
 
 
 def fresh_id() -> str:

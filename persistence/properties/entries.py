@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from persistence.properties.property_table import (
     ANY,
     ENGINES,

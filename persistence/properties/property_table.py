@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import product
 
 from persistence.dialect import DIALECTS
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 
 ANY = "*"
 """The token of a stored name that stands for every token."""

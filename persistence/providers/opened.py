@@ -27,7 +27,7 @@ from persistence.providers.trees import (
 )
 from persistence.settings import Settings
 from persistence.storage.attachment_bodies import FileBodies
-from persistence.storage.rewriting import BodiesOf
+from persistence.storage.split_attachments import BodiesOf
 from persistence.storage.storage import Bodies, ChangeListener, Storage
 from persistence.storage.store import Store
 
@@ -67,7 +67,7 @@ class Providers(Closable):
         self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
 
     def close(self) -> None:
-        """End the threads after what they are at, and close everything; the trees are released last."""
+        """End the threads after their current work, and close everything; the trees are released last."""
         self._opened.close()
 
     def tree_of(self, configured: ProviderProperties) -> Tree | None:
@@ -81,7 +81,7 @@ class Providers(Closable):
 
     @property
     def written(self) -> tuple[Store | FileBodies, ...]:
-        """Return whatever must be writable."""
+        """Return everything that must be writable."""
         return (*(tree.store for tree in self.trees.values()), *self._local.bodies_at.values())
 
     @property

@@ -10,12 +10,12 @@ from persistence.errors import ConfigurationError
 from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
-from persistence.model.form_versions import PublishedVersion
+from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
 from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.providers.provider import Provider, Route
 from persistence.storage.split_attachments import SplitStorage
-from persistence.storage.storage import Bodies, Storage
+from persistence.storage.storage import Bodies, RevisionStorage, Storage
 
 ProviderOf = Callable[[ProviderProperties], Provider]
 """Leads from what properties say of a provider to the provider, always the same one."""
@@ -52,7 +52,7 @@ class Router:
         """
         for provider in _distinct(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
-                with suppress(ConfigurationError):  # it has no provider, as a request for it by name says
+                with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     if self.of(form).definition is provider:
                         yield versions
 
@@ -80,7 +80,7 @@ def by_properties(
     """
 
     @cache
-    def attached(main: str, attachments: str) -> Storage:
+    def attached(main: str, attachments: str) -> RevisionStorage:
         storage = provider_of(properties.provider(main)).storage
         bodies = bodies_of(properties.provider(attachments), storage)
         return storage if bodies is None else SplitStorage(storage, bodies)
@@ -104,8 +104,8 @@ def by_properties(
 def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
     """Route each form to one provider, as its own name on the provider face leads to it.
 
-    Its own definitions count, unless the properties say that another one has those of its data: whoever comes by its
-    own name must not find data without the permissions of the form.
+    Its own definitions count, unless the properties say that another one has the definitions of its data: who comes by
+    its own name must not find data without the permissions of the form.
     """
 
     def route(form: Form) -> Route:
@@ -127,7 +127,9 @@ def only(provider: Provider, properties: Properties) -> Router:
     return within(provider, properties, lambda _: provider)
 
 
-def _route(form: Form, configured: FormProperties, definition: Provider, data: Provider, storage: Storage) -> Route:
+def _route(
+    form: Form, configured: FormProperties, definition: Provider, data: Provider, storage: RevisionStorage
+) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
     return Route(form, configured, definition, data, storage, definition.catalog, index_catalog)
 

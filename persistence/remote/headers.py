@@ -18,16 +18,16 @@ from persistence.dialect import DIALECTS, Dialect
 from persistence.errors import BadRequestError, RemoteError
 from persistence.model import instants, users
 from persistence.model.addresses import Address, DefinitionAddress, Form
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.sidecar import LARGEST_VERSION, SCHEMA, ClientHash, Sidecar
+from persistence.model.versions import FormMetadata
 
 if TYPE_CHECKING:
     from persistence.remote.client import RemoteAnswer
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
-"""Header fields on their way out; values are bytes, because nobody needs to know their encoding."""
+"""Header fields on their way out; values are bytes, because their encoding does not matter."""
 
 _NOT_FORWARDED = frozenset(
     {
@@ -90,10 +90,10 @@ class ProviderNames:
         return self.field("Form-Definition-Version", str(version))
 
     def forwarded(self, request: ClientRequest) -> HeaderFields:
-        """Return the fields of every call for a client's request: the caller, other fields, the provider's properties.
+        """Return the headers of every call for a client's request: the caller, other fields, the provider's properties.
 
-        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because
-        nobody has judged them. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
+        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because they
+        have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
         judged here: a client must not be another user there than here.
         """
         user = self._user(request)
@@ -119,7 +119,7 @@ class ProviderNames:
             return ()
         try:
             user = users.parse_credentials(sent.encode("latin-1").decode())
-        except (BadRequestError, UnicodeError):  # refused by whoever needs to know the caller
+        except (BadRequestError, UnicodeError):  # refused where the caller must be known
             return ()
         roles = (("Roles", role.name) for role in user.roles if role.organization is None)
         pairs = (("Username", user.name), ("Group", user.group), *roles)

@@ -18,12 +18,11 @@ from persistence.errors import BusyError, ConflictError, DamagedError, DiskError
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import FINDING, Operations, Permissions
 from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
-from persistence.model.versions import Searched, VersionRequest, only_first
+from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 
@@ -153,7 +152,7 @@ class SearchedVersions:
     def index_paths(self) -> tuple[str, ...] | None:
         """Return the paths of the indexed controls, in the order of the index.
 
-        The permissions of the designer's own form are built in. Return ``None`` where the version is not published, or
+        The paths of the designer's own form are built in. Return ``None`` where the version is not published, or
         its definition cannot be read.
         """
         if self.is_designer:
@@ -208,14 +207,6 @@ def scope_of(searched: SearchedVersions, drafts: DraftFilter, user: User, any_of
     return Scope(searched.numbers, drafts, seen, any_of)
 
 
-def singleton_sight(route: Route, definition: Definition, user: User) -> OwnerSet:
-    """Return the owners whose documents count as those that a user has of a singleton form (spec crud 4.12)."""
-    defined = permissions_on_data(definition, route.properties)
-    return (permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners)(
-        defined, user, FINDING
-    )
-
-
 def operations_on(searched: SearchedVersions, hits: Iterable[Hit], user: User) -> Callable[[Hit], Operations]:
     """Return the operations of a user on each of the documents that were found."""
     configured, on_data_of = searched.configured, permissions.on_data_of
@@ -240,8 +231,8 @@ def _seen(searched: SearchedVersions, user: User, any_of: tuple[str, ...]) -> Vi
     configured, definition = searched.configured, searched.definition
     defined = permissions_on_data(definition, configured)
     if not configured.restricts_searches:
-        sights = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
-        return VisibleOwners(lambda _: sights)
+        owners = frozenset({permissions.searchable_owners(defined, user, any_of)} - {EVERYBODY})
+        return VisibleOwners(lambda _: owners)
 
     def of_version(version: int) -> OwnerSets:
         if version == definition.version:
@@ -265,7 +256,7 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
         ConflictError: the user's one document is there already.
     """
     form, version = definition.form, definition.version
-    with route.storage.creating(form):
+    with route.data.storage.creating(form):
         if _has_document(route, definition, user):
             raise ConflictError(f"{form} version {version} has only one document, and it exists already")
         yield
@@ -278,26 +269,28 @@ def is_singleton(published: PublishedVersion | None, configured: FormProperties)
 
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:
-    sight = singleton_sight(route, definition, user)
-    if sight == NOBODY:
+    """Look for a document of the owners whose documents count as those of the user (spec crud 4.12)."""
+    owners_of = permissions.owners_with if route.properties.restricts_searches else permissions.searchable_owners
+    owners = owners_of(permissions_on_data(definition, route.properties), user, FINDING)
+    if owners == NOBODY:
         return False
-    sights = frozenset({sight} - {EVERYBODY})
-    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: sights))
+    seen = frozenset({owners} - {EVERYBODY})
+    scope = Scope((definition.version,), DraftFilter(Drafts.EXCLUDE), VisibleOwners(lambda _: seen))
     try:
         return route.data.index.search(definition.form, scope, Query(size=1)).total > 0
     except (BusyError, DiskError):  # it is being built, or cannot be: no PUT depends on it
-        return _is_stored(route, definition, sight)
+        return _is_stored(route, definition, owners)
 
 
-def _is_stored(route: Route, definition: Definition, sight: OwnerSet) -> bool:
+def _is_stored(route: Route, definition: Definition, owners: OwnerSet) -> bool:
     """Look at every document."""
     form = definition.form
-    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.storage.documents(form))
+    addresses = (DocumentAddress(form, Collection.DATA, name, DATA_XML) for name in route.data.storage.documents(form))
     saved = (route.storage.sidecar(address) for address in addresses)
     return any(
         sidecar is not None
         and not sidecar.deleted
         and sidecar.version == definition.version
-        and sight.includes(sidecar.facts.owner)
+        and owners.includes(sidecar.facts.owner)
         for sidecar in saved
     )

@@ -9,7 +9,7 @@ that has only one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from persistence.errors import BadAddressError
 from persistence.model import versions
@@ -33,27 +33,26 @@ from persistence.services.rules import (
 from persistence.storage.stored_revision import StoredRevision
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionsBehindProxy:
+class DefinitionsBehindProxy(Definitions):
     """Form definitions of versions that are always named. Methods raise the domain errors of ``persistence.errors``."""
 
-    definitions: Definitions
+    __slots__ = ()
 
     def read(self, form: Form, name: str, get: Get) -> Read:
-        """One file of the version named."""
+        """Return one file of the version named."""
         versions.must_be_sent(get.version.number, form)
-        return self.definitions.read(form, name, get)
+        return super().read(form, name, get)
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
         """Publish one file: 201 unless the proxy has found a file to replace."""
         versions.must_be_sent(put.version.number, form)
         put = replace(put, origin=_nobodys(put.origin))
-        return replace(self.definitions.write(form, name, put, chunks), created=_creates(put))
+        return replace(super().write(form, name, put, chunks), created=_creates(put))
 
     def delete(self, form: Form, name: str, delete: Delete) -> Removed:
         """Leave a tombstone, even if nothing is stored."""
         versions.must_be_sent(delete.version.number, form)
-        return self.definitions.delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
+        return super().delete(form, name, replace(delete, origin=_nobodys(delete.origin)))
 
 
 class DocumentsBehindProxy(Documents):

@@ -20,9 +20,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
-from persistence.model.versions import ForDocument, VersionRequest
+from persistence.model.versions import V4_0_0, ForDocument, VersionRequest
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import receiving
@@ -64,18 +63,18 @@ class Part:
     replaces: Replaces = Replaces.ANYTHING
 
 
+@dataclass(frozen=True, slots=True)
 class Definitions:
     """Reading, publishing and deleting below ``form/``. Methods raise the domain errors of ``persistence.errors``.
 
     There are no permissions and no operations here: these paths are to be protected as a service (4.2).
     """
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    router: Router
 
     def read(self, form: Form, name: str, get: Get) -> Read:
         """Return one file of the version asked for, its content open if asked for."""
-        route = self._router.of(form)
+        route = self.router.of(form)
         asked = _asked(route, get.version)
         if asked.for_document is not None:
             version = _version_of(route, asked.for_document)
@@ -86,7 +85,7 @@ class Definitions:
 
     def write(self, form: Form, name: str, put: Put, chunks: Iterable[bytes]) -> Written:
         """Publish one file. All attachments of a publication with ``next`` come before its ``form.xhtml``."""
-        route = self._router.of(form)
+        route = self.router.of(form)
         storage = route.definition.storage
         version, _ = _to_publish(route, _asked(route, put.version))
         address = DefinitionAddress(form, version, name)
@@ -98,7 +97,7 @@ class Definitions:
         self, address: DefinitionAddress, content_type: str | None, chunks: Iterable[bytes]
     ) -> AbstractContextManager[tuple[Upload, Received]]:
         """Receive a file that is to be published, for the length of a block; raises as ``receiving`` does."""
-        return receiving(self._router.of(address.form).definition.storage, address, content_type, chunks)
+        return receiving(self.router.of(address.form).definition.storage, address, content_type, chunks)
 
     def publish(self, form: Form, asked: VersionRequest, parts: Iterable[Part]) -> list[Written]:
         """Store received files of one version, in turn, while no other request publishes the form.
@@ -106,7 +105,7 @@ class Definitions:
         Then flat views are made, if they are asked for. Where that fails, all is stored nevertheless (spec search 7.1).
         """
         parts = list(parts)
-        route = self._router.of(form)
+        route = self.router.of(form)
         wants_flat_views = _wants_flat_views(route, parts)
         with route.definition.storage.writing(DefinitionAddress(form, 1, FORM_XHTML)) as writer:
             version, is_replacement = _to_publish(route, _asked(route, asked))
@@ -129,7 +128,7 @@ class Definitions:
 
         A file that a proxy has found need not be there.
         """
-        route = self._router.of(form)
+        route = self.router.of(form)
         asked = _asked(route, delete.version)
         with route.definition.storage.writing(DefinitionAddress(form, 1, name)) as writer:
             version = versions.to_read(asked, _latest_if_needed(route, asked))

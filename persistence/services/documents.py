@@ -41,7 +41,7 @@ from persistence.services.rules import (
     next_revision,
     tombstone_of,
 )
-from persistence.storage.storage import Readable, Writing
+from persistence.storage.storage import Revisions, Writing
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -164,7 +164,7 @@ class Documents:
         count = refused = 0
         damage: DamagedError | None = None
         refusal = ""
-        for document in route.storage.documents(form):
+        for document in route.data.storage.documents(form):
             address = DocumentAddress(form, Collection.DATA, document, DATA_XML)
             try:
                 count += self._delete_one(route, address, number, delete)
@@ -362,7 +362,7 @@ def _number(configured: FormProperties, asked: VersionRequest, what: str) -> int
     return number
 
 
-def version_of_new(data: Readable, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
+def version_of_new(data: Revisions, definitions: Catalog, dialect: Dialect, address: DocumentAddress) -> int:
     """Return the version of a new document where none is named.
 
     It is the version of the document in the other collection, else the latest published one, else 1.

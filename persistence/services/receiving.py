@@ -13,7 +13,7 @@ from persistence.forms.metadata import MetadataReader
 from persistence.limits import LONGEST_TEXT
 from persistence.model.addresses import Address, DefinitionAddress
 from persistence.services.rules import Received
-from persistence.storage.storage import Storage
+from persistence.storage.storage import RevisionStorage
 from persistence.storage.uploads import Upload
 from persistence.xml.markup import WordWatch
 from persistence.xml.streaming import Streaming, XmlCheck
@@ -30,7 +30,7 @@ _RECEIVING = "receiving"
 
 @contextmanager
 def receiving(
-    store: Storage,
+    store: RevisionStorage,
     address: Address,
     content_type: str | None,
     chunks: Iterable[bytes],

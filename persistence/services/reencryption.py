@@ -30,7 +30,7 @@ from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, Doc
 from persistence.model.instants import Instant
 from persistence.model.sidecar import Sidecar
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
-from persistence.storage.rewriting import BodiesOf, RevisionRewriter
+from persistence.storage.split_attachments import BodiesOf, RevisionRewriter
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import WordWatch

@@ -44,16 +44,63 @@ class Asked:
     user: User
 
 
-class Notices:
-    """Finds forms, versions and controls of a request that do not exist. Methods raise ``DiskError``."""
+_RETRY_AFTER = 30
+"""Seconds after which a full disk may have room again."""
 
-    def __init__(self, forms: PublishedForms, dialect: Dialect) -> None:
-        """``forms`` are the only ones whose names a user may learn."""
-        self._forms = forms
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
+
+    pieces: Iterator[bytes]
+    notice: str | None = None
+
+
+class Searching:
+    """Answers with XML, in pieces.
+
+    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
+    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
+    may be repeated.
+    """
+
+    def __init__(self, router: Router, dialect: Dialect, forms: PublishedForms) -> None:
+        """In a strict dialect, refuse unknown elements and attributes. Notices name no forms but those of ``forms``."""
+        self._router = router
         self._dialect = dialect
+        self._forms = forms
 
-    def of(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
-        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found."""
+    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
+        """Return the documents that a query finds, as far as the user may see them.
+
+        Raises:
+            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
+            PersistenceError: ``body`` raises one about the client.
+        """
+        request = read_search_request(body, user, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = self._searched(route, version)
+        scope = scope_of(searched, request.drafts, user, request.any_of)
+        query, paths = request.query, request.paths
+        asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
+        if request.all_indexed:
+            paths = searched.index_paths or ()
+            query = _cut(query, paths)
+        # A page may be long and its documents large: only the requested values are held.
+        with _coming_back():
+            found = replace(query, paths=paths)
+            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
+            said = Asked(version, searched, asked, user)
+            notice = self._notice(said, scope.seen, found=hits.total > 0)
+        operations_of = operations_on(searched, hits.page, user)
+        return Answered(write_search_answer(hits, paths, operations_of), notice)
+
+    def _notice(self, asked: Asked, seen: VisibleOwners, *, found: bool) -> str | None:
+        """Return a notice or none; ``seen`` are the visible owners, ``found`` says whether any document was found.
+
+        Raises:
+            DiskError: it cannot be read.
+        """
         definition = asked.searched.definition
         if asked.user.is_nameless and seen.of_version(definition.version):
             return f"roles and groups count only together with a user name ({self._dialect.header('Username')})"
@@ -64,9 +111,8 @@ class Notices:
         return None if indexed is None else unknown_controls(definition.form, definition.version, indexed, asked.paths)
 
     def _unpublished(self, asked: Asked) -> str | None:
-        """A form with a damaged version gets no notice: its other versions are searched nevertheless."""
-        form, version = asked.searched.definition.form, asked.version
-        catalog = asked.searched.catalog
+        """Return a notice about the form or version; none with a damaged one: the others are searched nevertheless."""
+        form, version, catalog = asked.searched.definition.form, asked.version, asked.searched.catalog
         with suppress(DamagedError):
             published = tuple(islice((each.version for each in catalog.published(form)), _MOST_SHOWN + 1))
             if not published:
@@ -74,6 +120,59 @@ class Notices:
             if isinstance(version, int) and catalog.of(form, version).published is None:
                 return unpublished_version(form, version, published)
         return None
+
+    def _searched(self, route: Route, version: int | Searched) -> SearchedVersions:
+        searched = searched_versions(route.form, route.properties, route.catalog, version, self._dialect)
+        return replace(searched, indexed=route.indexed(searched.definition))
+
+    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
+        """Return the different values in the documents that the user may see; drafts count for known users only.
+
+        Raises:
+            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
+            PersistenceError: ``body`` raises one about the client.
+        """
+        asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
+        route = self._router.of(form)
+        searched = self._searched(route, version)
+        drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
+        scope = scope_of(searched, drafts, user)
+        paths = tuple(by for by in asked if isinstance(by, str))
+        said = Asked(version, searched, paths, user)
+        if scope.is_empty:
+            return Answered(write_distinct_answer(()), self._notice(said, scope.seen, found=False))
+        # Read at once: an error is still an answer, and a value that is requested twice is read once.
+        budget = Budget()
+        values: dict[Field | str, tuple[str, ...]] = {}
+        with _coming_back():
+            for by in asked:
+                if by in values:
+                    for value in values[by]:  # written again
+                        budget.hold_value(value)
+                else:
+                    values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
+                budget.hold_value(str(by))
+            notice = self._notice(said, scope.seen, found=any(values.values()))
+        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
+
+
+@contextmanager
+def _coming_back() -> Iterator[None]:
+    """Turn a full disk into an answer to search again later."""
+    try:
+        yield
+    except DiskFullError as error:
+        raise BusyError(str(error), _RETRY_AFTER) from error
+
+
+def _cut(query: Query, paths: Collection[str]) -> Query:
+    """Return a query without conditions on other controls than these (spec search 1.6)."""
+    sort = query.sort
+    return replace(
+        query,
+        controls=tuple(condition for condition in query.controls if condition.path in paths),
+        sort=sort if isinstance(sort.by, Field) or sort.by in paths else Sort(),
+    )
 
 
 def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: Iterable[str]) -> str | None:
@@ -106,108 +205,3 @@ def unpublished_form(form: Form, names: Callable[[str | None], Iterable[Form]]) 
 
 def _with(path: str, near: str | None) -> str:
     return repr(path) + ("" if near is None else f" (the nearest is {near!r})")
-
-
-_RETRY_AFTER = 30
-"""Seconds after which a full disk may have room again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer in XML, in pieces; ``notice`` names requested things that do not exist, if any."""
-
-    pieces: Iterator[bytes]
-    notice: str | None = None
-
-
-class Searching:
-    """Answers with XML, in pieces.
-
-    Methods raise, besides the errors that they list, ``BusyError``, ``DiskError``, and ``DamagedError`` where the
-    definition cannot be read: every request is refused. A full disk is ``BusyError`` too: a search stores nothing, and
-    may be repeated.
-    """
-
-    def __init__(self, router: Router, dialect: Dialect, notices: Notices) -> None:
-        """In a strict dialect, refuse requests with unknown elements or attributes."""
-        self._router = router
-        self._dialect = dialect
-        self._notices = notices
-
-    def search(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """Return the documents that a query finds, as far as the user may see them.
-
-        Raises:
-            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: ``body`` raises one about the client.
-        """
-        request = read_search_request(body, user, is_strict=self._dialect.is_strict)
-        route = self._router.of(form)
-        searched = self._searched(route, version)
-        scope = scope_of(searched, request.drafts, user, request.any_of)
-        query, paths = request.query, request.paths
-        asked = (*paths, *(() if isinstance(query.sort.by, Field) else (query.sort.by,)))
-        if request.all_indexed:
-            paths = searched.index_paths or ()
-            query = _cut(query, paths)
-        # A page may be long and its documents large: only the requested values are held.
-        with _coming_back():
-            found = replace(query, paths=paths)
-            hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
-            said = Asked(version, searched, asked, user)
-            notice = self._notices.of(said, scope.seen, found=hits.total > 0)
-        operations_of = operations_on(searched, hits.page, user)
-        return Answered(write_search_answer(hits, paths, operations_of), notice)
-
-    def _searched(self, route: Route, version: int | Searched) -> SearchedVersions:
-        searched = searched_versions(route.form, route.properties, route.catalog, version, self._dialect)
-        return replace(searched, indexed=route.indexed(searched.definition))
-
-    def distinct(self, form: Form, version: int | Searched, body: Iterable[bytes], user: User) -> Answered:
-        """Return the different values in the documents that the user may see; drafts count for known users only.
-
-        Raises:
-            BadRequestError: the query is malformed, asks for what there is not, or the form has no such version.
-            PersistenceError: ``body`` raises one about the client.
-        """
-        asked = read_distinct_request(body, is_strict=self._dialect.is_strict)
-        route = self._router.of(form)
-        searched = self._searched(route, version)
-        drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
-        scope = scope_of(searched, drafts, user)
-        paths = tuple(by for by in asked if isinstance(by, str))
-        said = Asked(version, searched, paths, user)
-        if scope.is_empty:
-            return Answered(write_distinct_answer(()), self._notices.of(said, scope.seen, found=False))
-        # Read at once: an error is still an answer, and a value that is requested twice is read once.
-        budget = Budget()
-        values: dict[Field | str, tuple[str, ...]] = {}
-        with _coming_back():
-            for by in asked:
-                if by in values:
-                    for value in values[by]:  # written again
-                        budget.hold_value(value)
-                else:
-                    values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
-                budget.hold_value(str(by))
-            notice = self._notices.of(said, scope.seen, found=any(values.values()))
-        return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
-
-
-@contextmanager
-def _coming_back() -> Iterator[None]:
-    """Turn a full disk into an answer to search again later."""
-    try:
-        yield
-    except DiskFullError as error:
-        raise BusyError(str(error), _RETRY_AFTER) from error
-
-
-def _cut(query: Query, paths: Collection[str]) -> Query:
-    """Return a query without conditions on other controls than these (spec search 1.6)."""
-    sort = query.sort
-    return replace(
-        query,
-        controls=tuple(condition for condition in query.controls if condition.path in paths),
-        sort=sort if isinstance(sort.by, Field) or sort.by in paths else Sort(),
-    )

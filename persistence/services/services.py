@@ -17,7 +17,7 @@ from persistence.services.documents import Documents
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
 from persistence.services.publishing import Publishing
-from persistence.services.searching import Notices, Searching
+from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 
 
@@ -25,7 +25,7 @@ from persistence.services.transforms import Attachments
 class Services:
     """The services behind the requests of one face."""
 
-    definitions: Definitions | DefinitionsBehindProxy
+    definitions: Definitions
     documents: Documents
     publishing: Publishing
     attachments: Attachments
@@ -53,7 +53,7 @@ class Services:
         if not dialect.has_proxy:
             return wired
         served = DocumentsBehindProxy(router, dialect, documents.access)
-        return replace(wired, definitions=DefinitionsBehindProxy(definitions), documents=served)
+        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
 
     @classmethod
     def _wired(
@@ -67,6 +67,6 @@ class Services:
             publishing=Publishing(dialect, documents, definitions),
             attachments=Attachments(documents),
             forms=forms,
-            searching=Searching(router, dialect, Notices(forms, dialect)),
+            searching=Searching(router, dialect, forms),
             reindexing=Reindexing(router),
         )

@@ -6,40 +6,26 @@ record with a body is served as it is: so attachments may have been stored befor
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import BinaryIO, TypeGuard
+from functools import partial
+from typing import TypeGuard
 
-import msgspec
-
-from persistence.errors import BusyError, DamagedError, disk_errors
+from persistence.errors import BusyError, ConfigurationError, DamagedError, disk_errors
 from persistence.model.addresses import DATA_XML, Address, Collection, DocumentAddress, Form
 from persistence.model.instants import Instant
-from persistence.model.sidecar import Body, Sidecar
-from persistence.storage.integrity import digest_text
-from persistence.storage.storage import Bodies, Storage, Writing, require_same
-from persistence.storage.stored_revision import Fingerprint, StoredRevision
+from persistence.model.sidecar import Sidecar, described, recorded
+from persistence.storage.attachment_bodies import FileBodies
+from persistence.storage.storage import Bodies, RevisionStorage, Storage, Writing, require_same
+from persistence.storage.store import Store
+from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Upload
 
 _ATTEMPTS = 20
-_NO_BYTES = digest_text(hashlib.sha256().hexdigest())
 
 
-def described(record: Sidecar) -> Sidecar:
-    """Return a record with the size and digest of its body."""
-    body = record.body
-    return record if body is None else msgspec.structs.replace(record, size=body.size, digest=body.digest, body=None)
-
-
-def recorded(sidecar: Sidecar) -> Sidecar:
-    """Return the record of a revision whose body is elsewhere; ``described`` undoes it."""
-    body = Body(sidecar.size, sidecar.digest)
-    return msgspec.structs.replace(sidecar, size=0, digest=_NO_BYTES, body=body)
-
-
-class SplitStorage(Storage):
+class SplitStorage(RevisionStorage):
     """A main storage that knows everything, and a second place, which has the bodies of attachments of data."""
 
     def __init__(self, main: Storage, bodies: Bodies) -> None:
@@ -47,54 +33,20 @@ class SplitStorage(Storage):
         self._bodies = bodies
 
     def sidecar(self, address: Address) -> Sidecar | None:
-        """See ``Readable``; that of an attachment is its record."""
+        """See ``Revisions``; that of an attachment is its record."""
         return self._main.sidecar(address)
 
-    def content(self, address: Address) -> BinaryIO | None:
-        """See ``Readable``; without a record, nothing leads to the body of an attachment."""
-        if not _is_attachment(address):
-            return self._main.content(address)
-        found = self.read(address, content=True)
-        return None if found is None else found.file
-
-    def fingerprint(self, address: Address) -> Fingerprint:
-        """See ``Readable``: every body has a record of its own."""
-        return self._main.fingerprint(address)
-
-    def fingerprints(self, form: Form) -> Iterator[tuple[int, Fingerprint]]:
-        """See ``Readable``."""
-        return self._main.fingerprints(form)
-
-    def forms(self, app: str | None = None) -> Iterator[Form]:
-        """See ``Readable``."""
-        return self._main.forms(app)
-
-    def versions(self, form: Form) -> Iterator[int]:
-        """See ``Readable``."""
-        return self._main.versions(form)
-
-    def documents(self, form: Form, collection: Collection = Collection.DATA) -> Iterator[str]:
-        """See ``Readable``."""
-        return self._main.documents(form, collection)
-
-    def creating(self, form: Form) -> AbstractContextManager[None]:
-        """See ``Storage``."""
-        return self._main.creating(form)
-
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
-        """See ``Readable``."""
-        return self._whole(address, lambda: self._main.read(address, content=content), content=content)
+        """See ``Revisions``."""
+        return self._whole(address, partial(self._main.read, address, content=content), content=content)
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
-        """See ``Readable``."""
-
-        def read() -> StoredRevision | None:
-            return self._main.read_revision(address, instant, content=content)
-
+        """See ``Revisions``."""
+        read = partial(self._main.read_revision, address, instant, content=content)
         return self._whole(address, read, content=content)
 
     def upload(self, address: Address) -> Upload:
-        """See ``Storage``."""
+        """See ``RevisionStorage``."""
         if not _is_attachment(address):
             return self._main.upload(address)
         with disk_errors("receiving a body"):
@@ -102,23 +54,14 @@ class SplitStorage(Storage):
 
     @contextmanager
     def writing(self, address: Address) -> Iterator[Writing]:
-        """See ``Storage``."""
+        """See ``RevisionStorage``."""
         with self._main.writing(address) as writer:
             yield _SplitWriter(self._main, writer, self._bodies)
-
-    def _body(self, address: DocumentAddress, record: StoredRevision, *, content: bool) -> StoredRevision | None:
-        """Find the body of a record, which is closed where that fails."""
-        try:
-            with disk_errors("reading", address):
-                return self._bodies.find(address, record.sidecar, content=content)
-        except BaseException:
-            record.close()
-            raise
 
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
-        """Return what the main storage finds, with its body from elsewhere where it has none."""
+        """Return the revision in the main storage, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
         for _ in range(_ATTEMPTS):
@@ -139,27 +82,24 @@ class SplitStorage(Storage):
         content: bool,
     ) -> StoredRevision | None:
         """Return the revision of a record with its body; ``None`` where another one has taken its place meanwhile."""
-        try:
-            found = self._body(address, record, content=content)
-        except DamagedError:
-            if _is_still_stored(read, record):
-                raise
-            return None
+        find = partial(self._bodies.find, address, record.sidecar, content=content)
         if record.sidecar.body is None:  # not ours: all that it says of its body is that it has none
+            try:
+                with disk_errors("reading", address):
+                    found = find()
+            except BaseException:
+                record.close()
+                raise
             return record if found is None else _of_record(record, found)
         record.close()
-        if found is not None and not found.is_edited:
+        found = _body_of(address, find, partial(_is_still_stored, read, record))
+        if found is None or not found.is_edited:
             return found
-        is_still_stored = _is_still_stored(read, record)
-        if found is not None and is_still_stored:
-            current = self._main.sidecar(address)
-            if current is not None and current.id == record.sidecar.id:
-                return found  # replaced by hand
-        if found is not None:
+        current = self._main.sidecar(address)
+        if current is None or current.id != record.sidecar.id:
             found.close()  # that of another revision
-        if is_still_stored:
-            raise DamagedError(f"the body of {address} is missing where its attachments are kept")
-        return None
+            raise _missing(address)
+        return found  # replaced by hand
 
 
 class _SplitWriter(Writing):
@@ -183,19 +123,18 @@ class _SplitWriter(Writing):
             return described(self._writer.commit(address, recorded(sidecar), nothing, over=over))
 
     def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
-        if not _is_attachment(address) or over is None:
-            return self._writer.delete(address, tombstone, over=over)
-        self._require(address, over)
-        with self._bodies.removing(address, over.sidecar):
+        with self._removing(address, over):
             return self._writer.delete(address, tombstone, over=over)
 
     def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
-        if not _is_attachment(address):
+        with self._removing(address, over):
             self._writer.purge(address, tombstone, over=over)
-            return
+
+    def _removing(self, address: Address, over: StoredRevision | None) -> AbstractContextManager[None]:
+        if not _is_attachment(address) or over is None:
+            return nullcontext()
         self._require(address, over)
-        with self._bodies.removing(address, over.sidecar):
-            self._writer.purge(address, tombstone, over=over)
+        return self._bodies.removing(address, over.sidecar)
 
     def _require(self, address: DocumentAddress, over: StoredRevision | None) -> None:
         """Make sure that a revision is the stored one before its body is touched: the main storage looks later."""
@@ -207,10 +146,104 @@ class _SplitWriter(Writing):
         self._bodies.discard_draft(form, document, version)
 
     def _version(self, form: Form, document: str) -> int | None:
-        """Return the version of a draft, which is that of its document (seed, rule 1)."""
+        """Return the version of a draft, which is its document's (seed, rule 1)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         return None if known is None else known.version
+
+
+BodiesOf = Callable[[Form], FileBodies | None]
+"""Returns where the bodies of a form's attachments are, if they have a directory of their own."""
+
+
+class RevisionRewriter:
+    """Reads and rewrites revisions of one tree. An ``instant`` says which older one is meant, ``None`` the current one.
+
+    Methods raise what those of ``Store`` do, and ``ConfigurationError`` for a body in a directory that is not known.
+    """
+
+    def __init__(self, store: Store, bodies_of: BodiesOf) -> None:
+        self._store = store
+        self._bodies_of = bodies_of
+
+    def record(self, address: DocumentAddress, instant: Instant | None) -> Sidecar | None:
+        """Return what the tree knows of a revision, wherever its body is; ``None`` where there is none."""
+        found = self._read(address, instant, content=False)
+        return None if found is None else found.sidecar
+
+    def read(self, address: DocumentAddress, instant: Instant | None) -> StoredRevision | None:
+        """Return a revision with its record as sidecar, its content open; ``None`` where it is not there any more.
+
+        Raises:
+            DamagedError: its body is missing, or was not stored by this service.
+        """
+        found = self._read(address, instant, content=True)
+        if found is None or address.is_main or found.sidecar.deleted or found.size:
+            return found
+        record = found.sidecar
+        if record.body is None:
+            bodies = self._bodies_of(address.form)
+            with disk_errors("reading", address):
+                if bodies is None or bodies.find(address, record, content=False) is None:
+                    return found
+            found.close()
+            raise DamagedError(f"the body of {address} was not stored by this service")
+        found.close()
+        find = partial(self._bodies(address).find, address, record, content=True)
+        body = _body_of(address, find, lambda: self._is_stored(address, instant, record))
+        return None if body is None else replace(body, sidecar=record)
+
+    def upload(self, address: DocumentAddress, over: Sidecar) -> Upload:
+        """Begin to receive the content that a revision is to have instead."""
+        if over.body is None:
+            return self._store.upload(address)
+        bodies = self._bodies(address)
+        with disk_errors("receiving a body"):
+            return bodies.upload()
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """See ``Writer.rewrite``; ``over`` is the record, and ``rewritten`` says size and digest of the upload."""
+        with self._store.writing(address) as writer:
+            if over.body is None:
+                return writer.rewrite(address, instant, over, rewritten, upload)
+            if not self._is_stored(address, instant, over):
+                return False
+            record = recorded(rewritten)
+            with (
+                self._bodies(address).replacing(address, instant, described(over), rewritten, upload),
+                self._store.upload(address) as nothing,
+            ):
+                if not writer.rewrite(address, instant, over, record, nothing):
+                    raise BusyError(f"{address} was written meanwhile")
+            return True
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
+        bodies = self._bodies_of(main.form)
+        with disk_errors("listing", main):
+            is_unfinished = bodies is not None and bodies.has_unfinished(main)
+        if is_unfinished or self._store.has_unfinished(main):
+            with self._store.writing(main) as writer:
+                writer.finish(main)
+                if bodies is not None:
+                    bodies.finish(main, self.record)
+
+    def _is_stored(self, address: DocumentAddress, instant: Instant | None, record: Sidecar) -> bool:
+        now = self.record(address, instant)
+        return now is not None and now.id == record.id
+
+    def _bodies(self, address: DocumentAddress) -> FileBodies:
+        bodies = self._bodies_of(address.form)
+        if bodies is None:
+            raise ConfigurationError(f"the body of {address} is with another provider, which has no directory here")
+        return bodies
+
+    def _read(self, address: DocumentAddress, instant: Instant | None, *, content: bool) -> StoredRevision | None:
+        if instant is None:
+            return self._store.read(address, content=content)
+        return self._store.read_older(address, instant, content=content)
 
 
 def _is_attachment(address: Address) -> TypeGuard[DocumentAddress]:
@@ -229,3 +262,32 @@ def _is_still_stored(read: Callable[[], StoredRevision | None], record: StoredRe
         return False
     again.close()
     return again.sidecar.id == record.sidecar.id
+
+
+def _body_of(
+    address: DocumentAddress, find: Callable[[], StoredRevision | None], is_still_stored: Callable[[], bool]
+) -> StoredRevision | None:
+    """Find the body of a record, perhaps edited; ``None`` where another revision has taken its place meanwhile.
+
+    Raises:
+        DamagedError: it is missing, or is not what the record says of it.
+    """
+    found, damage = None, _missing(address)
+    try:
+        with disk_errors("reading", address):
+            found = find()
+    except DamagedError as error:
+        damage = error
+    if found is not None and not found.is_edited:
+        return found
+    if is_still_stored():
+        if found is None:
+            raise damage
+        return found
+    if found is not None:
+        found.close()
+    return None
+
+
+def _missing(address: DocumentAddress) -> DamagedError:
+    return DamagedError(f"the body of {address} is missing where its attachments are kept")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from lxml import etree
 
-from tests.service import Answer, Service, running
+from tests.in_process import serving
+from tests.service import Answer, Service
 
 CRUD = "/fr/service/persistence/crud"
 FR = "http://orbeon.org/oxf/xml/form-runner"
@@ -105,7 +106,7 @@ def test_in_the_format_of_data_at_rest(tmp_path: Path) -> None:
     """Forms 6.7: in the newest format grids and iterations are steps of the path."""
     settings = tmp_path / "persistence.toml"
     settings.write_text('"svc.persistence.*.data-format-version" = "2019.1.0"\n')
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
         base = f"{CRUD}/a/f/data/D"
         inner = f"<g><scan>{base}/a.bin</scan></g><r><r-iteration><photo>{base}/b.bin</photo></r-iteration></r>"
         store(service, "a/f", f"<form><s>{inner}<scan>{base}/c.bin</scan></s></form>")

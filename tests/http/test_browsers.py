@@ -11,6 +11,7 @@ from persistence.errors import ForbiddenError, MisdirectedError
 from persistence.http.callers import AllowedSites
 from persistence.keys import Keys
 from tests.http.test_permissions import OWNERS, definition
+from tests.in_process import serving
 from tests.service import Service, running
 
 EVIL = "https://evil.example"
@@ -145,7 +146,7 @@ def test_the_settings_name_hosts_and_origins(tmp_path: Path) -> None:
         "PERSISTENCE_ORIGINS": "https://forms.example",
         "PERSISTENCE_TRUSTED": "127.0.0.1",
     }
-    with running(tmp_path, env=env) as service:
+    with serving(tmp_path, env=env) as service:
         path = "/crud/a/b/data/A/data.xml"
         for name in ("forms-data", "FORMS-DATA:80", "10.1.2.3", "localhost"):
             page = {"Host": name, "Origin": "https://forms.example", "Svc-Form-Definition-Version": "1"}
@@ -157,7 +158,7 @@ def test_the_settings_name_hosts_and_origins(tmp_path: Path) -> None:
 def test_a_key_is_no_pages(tmp_path: Path) -> None:
     """Whoever has shown one may use any name; but a browser sends a password that it knows for pages elsewhere, too."""
     key = Keys(f"{tmp_path}/var/keys.json", tree=f"{tmp_path}/data").add("runtime")
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         password = {"Authorization": "Basic " + base64.b64encode(f"x:{key}".encode()).decode(), "Host": "forms.example"}
         version = {"Svc-Form-Definition-Version": "1"}
         path = "/crud/a/b/data/A/data.xml"

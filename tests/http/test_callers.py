@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from persistence.keys import Keys
+from tests.in_process import serving
 from tests.nginx import NGINX, in_front_of
 from tests.service import Answer, Service, running
 
@@ -102,7 +103,7 @@ def test_the_log_names_the_caller_and_never_a_key(tmp_path: Path) -> None:
 
 def test_a_trusted_address_needs_no_key_and_another_does(tmp_path: Path) -> None:
     secret = keys_of(tmp_path).add("runtime")
-    with running(tmp_path, env=TRUSTING) as service:
+    with serving(tmp_path, env=TRUSTING) as service:
         stranger = replace(service, source="127.0.0.2")
         assert service.raw("GET", PATH).status == 404
         assert service.raw("GET", PATH, {"Authorization": "Negotiate YII="}).status == 404
@@ -132,7 +133,7 @@ def test_keys_that_vanish_open_nothing(tmp_path: Path) -> None:
 
 
 def test_an_untrusted_address_is_refused_where_there_are_no_keys(tmp_path: Path) -> None:
-    with running(tmp_path, env=TRUSTING) as service:
+    with serving(tmp_path, env=TRUSTING) as service:
         assert service.raw("GET", PATH, bearer("any")).status == 404
         closed = replace(service, source="127.0.0.2").raw("GET", PATH, bearer("any"))
         assert (closed.status, closed.cause) == (403, "this service is closed to 127.0.0.2")
@@ -176,7 +177,7 @@ def test_insecure_lets_everybody_in(tmp_path: Path) -> None:
 def test_every_path_but_those_of_health_is_closed(tmp_path: Path) -> None:
     """And a stranger does not learn which paths there are."""
     keys_of(tmp_path).add("runtime")
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         for path in ("/healthz", "/readyz", "/healthz?x=1"):
             assert service.raw("GET", path).status == 200
         for path in ("/", "/none", "/crud/../x", "/crud/%FF", "//healthz", "/healthz/", "/%68ealthz", "/healthz#x"):
@@ -235,7 +236,7 @@ def test_keys_that_cannot_be_read_close_the_service(tmp_path: Path) -> None:
     secret = keys_of(tmp_path).add("runtime")
     file = tmp_path / "var/keys.json"
     good = file.read_bytes()
-    with running(tmp_path, env=TRUSTING) as service:
+    with serving(tmp_path, env=TRUSTING) as service:
         assert service.raw("GET", PATH).status == 404
         file.write_bytes(good[:-10])
         for headers in ({}, bearer(secret), bearer("wrong")):

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from persistence.model.form_versions import DATA_FORMATS
-from tests.service import Service, running
+from persistence.model.versions import DATA_FORMATS
+from tests.in_process import serving
+from tests.service import Service
 
 TYPES = {
     ".jpg": "image/jpeg",
@@ -20,7 +21,7 @@ TYPES = {
 @pytest.fixture(scope="module")
 def orbeon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service for a real runtime."""
-    with running(tmp_path_factory.mktemp("corpus"), dialect="orbeon") as service:
+    with serving(tmp_path_factory.mktemp("corpus"), dialect="orbeon") as service:
         yield service
 
 

@@ -16,7 +16,8 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import EncryptionKeys, legacy_keys
 from persistence.crypto.frames import MAGIC
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
+from tests.in_process import serving
 from tests.sealed import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 
@@ -38,12 +39,12 @@ def keys_of(directory: Path) -> EncryptionKeys:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, a provider of each data format and the password of the vector, through its public face."""
-    with serving(tmp_path_factory.mktemp("encryption")) as service:
+    with keyed(tmp_path_factory.mktemp("encryption")) as service:
         yield service
 
 
 @contextmanager
-def serving(directory: Path, **env: str) -> Iterator[Service]:
+def keyed(directory: Path, **env: str) -> Iterator[Service]:
     """Such a service in a directory of its own."""
     keys_of(directory).new()
     config = directory / "settings.toml"
@@ -488,7 +489,7 @@ def require_broken_answer(service: Service, name: str) -> None:
 
 def test_a_changed_file_is_an_error_or_a_broken_answer_but_never_a_whole_one(tmp_path: Path, form: str) -> None:
     """Decryption notices it by itself, also where every change counts as an edit by hand."""
-    with serving(tmp_path, PERSISTENCE_HAND_EDITS="all") as service:
+    with keyed(tmp_path, PERSISTENCE_HAND_EDITS="all") as service:
         assert service.put(f"{form}/form/form.xhtml", DEFINITION).status == 201
         name, file, wrong, second = stored(service, form)
         whole = file.read_bytes()
@@ -544,7 +545,7 @@ def test_what_the_real_system_has_encrypted_is_read(service: Service, form: str)
 
 
 def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Path) -> None:
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         for name, holder in (("data.xml", ""), ("a.bin", "person/scan")):
@@ -569,7 +570,7 @@ def test_without_a_key_what_is_marked_is_not_stored_and_all_else_is(tmp_path: Pa
 def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
     keys = keys_of(tmp_path)
     first = keys.new()
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         save(service, "a/b", "old")
@@ -583,7 +584,7 @@ def test_keys_are_rotated_while_the_service_runs(tmp_path: Path) -> None:
 
 def test_nginx_is_not_sent_to_what_must_be_decrypted(tmp_path: Path) -> None:
     keys_of(tmp_path).new()
-    with running(tmp_path, env={"PERSISTENCE_ACCEL_REDIRECT": "/protected"}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_ACCEL_REDIRECT": "/protected"}) as service:
         service.face = PUBLIC
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         attach(service, "a/b/data/1/a.bin")

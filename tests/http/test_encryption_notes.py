@@ -12,6 +12,7 @@ from lxml import etree
 from tests import forkserver
 from tests.http.test_encryption import FR, PASSWORD, VECTOR, keys_of, raw, save, texts
 from tests.http.test_reencryption import encrypted_anew
+from tests.in_process import serving
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data
 from tests.service import PROVIDER, PUBLIC, Service, alone, pair
 from tests.sidecars import resealed, said
@@ -26,12 +27,12 @@ LARGE = b"<form><person><name>" + b"a lovely long name " * 220_000 + b"</name></
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("notes")) as service:
+    with keyed(tmp_path_factory.mktemp("notes")) as service:
         yield service
 
 
 @contextmanager
-def serving(directory: Path) -> Iterator[Service]:
+def keyed(directory: Path) -> Iterator[Service]:
     """A service with a key and the password of the vector, asked through its public face."""
     keys_of(directory).new()
     config = directory / "settings.toml"
@@ -167,7 +168,7 @@ def persistence(service: Service, *arguments: str, status: int = 0) -> None:
 
 
 def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
-    with serving(tmp_path) as service:
+    with keyed(tmp_path) as service:
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 201
         save(service, "a/b")
         file = service.data / "a/b/data/1/data.xml"
@@ -180,7 +181,7 @@ def test_what_is_adopted_or_restored_is_looked_at(tmp_path: Path) -> None:
     assert note(service, "a/b") == "silent"
     config = str(tmp_path / "settings.toml")
     for tree in ("data", "restored"):
-        with alone(tmp_path, data=tmp_path / tree, options=("--config", config)) as service:
+        with serving(tmp_path, data=tmp_path / tree, options=("--config", config), alone=True) as service:
             service.face = PUBLIC
             assert shown(service, "a/b") == SECRETS[0], tree
 

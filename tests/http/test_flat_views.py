@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import forkserver, orders
+from tests.in_process import serving
 from tests.orders import DOCUMENTS
 from tests.published import Planter
 from tests.service import Service, running
@@ -260,7 +261,7 @@ def test_a_form_with_too_many_controls_is_stored_and_keeps_the_views_it_had(shar
 def test_data_in_another_format_has_no_flat_views(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('"svc.persistence.*.data-format-version" = "4.8.0"\n')
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
         refused = service.put("acme/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert refused.status == 501
         assert "4.8.0" in refused.cause
@@ -272,7 +273,7 @@ def test_a_definition_whose_data_is_with_another_service_has_no_flat_views(tmp_p
     file.write_text(
         '"svc.persistence.provider.far.*.data" = "far"\n"svc.persistence.far.uri" = "http://127.0.0.1:9/crud"\n'
     )
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(file)}) as service:
         refused = service.put("far/order/form/form.xhtml", orders.definition(), Create_Flat_View="true")
         assert (refused.status, refused.cause) == (
             501,
@@ -374,7 +375,7 @@ def test_what_takes_up_changes_by_hand_tells_the_tables_of_it(shared: Service, c
 
 def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_the_next(tmp_path: Path) -> None:
     module, env = "tests.http.dying_before_taking_in", {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         publish(service)
     with running(tmp_path, module=module, env=env) as service:
         with suppress(ConnectionError):  # the worker is killed after the commit, perhaps before it has answered
@@ -386,7 +387,7 @@ def test_a_worker_that_is_killed_before_it_has_filled_the_tables_leaves_that_to_
 
 def test_rows_of_another_time_are_read_anew_when_the_service_starts(tmp_path: Path) -> None:
     """As after a power cut, which may have taken the last changes of the tables and the notes of them."""
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         publish(service)
         save(service, "a", order("Ada"))
         with reporting(service) as report:
@@ -394,12 +395,12 @@ def test_rows_of_another_time_are_read_anew_when_the_service_starts(tmp_path: Pa
     with closing(sqlite3.connect(report.path, isolation_level=None)) as connection:
         connection.execute("UPDATE catalogue_versions SET tree = 'another'")
         connection.execute("DELETE FROM svc_f_acme_order_1")
-    with running(tmp_path) as service, reporting(service) as report:
+    with serving(tmp_path) as service, reporting(service) as report:
         report.becomes(lambda: report.ask("SELECT name FROM svc_f_acme_order_1"), [("Ada",)])
 
 
 def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Path) -> None:
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         publish(service)
         save(service, "a", order("Ada"))
     shutil.rmtree(service.data / ".index")
@@ -409,7 +410,7 @@ def test_a_file_that_was_lost_is_made_again_when_the_service_starts(tmp_path: Pa
             return report.ask("SELECT name FROM svc_f_acme_order_1")
         return []
 
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         deadline = time.monotonic() + _PATIENCE
         while not names() and time.monotonic() < deadline:
             time.sleep(0.02)

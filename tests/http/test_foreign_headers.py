@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.service import PROVIDER, PUBLIC, Service, alone, pair
+from tests.in_process import serving
+from tests.service import PROVIDER, PUBLIC, Service, pair
 
 OTHER = {"svc": "Orbeon-", "orbeon": "Svc-"}
 OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.yaml"
@@ -27,14 +28,16 @@ PATHS = [
 
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with alone(tmp_path_factory.mktemp(f"strict-{request.param}"), dialect=request.param) as service:
+    with serving(tmp_path_factory.mktemp(f"strict-{request.param}"), dialect=request.param, alone=True) as service:
         yield service
 
 
 @pytest.fixture(scope="module", params=["svc", "orbeon"])
 def lenient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     env = {"PERSISTENCE_FOREIGN_HEADERS": "ignore"}
-    with alone(tmp_path_factory.mktemp(f"lenient-{request.param}"), dialect=request.param, env=env) as service:
+    with serving(
+        tmp_path_factory.mktemp(f"lenient-{request.param}"), dialect=request.param, env=env, alone=True
+    ) as service:
         yield service
 
 

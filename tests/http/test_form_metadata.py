@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter, definition
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running
 from tests.sidecars import resealed
@@ -56,7 +57,7 @@ def plant(data: Path) -> None:
 def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp(f"planted-{request.param}")
     plant(directory / "data")
-    with running(directory, dialect=request.param) as service:
+    with serving(directory, dialect=request.param) as service:
         yield service
 
 
@@ -76,7 +77,7 @@ def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         '[[admin]]\nrole = "form-admin"\napp = "*"\nform = "*"\n'
         '[[admin]]\nrole = "order-admin"\napp = "acme"\nform = "order"\n'
     )
-    with running(directory, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
         yield service
 
 

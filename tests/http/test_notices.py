@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests import orders
+from tests.in_process import serving
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control, field
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, Answer, Service
 
 pytestmark = pytest.mark.xdist_group("notices")  # a tree is planted and served once
 
@@ -23,7 +24,7 @@ def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     planter.define("hr/leave", 1, orders.definition(), "2024-04-01T09:00:00.000Z")
     planter.publish("hr/secret", 1, "<permissions/>", "2024-04-01T09:00:00.000Z")
     planter.publish("hr/own", 1, PERMISSIONS, "2024-04-01T09:00:00.000Z")
-    with running(directory, dialect=request.param) as service:
+    with serving(directory, dialect=request.param) as service:
         yield service
 
 

@@ -16,6 +16,7 @@ from persistence.dialect import ORBEON
 from persistence.model.addresses import Form
 from persistence.properties.properties import Properties
 from tests import forkserver
+from tests.in_process import serving
 from tests.orders import found
 from tests.service import PROVIDER, running
 from tests.test_readme import statuses
@@ -66,7 +67,7 @@ def test_data_without_definitions_is_searched_by_the_permissions_of_the_settings
 ) -> None:
     file = tmp_path / "persistence.toml"
     file.write_text(settings)
-    with running(tmp_path, dialect="orbeon", env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path, dialect="orbeon", env={"PERSISTENCE_CONFIG": str(file)}) as service:
         provider = replace(service, face=PROVIDER)
         put = provider.put("hr/leave/data/D/data.xml", b"<d>Monday</d>", Form_Definition_Version=1, Username="lea")
         assert put.status == 201

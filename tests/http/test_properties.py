@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import serving
 from tests.service import running
 
 
@@ -32,7 +33,7 @@ def test_a_format_can_differ_from_form_to_form(tmp_path: Path) -> None:
         '"svc.persistence.provider.hr.*.data" = "new"\n"svc.persistence.new.data-format-version" = "2019.1.0"\n'
         '"svc.persistence.provider.shop.*.data" = ""\n'
     )
-    with running(tmp_path / "run", env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(tmp_path / "run", env={"PERSISTENCE_CONFIG": str(file)}) as service:
         assert service.put("hr/leave/data/D/data.xml?data-format-version=2019.1.0").status == 201
         assert service.put("lab/leave/data/D/data.xml?data-format-version=2019.1.0").status == 400
         unknown = service.put("shop/order/data/D/data.xml")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests import forkserver
+from tests.in_process import serving
 from tests.published import definition
-from tests.service import PROVIDER, PUBLIC, Answer, Service, running
+from tests.service import PROVIDER, PUBLIC, Answer, Service
 
 CREATED = "2024-05-06T07:08:09.010Z"
 EXISTING = {"Created_Existing": CREATED, "Username_Existing": "eve", "Group_Existing": "founders"}
@@ -385,7 +386,7 @@ def test_form_metadata_has_permissions_and_versions(provider: Service, form: str
 
 @pytest.fixture(scope="module")
 def tombstones(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(tmp_path_factory.mktemp("tombstones"), dialect="orbeon") as service:
+    with serving(tmp_path_factory.mktemp("tombstones"), dialect="orbeon") as service:
         yield replace(service, face=PROVIDER)
 
 

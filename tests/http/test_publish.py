@@ -8,6 +8,7 @@ import pytest
 from lxml import etree
 
 from tests.http.dying import COMMITS
+from tests.in_process import serving
 from tests.service import PROVIDER, Answer, Service, running
 
 PROJECT = Path(__file__).parents[2]
@@ -236,7 +237,7 @@ def test_who_may_not_read_it_may_not_publish_it(tmp_path: Path) -> None:
     """6: the designer's own storage may have permissions as well."""
     settings = tmp_path / "persistence.toml"
     settings.write_text('"svc.permissions.svc.builder" = \'{"owner": ["create", "read"]}\'\n')
-    with running(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
         service.face = PROVIDER
         service.put("svc/builder/data/D/data.xml", definition("a/f"), Username="lea")
         path = "/fr/service/svc/builder/publish/D"
@@ -249,7 +250,7 @@ def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_pat
     """8.3, safe to repeat: until the last file is stored the version is not there; the next try takes its number."""
     base = "svc/builder/data/D"
     names = ("a.bin", "b.bin")
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.put("a/f/form/form.xhtml", definition("a/f"))
         for name in names:
             service.put(f"{base}/{name}", name.encode())
@@ -258,7 +259,7 @@ def test_a_publisher_that_dies_half_way_is_followed_by_one_that_finishes(tmp_pat
     dying = {COMMITS: str(commits), "PYTHONPATH": str(PROJECT)}
     with running(tmp_path, module="tests.http.dying", env=dying) as service, pytest.raises(RemoteDisconnected):
         publish(service, "D", **{"form-definition-version": "next"})
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         assert service.get("a/f/form/form.xhtml", Form_Definition_Version=2).status == 404
         assert service.get("a/f/form/form.xhtml")["Svc-Form-Definition-Version"] == "1"
         assert said(publish(service, "D", **{"form-definition-version": "next"}))[2:] == ("2", "2")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import PROVIDER, PUBLIC, Service, alone, running
+from tests.in_process import serving
+from tests.service import PROVIDER, PUBLIC, Service
 
 PROPERTY = {"svc": "svc.persistence.files.published-only", "orbeon": "oxf.fr.persistence.files.published-only"}
 FORM = b"<form-definition/>"
@@ -22,7 +23,7 @@ def strict(directory: Path, dialect: str) -> Path:
 def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp(f"published-only-{request.param}")
     file = strict(directory, request.param)
-    with running(directory, dialect=request.param, options=("--config", file.name)) as service:
+    with serving(directory, dialect=request.param, options=("--config", file.name)) as service:
         yield service
 
 
@@ -98,10 +99,10 @@ def test_the_body_of_a_refused_put_leaves_nothing(service: Service, form: str) -
 
 def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(tmp_path: Path) -> None:
     """A tree from before the property was set."""
-    with alone(tmp_path) as service:
+    with serving(tmp_path, alone=True) as service:
         for document in ("D", "E"):
             assert service.put(f"a/b/data/{document}/data.xml").status == 201
-    with alone(tmp_path, options=("--config", str(strict(tmp_path, "svc")))) as service:
+    with serving(tmp_path, options=("--config", str(strict(tmp_path, "svc"))), alone=True) as service:
         assert service.get("a/b/data/D/data.xml").status == 200
         assert service.put("a/b/data/D/data.xml").status == 404
         assert service.delete("a/b/data/D/data.xml").status == 204
@@ -109,6 +110,6 @@ def test_data_that_is_there_already_can_be_read_and_deleted_and_not_saved(tmp_pa
 
 
 def test_without_the_property_it_is_as_it_was(service: Service, tmp_path: Path) -> None:
-    with alone(tmp_path, dialect=service.dialect) as lenient:
+    with serving(tmp_path, dialect=service.dialect, alone=True) as lenient:
         lenient.face = service.face
         assert lenient.put("a/b/data/D/data.xml", Form_Definition_Version=99).status == 201

@@ -22,10 +22,11 @@ from persistence.settings import Settings
 from persistence.storage.locks import LockFile
 from tests import forkserver
 from tests.http.test_encryption import CONTENT, FR, attach, keys_of, raw, save, texts
+from tests.in_process import serving
 from tests.initialised import initialised
 from tests.opened import opened
 from tests.sealed import DEFINITION, OPEN, SECRETS, UNMARKED, data, path, traces
-from tests.service import PROVIDER, PUBLIC, Service, running
+from tests.service import PROVIDER, PUBLIC, Service
 
 REENCRYPT = f"{PUBLIC}/reencrypt"
 
@@ -35,7 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a key, through its public face."""
     directory = tmp_path_factory.mktemp("anew")
     keys_of(directory).new()
-    with running(directory) as service:
+    with serving(directory) as service:
         service.face = PUBLIC
         yield service
 
@@ -126,7 +127,7 @@ def test_a_value_that_looks_like_the_path_of_an_attachment_is_encrypted_anew(ser
 def test_a_new_key_takes_over_all_that_the_old_one_has_encrypted(tmp_path: Path) -> None:
     keys = keys_of(tmp_path)
     old = keys.new()
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
@@ -187,7 +188,7 @@ def test_documents_are_read_and_saved_while_they_are_encrypted_anew(service: Ser
     over = threading.Event()
 
     def use(document: str) -> None:
-        while not over.is_set():
+        while not over.wait(0.02):  # two clients at full speed would only slow down what they meet
             got = service.get(f"{form}/data/{document}/data.xml")
             if got.status != 200 or texts(got.body)[0] != SECRETS[0]:
                 wrong.append((got.status, got.body))
@@ -218,7 +219,7 @@ def test_documents_are_read_and_saved_while_they_are_encrypted_anew(service: Ser
 def test_a_kill_leaves_every_document_readable_and_the_next_run_goes_on(tmp_path: Path, after: int) -> None:
     """The run is killed at its n-th rename: each is a step of a commit."""
     keys_of(tmp_path).new()
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         tags = plain_form(service, "a/b")
         assert service.put("a/b/form/form.xhtml", DEFINITION).status == 204
@@ -288,7 +289,7 @@ commands()
 
 
 def test_without_a_key_and_for_unknown_forms_nothing_is_begun(tmp_path: Path) -> None:
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         answer = service.raw("POST", f"{REENCRYPT}/a/b")
         assert (answer.status, "persistence key new" in answer.cause) == (501, True)
@@ -310,7 +311,7 @@ def test_the_second_name_that_a_killed_write_has_left_goes_with_the_first(tmp_pa
     """Killed between the two links of the revision that it was to replace, or after both (found by a crash rig)."""
     keys = keys_of(tmp_path)
     keys.new()
-    with running(tmp_path) as service:
+    with serving(tmp_path) as service:
         service.face = PUBLIC
         assert service.put("hr/leave/form/form.xhtml", DEFINITION).status == 201
         save(service, "hr/leave", body=data())

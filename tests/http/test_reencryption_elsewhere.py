@@ -11,8 +11,9 @@ import pytest
 from persistence.crypto.frames import MAGIC
 from tests.http.test_encryption import CONTENT, attach, keys_of
 from tests.http.test_reencryption import KILLED, NAMES, encrypted_anew, plain_form
+from tests.in_process import serving
 from tests.sealed import DEFINITION, SECRETS, UNMARKED, traces
-from tests.service import PUBLIC, Service, running
+from tests.service import PUBLIC, Service
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         '"svc.persistence.provider.*.*.data.attachments" = "big"\n'
         f'"svc.persistence.big.base-path" = "{directory}/big"\n'
     )
-    with running(directory, options=("--config", str(config))) as service:
+    with serving(directory, options=("--config", str(config))) as service:
         service.face = PUBLIC
         yield service
 

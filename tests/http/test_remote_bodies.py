@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import serving
 from tests.providers import Provider, Received, Reply, providing
-from tests.service import PUBLIC, Service, alone
+from tests.service import PUBLIC, Service
 
 FILE = "acme/order/data/D/cat.bin"
 BODY = bytes(range(256)) * 1000
@@ -48,7 +49,7 @@ def served(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
         '"svc.persistence.provider.*.*.data.attachments" = "files-elsewhere"\n'
         f'"svc.persistence.files-elsewhere.uri" = "http://127.0.0.1:{provider.port}"\n'
     )
-    with alone(directory, env={"PERSISTENCE_CONFIG": str(file)}) as service:
+    with serving(directory, env={"PERSISTENCE_CONFIG": str(file)}, alone=True) as service:
         service.face = PUBLIC
         yield service
 

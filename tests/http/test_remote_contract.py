@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.http.test_remote_faults import DATA, EMPTY_LIST, FILE, settings
+from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing
 from tests.published import definition
-from tests.service import PUBLIC, Service, alone
+from tests.service import PUBLIC, Service
 
 BODY = bytes(range(256)) * 1024
 
@@ -48,7 +49,7 @@ def provider() -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def served(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("contract")
-    with alone(directory, env={"PERSISTENCE_CONFIG": str(settings(directory, provider.port))}) as service:
+    with serving(directory, env={"PERSISTENCE_CONFIG": str(settings(directory, provider.port))}, alone=True) as service:
         service.face = PUBLIC
         yield service
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import serving
 from tests.providers import STORED, Provider, Received, Reply, providing, wired
 from tests.service import PUBLIC, Service, alone
 
@@ -39,7 +40,7 @@ def provider() -> Iterator[Provider]:
 def service(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("faults")
     env = {"PERSISTENCE_CONFIG": str(settings(directory, provider.port)), "PERSISTENCE_REMOTE_TIMEOUT": "0.5"}
-    with alone(directory, env=env) as service:
+    with serving(directory, env=env, alone=True) as service:
         service.face = PUBLIC
         yield service
 
@@ -160,7 +161,7 @@ def test_a_question_is_asked_again_once(provider: Provider, service: Service) ->
 def test_a_provider_that_is_down_is_a_bad_gateway(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with alone(tmp_path, env={"PERSISTENCE_CONFIG": str(settings(tmp_path, port))}) as service:
+    with serving(tmp_path, env={"PERSISTENCE_CONFIG": str(settings(tmp_path, port))}, alone=True) as service:
         service.face = PUBLIC
         for answer in (service.get(DATA), service.put(DATA), service.delete(DATA)):
             assert answer.status == 502
@@ -174,7 +175,7 @@ def test_a_provider_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_pat
         file = settings(tmp_path, silent.getsockname()[1])
         file.write_text(file.read_text() + '"svc.persistence.provider.here.*.*" = "tree"\n')
         env = {"PERSISTENCE_CONFIG": str(file), "PERSISTENCE_REMOTE_TIMEOUT": "0.5"}
-        with alone(tmp_path, env=env) as service:
+        with serving(tmp_path, env=env, alone=True) as service:
             service.face = PUBLIC
             answer = service.get(DATA)
             assert (answer.status, answer.cause.split(": ")[0]) == (504, "provider 'files' does not answer in time")
@@ -185,7 +186,9 @@ def test_a_provider_that_hangs_is_given_up_and_keeps_nobody_else_waiting(tmp_pat
 def test_what_is_cut_off_half_way_is_not_there(tmp_path: Path) -> None:
     """The issue: the remote down in the middle of a PUT is 502, and nothing is half-done."""
     with alone(tmp_path / "behind", dialect="orbeon") as behind, wired(behind.port) as wire:
-        with alone(tmp_path, env={"PERSISTENCE_CONFIG": str(settings_at(tmp_path, wire.port))}) as service:
+        with serving(
+            tmp_path, env={"PERSISTENCE_CONFIG": str(settings_at(tmp_path, wire.port))}, alone=True
+        ) as service:
             service.face = PUBLIC
             assert service.put(DATA, Form_Definition_Version=1).status == 201
             wire.cut_after = 1 << 20

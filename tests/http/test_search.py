@@ -13,6 +13,7 @@ from persistence.storage import files
 from persistence.storage.layout import REINDEXING
 from persistence.storage.locks import LockFile
 from tests import orders, searches
+from tests.in_process import serving
 from tests.orders import found
 from tests.published import PERMISSIONS, Planter
 from tests.searches import NAME, STATUS, control
@@ -60,7 +61,7 @@ def canonical(xml: str | bytes) -> str:
 def planted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp(f"searched-{request.param}")
     orders.plant(Planter(directory / "data"))
-    with running(directory, dialect=request.param) as service:
+    with serving(directory, dialect=request.param) as service:
         reindex(service)
         yield service
 
@@ -178,7 +179,7 @@ AS_SPECIFIED = (({}, "create", ["d-2", "d-3", "d-1"], {"create list"}),)
 @pytest.mark.parametrize("dialect", ["svc", "orbeon"])
 def test_t11_permissions(tmp_path: Path, dialect: str) -> None:
     orders.plant(Planter(tmp_path / "data"))
-    with running(tmp_path, dialect=dialect) as own:
+    with serving(tmp_path, dialect=dialect) as own:
         reindex(own)
         _t11(own, [*T11, *(AS_SPECIFIED if dialect == "orbeon" else AS_RESTRICTED)])
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests import orders
 from tests.http.test_search import post, search
+from tests.in_process import serving
 from tests.orders import found
 from tests.searches import NAME, control
-from tests.service import Service, running
+from tests.service import Service
 
 CITY = "Paris"
 LEA, BOB = {"Username": "lea", "Group": "staff"}, {"Username": "bob", "Group": "staff"}
@@ -26,7 +27,7 @@ def restricted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     (directory / "own.toml").write_text(
         "" if request.param == "svc" else '"oxf.fr.persistence.*.search.restrict-to-readable" = true\n'
     )
-    with running(directory, dialect=request.param, options=("--config", "own.toml")) as service:
+    with serving(directory, dialect=request.param, options=("--config", "own.toml")) as service:
         yield service
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.service import Service, running
+from tests.in_process import serving
+from tests.service import Service
 
 pytestmark = pytest.mark.xdist_group("switches")  # each dialect is served once
 
@@ -32,7 +33,7 @@ def switched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     directory = tmp_path_factory.mktemp(request.param)
     settings = directory / "persistence.toml"
     settings.write_text(PROPERTIES.format(PREFIXES[request.param]))
-    with running(directory, dialect=request.param, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
+    with serving(directory, dialect=request.param, env={"PERSISTENCE_CONFIG": str(settings)}) as service:
         yield service
 
 

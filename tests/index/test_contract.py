@@ -21,9 +21,10 @@ from persistence.remote.headers import ProviderNames
 from persistence.remote.remote_index import RemoteIndex, RemoteReindexing
 from persistence.settings import Settings
 from persistence.storage.reader import StoreReader
+from tests.in_process import serving
 from tests.index.contract import IndexContract, Subject
 from tests.opened import opened
-from tests.service import Service, alone
+from tests.service import Service
 
 pytestmark = pytest.mark.xdist_group("index contract")
 
@@ -33,7 +34,7 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a storage; each test has a form of its own in it."""
-    with alone(tmp_path_factory.mktemp("contract")) as service:
+    with serving(tmp_path_factory.mktemp("contract"), alone=True) as service:
         yield service
 
 

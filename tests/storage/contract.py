@@ -21,7 +21,7 @@ from persistence.errors import BadAddressError, BusyError, ReplacedError
 from persistence.model.addresses import Address, Collection, DefinitionAddress, DocumentAddress, Form
 from persistence.model.instants import Instant, next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, tombstone
-from persistence.storage.storage import Storage
+from persistence.storage.storage import RevisionStorage, Storage
 from persistence.storage.stored_revision import NOTHING_THERE, StoredRevision
 
 XHTML = b'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>%s</title></head></html>'
@@ -35,10 +35,16 @@ class Subject:
     are, but those that are there of an empty one. ``form`` is a form of an application that nobody else uses.
     """
 
-    storage: Storage
-    unlocked: Storage
+    storage: RevisionStorage
+    unlocked: RevisionStorage
     files: Callable[[], set[str]]
     form: Form = field(default=Form("hr", "leave"))
+    main: Storage | None = None
+
+    @property
+    def complete(self) -> Storage:
+        """The storage with lists, fingerprints and creations: ``main``, where bodies are apart from it."""
+        return self.main or self.storage
 
     @property
     def data(self) -> DocumentAddress:
@@ -85,7 +91,7 @@ def body(address: Address, text: str) -> bytes:
 
 
 def write(
-    storage: Storage,
+    storage: RevisionStorage,
     address: Address,
     text: str,
     over: StoredRevision | None = None,
@@ -117,7 +123,9 @@ def next_sidecar(upload: object, over: StoredRevision | None, **facts: object) -
     return msgspec.structs.replace(sidecar, **facts)
 
 
-def delete(storage: Storage, address: Address, over: StoredRevision | None = None, *, finds: bool = True) -> Sidecar:
+def delete(
+    storage: RevisionStorage, address: Address, over: StoredRevision | None = None, *, finds: bool = True
+) -> Sidecar:
     """One DELETE, as the services do it."""
     with storage.writing(address) as writer:
         found = writer.current(address)
@@ -180,8 +188,8 @@ class StorageContract:
         assert storage.sidecar(address) is None
         assert storage.read(address, content=False) is None
         assert storage.read(address, content=True) is None
-        assert storage.content(address) is None
-        assert storage.fingerprint(address) == NOTHING_THERE
+        assert subject.complete.content(address) is None
+        assert subject.complete.fingerprint(address) == NOTHING_THERE
         assert storage.read_revision(address, Instant("2025-03-04T05:06:07.089Z"), content=True) is None
         with storage.writing(address) as writer:
             assert writer.current(address) is None
@@ -217,7 +225,7 @@ class StorageContract:
     def test_a_content_is_read_without_its_facts_too(self, subject: Subject, kind: str) -> None:
         storage, address = subject.storage, subject.address(kind)
         write(storage, address, "one")
-        file = storage.content(address)
+        file = subject.complete.content(address)
         assert file is not None
         with file:
             assert file.read() == body(address, "one")
@@ -317,7 +325,7 @@ class StorageContract:
         for is_asked in (True, False):
             found = revision(storage.read(address, content=is_asked))
             assert (found.sidecar.deleted, found.size, found.file) == (True, 0, None)
-        assert storage.content(address) is None
+        assert subject.complete.content(address) is None
         write(storage, address, "two")
         assert content(storage.read(address, content=True)) == body(address, "two")
 
@@ -358,7 +366,7 @@ class StorageContract:
             deleted = tombstone(found.sidecar, modified=next_after(found.latest), modifier=None)
             writer.purge(address, deleted, over=found)
         assert storage.read(address, content=True) is None
-        assert storage.fingerprint(address) == NOTHING_THERE
+        assert subject.complete.fingerprint(address) == NOTHING_THERE
         assert revision(storage.read(subject.draft, content=False)).size == len(body(subject.draft, "one"))
         assert subject.files() == before
 
@@ -395,16 +403,16 @@ class StorageContract:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_fingerprint_tells_every_state_from_every_other(self, subject: Subject, kind: str) -> None:
         storage, address = subject.storage, subject.address(kind)
-        seen = [storage.fingerprint(address)]
+        seen = [subject.complete.fingerprint(address)]
         for step in (write, write, write):
             step(storage, address, "same")
-            seen.append(storage.fingerprint(address))
-            assert storage.fingerprint(address) == seen[-1]
+            seen.append(subject.complete.fingerprint(address))
+            assert subject.complete.fingerprint(address) == seen[-1]
         if address.keeps_history:
             delete(storage, address)
-            seen.append(storage.fingerprint(address))
+            seen.append(subject.complete.fingerprint(address))
             write(storage, address, "same")
-            seen.append(storage.fingerprint(address))
+            seen.append(subject.complete.fingerprint(address))
         assert len(set(seen)) == len(seen)
         assert seen[0] == NOTHING_THERE
 
@@ -412,41 +420,41 @@ class StorageContract:
         addresses = {number: DefinitionAddress(subject.form, number, "form.xhtml") for number in (1, 10, 9)}
         for number, address in addresses.items():
             write(subject.storage, address, "f", version=number)
-        assert list(subject.storage.versions(subject.form)) == [10, 9, 1]
-        fingerprints = [(number, subject.storage.fingerprint(addresses[number])) for number in (10, 9, 1)]
-        assert list(subject.storage.fingerprints(subject.form)) == fingerprints
+        assert list(subject.complete.versions(subject.form)) == [10, 9, 1]
+        fingerprints = [(number, subject.complete.fingerprint(addresses[number])) for number in (10, 9, 1)]
+        assert list(subject.complete.fingerprints(subject.form)) == fingerprints
         nowhere = Form(subject.form.app, "nowhere")
-        assert list(subject.storage.versions(nowhere)) == list(subject.storage.fingerprints(nowhere)) == []
+        assert list(subject.complete.versions(nowhere)) == list(subject.complete.fingerprints(nowhere)) == []
 
     def test_deleted_versions_are_listed_too(self, subject: Subject) -> None:
         write(subject.storage, subject.definition, "f")
         delete(subject.storage, subject.definition)
-        assert list(subject.storage.versions(subject.form)) == [1]
+        assert list(subject.complete.versions(subject.form)) == [1]
 
     def test_forms_are_listed_all_and_by_application(self, subject: Subject) -> None:
         app = subject.form.app
         forms = {Form(app, "leave"), Form(app, "Übersicht: 1"), Form(f"{app} 2", "leave")}
         for form in forms:
             write(subject.storage, DefinitionAddress(form, 1, "form.xhtml"), "f")
-        assert set(subject.storage.forms()) >= forms
-        assert sorted(map(str, subject.storage.forms(app))) == sorted(str(form) for form in forms if form.app == app)
-        assert list(subject.storage.forms("nowhere")) == []
+        assert set(subject.complete.forms()) >= forms
+        assert sorted(map(str, subject.complete.forms(app))) == sorted(str(form) for form in forms if form.app == app)
+        assert list(subject.complete.forms("nowhere")) == []
 
     def test_documents_are_listed_by_their_own_names(self, subject: Subject) -> None:
         write(subject.storage, subject.definition, "f")
         names = {"a", "b:c", "50%", "é.", "x.json"}
         for name in names:
             write(subject.storage, DocumentAddress(subject.form, Collection.DATA, name, "data.xml"), "d")
-        assert set(subject.storage.documents(subject.form)) == names
-        assert set(subject.storage.documents(Form(subject.form.app, "nowhere"))) == set()
+        assert set(subject.complete.documents(subject.form)) == names
+        assert set(subject.complete.documents(Form(subject.form.app, "nowhere"))) == set()
 
     def test_drafts_and_deleted_documents_are_listed_too(self, subject: Subject) -> None:
         write(subject.storage, subject.definition, "f")
         write(subject.storage, subject.data, "d")
         delete(subject.storage, subject.data)
         write(subject.storage, subject.draft, "d")
-        assert list(subject.storage.documents(subject.form)) == ["D"]
-        assert list(subject.storage.documents(subject.form, Collection.DRAFT)) == ["D"]
+        assert list(subject.complete.documents(subject.form)) == ["D"]
+        assert list(subject.complete.documents(subject.form, Collection.DRAFT)) == ["D"]
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_of_two_writers_over_one_revision_one_is_refused(self, subject: Subject, kind: str) -> None:
@@ -532,12 +540,12 @@ class StorageContract:
 
     def test_a_creation_keeps_others_from_creating_while_a_document_is_locked(self, subject: Subject) -> None:
         def busy() -> None:
-            with pytest.raises(BusyError), subject.storage.creating(subject.form):
+            with pytest.raises(BusyError), subject.complete.creating(subject.form):
                 pass
 
-        with subject.storage.writing(subject.data), subject.storage.creating(subject.form):
+        with subject.storage.writing(subject.data), subject.complete.creating(subject.form):
             _in_a_thread(busy)
-        with subject.storage.creating(subject.form):
+        with subject.complete.creating(subject.form):
             pass
 
     @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
@@ -578,17 +586,17 @@ class StorageContract:
                 lambda address=address: storage.read_revision(
                     address, Instant("2025-03-04T05:06:07.089Z"), content=True
                 ),
-                lambda address=address: storage.content(address),
+                lambda address=address: subject.complete.content(address),
                 lambda address=address: write(storage, address, "x"),
             )
             for call in calls:
                 with pytest.raises(BadAddressError):
                     call()
-        for listing in (storage.versions, storage.documents, storage.fingerprints):
+        for listing in (subject.complete.versions, subject.complete.documents, subject.complete.fingerprints):
             with pytest.raises(BadAddressError):
                 list(listing(Form("app", name)))
         with pytest.raises(BadAddressError):
-            list(storage.forms(name))
+            list(subject.complete.forms(name))
 
     def test_names_that_look_like_sidecars_are_refused(self, subject: Subject) -> None:
         for name in ("data.xml.json", "a.bin.JSON", "x" * 201):
@@ -632,7 +640,7 @@ class StorageContract:
         assert wrong == []
 
 
-def is_free(storage: Storage, address: Address) -> bool:
+def is_free(storage: RevisionStorage, address: Address) -> bool:
     """Return whether another thread gets the lock of an address."""
     try:
         write_elsewhere(storage, address)
@@ -641,7 +649,7 @@ def is_free(storage: Storage, address: Address) -> bool:
     return True
 
 
-def write_elsewhere(storage: Storage, address: Address) -> None:
+def write_elsewhere(storage: RevisionStorage, address: Address) -> None:
     """Hold the lock of an address for a moment, in another thread."""
 
     def hold() -> None:
