@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from bench import server
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import next_after
 from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id, stamp
+from persistence.model.versions import FormMetadata
 from persistence.storage import sidecars
 from persistence.storage.integrity import digest_text
 from persistence.storage.root import init

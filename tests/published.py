@@ -9,9 +9,9 @@ import msgspec
 from persistence.closable import Closable
 from persistence.forms.metadata import MetadataReader
 from persistence.model.addresses import DATA_XML, Address, Collection, DefinitionAddress, DocumentAddress, Form
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
 from persistence.model.users import ANONYMOUS, User
+from persistence.model.versions import FormMetadata
 from persistence.services.rules import Put, Received, next_revision
 from persistence.storage.store import Store
 from tests.initialised import initialised

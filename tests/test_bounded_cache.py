@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from persistence.bounded_cache import BoundedCache, size_of
-from persistence.model.form_versions import IndexKey, PathStep
+from persistence.model.versions import IndexKey, PathStep
 
 T = TypeVar("T")
 

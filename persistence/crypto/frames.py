@@ -14,6 +14,10 @@ The key of a file is derived from a key of the ring with the salt, for this head
 and whether it is the last one, and the header is authenticated with each: so a frame that is changed, moved, missing or
 of another file does not decrypt, nor does any under a changed header. A file in another's place is one whose header
 names another resource. Every frame can be decrypted by itself, which serves ranges.
+
+The real system's files are read, too: AES-128-GCM with the vector before the cipher text and one tag for the whole file
+at its end (spec forms 4.4). Such a file is read twice, once to authenticate it and once to be sent. GCM encrypts as CTR
+does, which lets a range be decrypted by itself.
 """
 
 from __future__ import annotations
@@ -28,10 +32,12 @@ from typing import BinaryIO
 
 import msgspec
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from persistence.crypto.encryption_keys import KeyRing, purpose
 from persistence.errors import DamagedError, disk_errors
+from persistence.limits import CHUNK
 from persistence.model.addresses import Collection, DocumentAddress, Form
 
 MAGIC = b"\x8eFORMENC\x01"
@@ -46,6 +52,9 @@ LONGEST_BEGINNING = LONGEST_HEADER + _ENCRYPTED_FRAME
 
 _SALT = 32
 _LENGTH = 2
+
+_IV = 12
+_BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +208,18 @@ def open_file(file: BinaryIO, size: int, address: DocumentAddress, ring: KeyRing
         return _FramedFile(file, size, header, ring)
 
 
+def open_legacy_file(file: BinaryIO, size: int, ring: KeyRing) -> PlainFile | None:
+    """Return the plain content of an open file of ``size`` bytes; ``None`` where the passwords do not decrypt it.
+
+    Raises:
+        DiskError: it cannot be read.
+    """
+    if size < _IV + _TAG:
+        return None
+    with disk_errors("reading an encrypted attachment"):
+        return next((_LegacyFile(file, size, key) for key in ring.legacy if _is_genuine(file, size, key)), None)
+
+
 class PlainFile(io.RawIOBase):
     """The plain content of an encrypted file, which is decrypted while it is read, in order or from any position.
 
@@ -274,3 +295,47 @@ class _FramedFile(PlainFile):
             self._file_at = number + 1
             self._kept = number, self._cipher.decrypt(number, data, is_last=number == self._last)
         return self._kept[1]
+
+
+def _is_genuine(file: BinaryIO, size: int, key: bytes) -> bool:
+    file.seek(size - _TAG)
+    tag = file.read(_TAG)
+    file.seek(0)
+    decryptor = Cipher(algorithms.AES(key), modes.GCM(file.read(_IV), tag)).decryptor()
+    left = size - _IV - _TAG
+    while left and (piece := file.read(min(CHUNK, left))):
+        decryptor.update(piece)
+        left -= len(piece)
+    try:
+        decryptor.finalize()
+    except InvalidTag:
+        return False
+    return left == 0
+
+
+class _LegacyFile(PlainFile):
+    """A file that was authenticated when it was opened."""
+
+    def __init__(self, file: BinaryIO, size: int, key: bytes) -> None:
+        super().__init__(file, size - _IV - _TAG)
+        self._key = key
+        file.seek(0)
+        self._iv = file.read(_IV)
+        self._stream: CipherContext | None = None
+        self._next = 0
+
+    def _read_at(self, position: int, most: int) -> bytes:
+        if self._stream is None or position != self._next:
+            self._stream = self._stream_from(position)
+        data = self.file.read(min(most, self.size - position))
+        self._next = position + len(data)
+        return self._stream.update(data)
+
+    def _stream_from(self, position: int) -> CipherContext:
+        """Begin CTR at a position; the content's first block has the number 2 (NIST SP 800-38D 7.1)."""
+        block, skipped = divmod(position, _BLOCK)
+        counter = self._iv + (2 + block).to_bytes(4, "big")
+        stream = Cipher(algorithms.AES(self._key), modes.CTR(counter)).decryptor()
+        stream.update(bytes(skipped))
+        self.file.seek(_IV + position)
+        return stream

@@ -27,8 +27,8 @@ from persistence.errors import DamagedError
 from persistence.forms.controls import Control
 from persistence.limits import MOST_CATALOG, PERMISSION_COSTS, VERSIONS_KEPT
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
+from persistence.model.versions import PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import NOTHING_THERE, Fingerprint, StoredRevision
 

@@ -15,8 +15,8 @@ from persistence.forms.index_keys import read_index_keys
 from persistence.forms.metadata import MetadataReader, read_permissions
 from persistence.limits import CHUNK, LARGEST_TREE, PERMISSIONS_KEPT, PERMISSIONS_KEPT_BYTES
 from persistence.model.addresses import DefinitionAddress
-from persistence.model.form_versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.model.permissions import Permissions
+from persistence.model.versions import DATA_FORMATS, FormMetadata, IndexKey, PublishedVersion
 from persistence.storage.storage import Readable
 from persistence.storage.stored_revision import StoredRevision
 from persistence.xml.markup import may_mention

@@ -30,7 +30,7 @@ from persistence.forms.structure import (
 )
 from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_STEPS
-from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _DIALOG = f"{XXF}dialog"
 _CONTAINERS = frozenset({SECTION, GRID, REPEAT, BIND})

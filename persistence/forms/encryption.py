@@ -23,7 +23,7 @@ from persistence.forms.form_data import (
 from persistence.forms.values import PathState, path_matcher
 from persistence.limits import LONGEST_ENCRYPTED, LONGEST_PATH
 from persistence.model.addresses import AttachmentRef, parse_holder_path
-from persistence.model.form_versions import PathStep
+from persistence.model.versions import PathStep
 from persistence.xml.streaming import SEPARATOR
 
 _LONGEST_WRITTEN = 6 * LONGEST_ENCRYPTED

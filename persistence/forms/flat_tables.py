@@ -36,7 +36,7 @@ from persistence.model.flat_views import (
     identifier,
     joined,
 )
-from persistence.model.form_versions import PathStep
+from persistence.model.versions import PathStep
 from persistence.xml.streaming import Streaming
 
 

@@ -19,7 +19,8 @@ from persistence.forms.messages import (
     text_in,
 )
 from persistence.limits import MOST_FILTERS, MOST_WRITTEN_LIST
-from persistence.model.form_query import (
+from persistence.model.instants import parse_time, shortest
+from persistence.model.search import (
     DEFAULT_LANGUAGE,
     FormField,
     FormFilter,
@@ -30,9 +31,8 @@ from persistence.model.form_query import (
     ListedVersion,
     Wanted,
 )
-from persistence.model.form_versions import PublishedVersion
-from persistence.model.instants import parse_time, shortest
 from persistence.model.texts import count, is_descending, word
+from persistence.model.versions import PublishedVersion
 
 _LATEST = "latest"
 _FILTER, _SORT, _PAGINATION = "filter", "sort", "pagination"

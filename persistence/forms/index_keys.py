@@ -25,7 +25,7 @@ from persistence.forms.structure import (
 )
 from persistence.forms.trees import Bound, Element
 from persistence.limits import MOST_KEY_CHARACTERS, MOST_PATTERNS, MOST_STEPS
-from persistence.model.form_versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
+from persistence.model.versions import V4_0_0, V4_8_0, V2019_1_0, IndexKey, PathStep
 
 _EACH_LANGUAGE = "[@xml:lang = $fb-lang]"
 _MIGRATIONS = {V4_0_0: (V2019_1_0, V4_8_0), V4_8_0: (V2019_1_0,), V2019_1_0: ()}

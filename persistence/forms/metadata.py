@@ -22,8 +22,8 @@ from persistence.limits import (
     MOST_ELEMENTS,
     MOST_METADATA,
 )
-from persistence.model.form_versions import FormMetadata
 from persistence.model.permissions import LIST, OPERATIONS, GrantCondition, Permission, Permissions, UserRole
+from persistence.model.versions import FormMetadata
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
 
 _XHTML = "http://www.w3.org/1999/xhtml"

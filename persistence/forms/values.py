@@ -20,7 +20,7 @@ from persistence.limits import (
     MOST_REST,
     MOST_VALUES,
 )
-from persistence.model.form_versions import IndexKey, PathStep
+from persistence.model.versions import IndexKey, PathStep
 from persistence.xml.streaming import SEPARATOR, Streaming, past_limits
 
 T = TypeVar("T")

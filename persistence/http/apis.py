@@ -21,8 +21,8 @@ from persistence.http.parsing import Face, RequestParser
 from persistence.http.responses import ResponseHeaders, empty, xml, xml_in_pieces
 from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
-from persistence.model.form_query import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.instants import parse_time
+from persistence.model.search import FormField, FormFilter, FormMatch, FormQuery
 from persistence.model.texts import flag, short
 from persistence.model.users import User
 from persistence.model.versions import Searched

@@ -27,9 +27,9 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import Permissions
 from persistence.model.sidecar import Sidecar
+from persistence.model.versions import PublishedVersion
 from persistence.properties.properties import Properties
 from persistence.services.access import is_singleton, permissions_of
 from persistence.services.transforms import holders_in

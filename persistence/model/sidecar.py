@@ -8,9 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant, epoch_nanoseconds
 from persistence.model.users import User
+from persistence.model.versions import FormMetadata
 
 SCHEMA = 2
 """The version of the sidecar's fields: a sidecar with another number is damage: nothing is guessed.

@@ -13,8 +13,13 @@ from enum import Enum
 from itertools import product
 
 from persistence.dialect import DIALECTS
-from persistence.model.form_versions import DATA_FORMATS
-from persistence.properties.lookup import ANY, Name
+from persistence.model.versions import DATA_FORMATS
+
+ANY = "*"
+"""The token of a stored name that stands for every token."""
+
+Name = tuple[str, ...]
+"""The tokens of a name. An application or a form is one token, also where its own name has dots."""
 
 Value = bool | int | str
 

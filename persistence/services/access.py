@@ -18,12 +18,11 @@ from persistence.errors import BusyError, ConflictError, DamagedError, DiskError
 from persistence.forms.index_keys import DESIGNER_KEYS
 from persistence.model import permissions
 from persistence.model.addresses import DATA_XML, DESIGNER_VERSION, Collection, DocumentAddress, Form
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.permissions import FINDING, Operations, Permissions
 from persistence.model.search import DraftFilter, Drafts, Hit, Query, Scope, VisibleOwners
 from persistence.model.sidecar import Sidecar
 from persistence.model.users import EVERYBODY, NOBODY, OwnerSet, OwnerSets, User
-from persistence.model.versions import Searched, VersionRequest, only_first
+from persistence.model.versions import PublishedVersion, Searched, VersionRequest, only_first
 from persistence.properties.properties import FormProperties
 from persistence.providers.provider import Route
 

@@ -20,9 +20,8 @@ from persistence.model.addresses import (
     DocumentAddress,
     Form,
 )
-from persistence.model.form_versions import V4_0_0
 from persistence.model.users import ANONYMOUS
-from persistence.model.versions import ForDocument, VersionRequest
+from persistence.model.versions import V4_0_0, ForDocument, VersionRequest
 from persistence.providers.provider import Route
 from persistence.providers.router import Router
 from persistence.services.receiving import receiving

@@ -13,7 +13,7 @@ from operator import or_
 
 import msgspec
 
-from persistence.crypto import frames, legacy
+from persistence.crypto import frames
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.crypto.frames import PlainFile
 from persistence.crypto.value_cipher import ValueCipher
@@ -123,7 +123,7 @@ class EncryptionAtRest:
         is_framed = header is not None and header.address == address and header.key_id in ring.keys
         if found.sidecar.encrypted or is_framed:
             return frames.open_file(file, size, address, ring)
-        plain = legacy.open_file(file, size, ring)
+        plain = frames.open_legacy_file(file, size, ring)
         if plain is None:
             file.seek(0)
         return plain

@@ -14,11 +14,11 @@ from persistence.errors import BadAddressError, BadRequestError
 from persistence.forms.form_list_xml import FormListWriter, read_form_query
 from persistence.limits import LARGEST_LIST
 from persistence.model.addresses import LIBRARY_FORM, Form
-from persistence.model.form_query import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
-from persistence.model.form_versions import PublishedVersion
 from persistence.model.instants import to_datetime
 from persistence.model.permissions import OPERATIONS, Permissions, on_creation
+from persistence.model.search import FormField, FormFilter, FormMatch, FormPage, FormQuery, FormSort
 from persistence.model.users import Admin, User, admin_entries, is_admin
+from persistence.model.versions import PublishedVersion
 from persistence.providers.router import Router
 from persistence.services.access import permissions_of
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from persistence.errors import BadRequestError, DeletedError, NotFoundError, PreconditionError
 from persistence.model.addresses import Address
-from persistence.model.form_versions import DATA_FORMATS, FormMetadata
 from persistence.model.instants import Instant, next_after
 from persistence.model.permissions import Operations
 from persistence.model.preconditions import NO_PRECONDITION, Precondition
 from persistence.model.sidecar import SCHEMA, ClientHash, Sidecar, fresh_id, plain_tag, tombstone
 from persistence.model.users import ANONYMOUS, User
-from persistence.model.versions import ABSENT, VersionRequest
+from persistence.model.versions import ABSENT, DATA_FORMATS, FormMetadata, VersionRequest
 from persistence.storage.stored_revision import UNKNOWN_SIZE, StoredRevision
 
 

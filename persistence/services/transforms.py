@@ -20,8 +20,8 @@ from persistence.forms.form_data import ITEM, AttachmentHolder, HolderReader, no
 from persistence.forms.migration.pipeline import migrate
 from persistence.limits import CHUNK, LARGEST_TREE
 from persistence.model.addresses import DATA_XML, AttachmentRef, Collection, DocumentAddress, Form
-from persistence.model.form_versions import DATA_FORMATS
 from persistence.model.users import User
+from persistence.model.versions import DATA_FORMATS
 from persistence.services.documents import Documents
 from persistence.services.rules import Decryption, Get, Read
 

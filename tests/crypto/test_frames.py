@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from persistence.crypto import frames, legacy
+from persistence.crypto import frames
 from persistence.crypto.encryption_keys import KeyRing, legacy_keys
 from persistence.crypto.frames import FileHeader, open_file
 from persistence.errors import ConfigurationError, DamagedError
@@ -162,7 +162,7 @@ def test_without_a_key_nothing_is_written() -> None:
 def test_files_of_the_real_system_are_read_whole_and_in_ranges(size: int) -> None:
     (key,) = legacy_keys(["password"])
     data = bytes(range(12)) + AESGCM(key).encrypt(bytes(range(12)), content(size), None)
-    file = legacy.open_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other", "password"])))
+    file = frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other", "password"])))
     assert file is not None
     assert file.size == size
     assert b"".join(iter(lambda: file.read(70_000), b"")) == content(size)
@@ -174,8 +174,8 @@ def test_files_of_the_real_system_are_read_whole_and_in_ranges(size: int) -> Non
 def test_what_no_password_decrypts_is_no_file_of_the_real_system() -> None:
     (key,) = legacy_keys(["password"])
     data = bytearray(bytes(12) + AESGCM(key).encrypt(bytes(12), content(100), None))
-    assert legacy.open_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other"]))) is None
-    assert legacy.open_file(io.BytesIO(data), len(data), KeyRing(None, {})) is None
+    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, legacy_keys(["other"]))) is None
+    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {})) is None
     data[50] ^= 1
-    assert legacy.open_file(io.BytesIO(data), len(data), KeyRing(None, {}, (key,))) is None
-    assert legacy.open_file(io.BytesIO(b"short"), 5, KeyRing(None, {}, (key,))) is None
+    assert frames.open_legacy_file(io.BytesIO(data), len(data), KeyRing(None, {}, (key,))) is None
+    assert frames.open_legacy_file(io.BytesIO(b"short"), 5, KeyRing(None, {}, (key,))) is None

@@ -17,7 +17,7 @@ from persistence.forms.controls import read_controls
 from persistence.forms.encryption import ValueDecrypter, ValueEncrypter
 from persistence.forms.migration.pipeline import migrate
 from persistence.model import addresses
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.forms.generated import forms
 from tests.forms.vectors import Form
 

@@ -5,7 +5,7 @@ import pytest
 from persistence.errors import BadRequestError
 from persistence.forms.metadata import MetadataReader
 from persistence.limits import MOST_METADATA
-from persistence.model.form_versions import FormMetadata
+from persistence.model.versions import FormMetadata
 
 ENVELOPE = """<xh:html xmlns:xh="http://www.w3.org/1999/xhtml" xmlns:xf="http://www.w3.org/2002/xforms"
  xmlns:fr="urn:x"><xh:head><xh:title>No</xh:title><xf:model id="fr-form-model">

@@ -6,7 +6,7 @@ from lxml import etree
 
 from persistence.forms.controls import read_controls
 from persistence.forms.migration.pipeline import migrate
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 
 VIEW = "{http://www.w3.org/1999/xhtml}body"
 

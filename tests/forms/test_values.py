@@ -19,7 +19,7 @@ from persistence.limits import (
     MOST_NESTED_TEXT,
     MOST_REST,
 )
-from persistence.model.form_versions import IndexKey, PathStep
+from persistence.model.versions import IndexKey, PathStep
 from tests.forms.vectors import V2
 from tests.orders import DEFINITION as FORM
 from tests.orders import DOCUMENTS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.fuzz import verdict
 from tests.fuzz.definitions import CONTROLS, FILE
 from tests.fuzz.verdict import Opinion

@@ -12,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 from requests import Request as Unprepared
 from schemathesis import Case, GenerationMode
 
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.fuzz.documents import definitions, documents
 from tests.fuzz.interface import faces, text_of
 from tests.fuzz.wire import Request

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.in_process import serving
 from tests.service import Service
 

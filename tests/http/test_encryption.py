@@ -16,7 +16,7 @@ from lxml import etree
 
 from persistence.crypto.encryption_keys import EncryptionKeys, legacy_keys
 from persistence.crypto.frames import MAGIC
-from persistence.model.form_versions import DATA_FORMATS
+from persistence.model.versions import DATA_FORMATS
 from tests.in_process import serving
 from tests.sealed import DEFINITION, HOLDERS, OPEN, SECRETS, UNMARKED, data, path, traces
 from tests.service import PROVIDER, PUBLIC, Answer, Service, running

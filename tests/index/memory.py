@@ -25,10 +25,10 @@ from persistence.index.sync.live_views import FlatViews
 from persistence.index.sync.tree_index import TreeIndex
 from persistence.model.addresses import Form
 from persistence.model.flat_views import FlatNaming
-from persistence.model.form_versions import IndexKey, PathStep
 from persistence.model.search import Hit
 from persistence.model.sidecar import DocumentFacts
 from persistence.model.users import User
+from persistence.model.versions import IndexKey, PathStep
 from persistence.storage.layout import JOURNAL, Layout
 from tests.index.oracle import Oracle, Stored
 from tests.opened import opened

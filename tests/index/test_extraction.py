@@ -4,7 +4,7 @@ import pytest
 
 from persistence.forms.values import ExtractedText, ValueReader
 from persistence.index.sources import CachingExtraction, ExtractionCache
-from persistence.model.form_versions import IndexKey, PathStep
+from persistence.model.versions import IndexKey, PathStep
 
 READER = ValueReader([IndexKey("city", (PathStep("city"),))])
 DOCUMENT = b"<form><city>Ulm</city><note>by hand</note></form>"

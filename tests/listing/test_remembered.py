@@ -14,8 +14,8 @@ from persistence.definitions import catalog
 from persistence.definitions.catalog import Catalog
 from persistence.definitions.summaries import FormsFile, StoredForm, StoredSummary
 from persistence.model.addresses import FORM_XHTML, DefinitionAddress, Form
-from persistence.model.form_versions import FormMetadata
 from persistence.model.instants import Instant
+from persistence.model.versions import FormMetadata
 from persistence.storage.store import Store
 from persistence.storage.stored_revision import StoredRevision
 from tests.opened import opened

@@ -26,7 +26,7 @@ from persistence.forms.structure import (
     text_in,
 )
 from persistence.forms.trees import Element, Tree, on_stored_tree, serialized
-from persistence.model.form_versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
+from persistence.model.versions import DATA_FORMATS, V4_0_0, V4_8_0, V2019_1_0
 
 _RELEASES = frozenset({"created-with-version", "updated-with-version"})
 _MIGRATED = frozenset(DATA_FORMATS) - {V4_0_0}
