@@ -26,17 +26,7 @@ from persistence.services.documents import Decision, Deletion, Documents, counts
 from persistence.services.form_list import PublishedForms
 from persistence.services.jobs import Reindexing
 from persistence.services.publishing import Publishing
-from persistence.services.rules import (
-    Cleared,
-    Delete,
-    Get,
-    Origin,
-    Put,
-    Read,
-    Removed,
-    Written,
-    tombstone_over,
-)
+from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
 from persistence.services.searching import Searching
 from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
