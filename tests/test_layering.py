@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -153,8 +154,13 @@ def layer(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -190,7 +196,7 @@ def test_the_synchronisation_knows_one_module_of_the_engine_and_no_sql(path: Pat
     for name in imports(path):
         known = f"{name}.".startswith("persistence.index.sqlite.")
         assert not known or f"{name}.".startswith("persistence.index.sqlite.engine."), f"{path.name} imports {name}"
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Attribute):
             assert node.attr not in {"connection", "execute", "executemany"}, f"{path.name}:{node.lineno} runs SQL"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -211,7 +217,7 @@ def test_imports_point_downwards(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_each_kind_of_work_has_one_place(path: Path) -> None:
     own = str(path.relative_to(PACKAGE))
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             homes = ONE_PLACE.get((node.value.id, node.attr))
             assert homes is None or own in homes, f"{own}:{node.lineno} uses {node.value.id}.{node.attr}"
@@ -224,6 +230,6 @@ def test_each_kind_of_work_has_one_place(path: Path) -> None:
 def test_only_the_dialect_knows_the_names_of_the_worlds() -> None:
     for path in MODULES:
         if layer(path) != "dialect":
-            strings = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            strings = {node.value for node in _nodes(path) if isinstance(node, ast.Constant)}
             texts = {text for text in strings if isinstance(text, str) and "\n" not in text}
             assert not [text for text in texts if text.startswith(("Svc-", "Orbeon-", "oxf.", "svc."))], path

@@ -7,6 +7,7 @@ import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import click
@@ -56,12 +57,7 @@ _INSECURE = click.option(
 
 
 def _options(*options: Option) -> Option:
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return lambda command: reduce(lambda each, option: option(each), reversed(options), command)
 
 
 settings_options = _options(_BIND, _DATA, _CONFIG, _DIALECT, _WORKERS, _THREADS, _INSECURE)

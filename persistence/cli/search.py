@@ -75,7 +75,9 @@ def search(*, path: str, version: str | None, as_json: bool, **given: Any) -> No
     drafts = DraftFilter(Drafts(given.pop("drafts")))
     query, columns = _query(**given)
     with usage_errors():
-        form, asked = _form(path), _asked(version)
+        (form, in_path), asked = form_and_version(path), _asked(version)
+        if in_path is not None:
+            raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
     with _opened(choice.tree_of(form), form, asked) as run:
         by = query.sort.by
         run.require_controls(dict.fromkeys((*columns, *((by,) if isinstance(by, str) else ()))))
@@ -107,13 +109,6 @@ def _opened(tree: ChosenTree, form: Form, version: int | Searched) -> Iterator[F
         yield run
 
 
-def _form(path: str) -> Form:
-    form, version = form_and_version(path)
-    if version is not None:
-        raise BadRequestError(f"{safe(path)} is not APP/FORM; --version says which version")
-    return form
-
-
 def _asked(version: str | None) -> int | Searched:
     if version is None:
         return Searched.LATEST
@@ -135,12 +130,10 @@ def _query(
         columns.append(path)
         if wanted:
             conditions.append(ControlFilter(path, TextMatch(match), wanted))
-    query = Query(text.strip(), tuple(conditions), sort=_sort(**order), offset=(page - 1) * page_size, size=page_size)
+    by = order["sort"]
+    sort = Sort() if by is None else Sort(_FIELDS.get(by, by), order["descending"])
+    query = Query(text.strip(), tuple(conditions), sort=sort, offset=(page - 1) * page_size, size=page_size)
     return query, tuple(dict.fromkeys(columns))
-
-
-def _sort(*, sort: str | None, descending: bool) -> Sort:
-    return Sort() if sort is None else Sort(_FIELDS.get(sort, sort), descending)
 
 
 def _path_and_text(said: str) -> tuple[str, str]:

@@ -114,18 +114,21 @@ def _padded(text: str, columns: int, *, is_right: bool = False) -> str:
 
 
 class ProgressBar:
-    """The progress of a long run: lines go to standard output, the bar to standard error."""
+    """The progress of a long run: ``lines`` go to standard output, the bar of ``steps`` to standard error."""
 
     def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+        self.steps = self.lines = 0
         self._advance = advance
 
     def step(self, steps: int = 1) -> None:
         """Advance by some steps."""
+        self.steps += steps
         if self._advance is not None:
             self._advance(steps)
 
     def say(self, line: str) -> None:
         """Print a line in the place of the bar."""
+        self.lines += 1
         if self._advance is not None:
             click.echo(_CLEAR, nl=False, err=True)
         click.echo(line)
@@ -146,12 +149,10 @@ def progress(label: str, count: Callable[[], int]) -> Iterator[ProgressBar]:
 
 def follow(label: str, total: Callable[[], int], steps: Iterator[str | None]) -> int:
     """Run to the end, with a bar and a line for each problem; return the number of problems."""
-    problems = 0
     with progress(label, total) as bar:
         for problem in steps:
             if problem is None:
                 bar.step()
             else:
-                problems += 1
                 bar.say(one_line(problem))
-    return problems
+    return bar.lines

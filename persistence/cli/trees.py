@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from persistence.cli.options import REMAINS, ChosenTree, choose_data, choose_trees, on_each, tree_options, usage_errors
-from persistence.cli.terminal import ProgressBar, counted, progress, safe
+from persistence.cli.terminal import counted, progress, safe
 from persistence.dialect import DIALECTS
 from persistence.errors import NotFoundError, disk_errors
 from persistence.index.protocol import RebuildAim
@@ -22,7 +22,7 @@ from persistence.providers.locations import open_encryption_keys
 from persistence.providers.opened import OfflineProviders
 from persistence.providers.trees import init_trees, open_index
 from persistence.services.encryption_at_rest import EncryptionAtRest
-from persistence.services.jobs import ReencryptionJob
+from persistence.services.jobs import DocumentDone, ReencryptionJob
 from persistence.services.reencryption import Reencryption
 from persistence.storage import owner, root
 from persistence.storage.reader import StoreReader
@@ -77,7 +77,7 @@ def upgrade(*, dry_run: bool, **options: str | None) -> None:
     """  # noqa: D301 - click's mark for lines that stay apart
 
     def work(tree: ChosenTree, prefix: str) -> int:
-        steps = upgrades.pending(tree.root) if dry_run else upgrades.upgrade(tree.root)
+        steps = upgrades.steps_due(tree.root) if dry_run else upgrades.upgrade(tree.root)
         is_current = True
         for step in steps:
             is_current = False
@@ -122,19 +122,13 @@ def _reindex(tree: ChosenTree, prefix: str, aim: RebuildAim, form: Form | None, 
             job = indexes.plan(reader, index, aim, form, version)
         if index.is_rebuilding():
             click.echo(f"{prefix}waiting for another index that is being made", err=True)
-        started, documents = time.monotonic(), 0
+        started = time.monotonic()
         with progress(f"{prefix}{doing}", job.count) as bar:
-
-            def step(more: int) -> None:
-                nonlocal documents
-                documents += more
-                bar.step(more)
-
-            job.run(step)
+            job.run(bar.step)
         seconds = time.monotonic() - started
     click.echo(
-        f"{prefix}{did} {documents:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
-        f"({documents / max(seconds, 0.001):,.0f} a second)",
+        f"{prefix}{did} {bar.steps:,} documents and drafts of {counted(job.forms, 'form')} in {seconds:.1f} s "
+        f"({bar.steps / max(seconds, 0.001):,.0f} a second)",
         err=True,
     )
     return 0
@@ -181,47 +175,29 @@ def _reencrypt(tree: ChosenTree, prefix: str, form: Form | None, version: int | 
                 raise NotFoundError(f"{form} does not exist")
             forms = [form]
         jobs = [ReencryptionJob(reencryption, reader.root, each, version, rebuild_index) for each in forms]
-        started = time.monotonic()
-        count, problems = (_plan if dry_run else _run)(jobs, prefix)
+        started, count = time.monotonic(), 0
+        label = f"{prefix}{'looking' if dry_run else 'encrypting'}"
+        with progress(label, lambda: sum(1 for job in jobs for _ in job.reencryption.documents(job.form))) as bar:
+
+            def done(problems: list[str]) -> None:
+                for problem in problems:
+                    bar.say(safe(f"{prefix}{problem}"))
+                bar.step()
+
+            for job in jobs:
+                count += _plan(job, done) if dry_run else job.run(done)
         seconds = time.monotonic() - started
         noting.leave()
     did = "would be encrypted anew" if dry_run else "encrypted anew"
     click.echo(f"{prefix}{count:,} revisions of {counted(len(jobs), 'form')} {did} in {seconds:.1f} s", err=True)
-    return REMAINS if problems else 0
+    return REMAINS if bar.lines else 0
 
 
-def _plan(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
-    """Count the revisions that would be rewritten, and the problems."""
-    count = problems = 0
-    with progress(f"{prefix}looking", lambda: _documents(jobs)) as bar:
-        for job in jobs:
-            for document in job.reencryption.documents(job.form):
-                plan = job.reencryption.plan(job.form, document, job.version)
-                count += len(plan.rewritings)
-                problems += _say(bar, prefix, list(plan.problems))
-    return count, problems
-
-
-def _run(jobs: list[ReencryptionJob], prefix: str) -> tuple[int, int]:
-    """Rewrite; count the revisions that were rewritten, and the problems."""
-    count = problems = 0
-    with progress(f"{prefix}encrypting", lambda: _documents(jobs)) as bar:
-
-        def step(said: list[str]) -> None:
-            nonlocal problems
-            problems += _say(bar, prefix, said)
-
-        for job in jobs:
-            count += job.run(step)
-    return count, problems
-
-
-def _say(bar: ProgressBar, prefix: str, problems: list[str]) -> int:
-    for problem in problems:
-        bar.say(safe(f"{prefix}{problem}"))
-    bar.step()
-    return len(problems)
-
-
-def _documents(jobs: list[ReencryptionJob]) -> int:
-    return sum(1 for job in jobs for _ in job.reencryption.documents(job.form))
+def _plan(job: ReencryptionJob, done: DocumentDone) -> int:
+    """Count the revisions of a form that would be rewritten."""
+    count = 0
+    for document in job.reencryption.documents(job.form):
+        plan = job.reencryption.plan(job.form, document, job.version)
+        count += len(plan.rewritings)
+        done(list(plan.problems))
+    return count

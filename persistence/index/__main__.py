@@ -12,7 +12,7 @@ from persistence.errors import PersistenceError
 from persistence.index.sync.jobs import IndexJob
 
 _ENDED = 143
-"""The status of a process that was told to end, as shells have it."""
+"""The status of a process that was terminated, as shells have it."""
 
 
 def main() -> int:

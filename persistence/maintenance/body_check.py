@@ -247,20 +247,20 @@ class AttachmentsCheck:
 
     def _body(self, entry: os.DirEntry[str], version: int, records: _Records, *, is_older: bool) -> Iterator[Finding]:
         """Find fault with an entry in the directory of a version, or in the history there."""
-        pending = next_content_of(entry.name)
-        name = entry.name if pending is None else pending[0]
+        content = next_content_of(entry.name)
+        name = entry.name if content is None else content[0]
         is_name = revision_of(name) is not None if is_older else is_file_name(name)
         if entry.is_symlink():
             yield FindingKind.FOREIGN.at(entry.path, _LINK)
         elif not entry.is_file(follow_symlinks=False) or not is_name:
             yield FindingKind.FOREIGN.at(entry.path, "a name that the service does not give")
-        elif pending is None:
+        elif content is None:
             yield from self._access.file(entry.path)
             if (version, name) not in records.named and name not in records.doubtful:
                 yield FindingKind.STRAY_FILE.at(entry.path, "a body that no record names")
         elif name not in records.doubtful:
             record = (records.older if is_older else records.current).get(name)
-            if record is not None and record.version == version and record.id.startswith(pending[1]):
+            if record is not None and record.version == version and record.id.startswith(content[1]):
                 yield FindingKind.UNFINISHED_COMMIT.at(entry.path, "committed, but not yet under its name")
             else:
                 yield FindingKind.UNFINISHED_WRITE.at(entry.path, "interrupted before its commit")

@@ -29,7 +29,7 @@ from persistence.storage.layout import (
     unfinished_of,
 )
 
-_PREPARED = re.compile(r"\.(.+)\.json")
+_NEXT_SIDECAR = re.compile(r"\.(.+)\.json")
 _STRANGE_NAME = "a name that the service does not give"
 _FOR_OTHERS = 0o007
 _OWN_FILE = 0o600
@@ -42,13 +42,13 @@ class FolderListing:
 
     ``obstacles`` are paths that only the service's own files may have, and where something else than a file lies.
     ``others`` are names that a content may have, where something else than a file lies: an obstacle if there is a
-    sidecar, else foreign. ``pending`` has the content ids by name.
+    sidecar, else foreign. ``next_contents`` has the content ids by name.
     """
 
     contents: set[str] = field(default_factory=set)
     sidecars: set[str] = field(default_factory=set)
-    prepared: set[str] = field(default_factory=set)
-    pending: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    next_sidecars: set[str] = field(default_factory=set)
+    next_contents: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     has_history: bool = False
     strangers: list[tuple[str, str]] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class FolderListing:
     @property
     def names(self) -> list[str]:
         """The names of all resources that have left any file."""
-        return sorted(self.contents | self.sidecars | self.prepared | set(self.pending))
+        return sorted(self.contents | self.sidecars | self.next_sidecars | set(self.next_contents))
 
     @property
     def is_empty(self) -> bool:
@@ -69,16 +69,12 @@ class FolderListing:
         name, is_file = entry.name, entry.is_file(follow_symlinks=False)
         if name == HISTORY:
             self._add_history(entry)
-        elif pending := next_content_of(name):
-            if is_file:
-                self.pending[pending[0]].append(pending[1])
-            else:
-                self.obstacles.append(entry.path)
-        elif match := _PREPARED.fullmatch(name):
-            if is_file:
-                self.prepared.add(match[1])
-            else:
-                self.obstacles.append(entry.path)
+        elif (content := next_content_of(name)) and is_file:
+            self.next_contents[content[0]].append(content[1])
+        elif (sidecar := _NEXT_SIDECAR.fullmatch(name)) and is_file:
+            self.next_sidecars.add(sidecar[1])
+        elif content or sidecar:
+            self.obstacles.append(entry.path)
         elif name.endswith(SIDECAR_SUFFIX) and is_file_name(name.removesuffix(SIDECAR_SUFFIX)):
             self.sidecars.add(name.removesuffix(SIDECAR_SUFFIX))
         elif is_file_name(name):
@@ -106,7 +102,7 @@ def list_folder(path: str) -> FolderListing:
 
 @dataclass(frozen=True, slots=True)
 class OlderRevision:
-    """An older revision, as its file name tells: the file name of the resource, and the instant."""
+    """An older revision, by its file name: the file name of the resource, and the instant."""
 
     name: str
     instant: Instant
@@ -295,7 +291,7 @@ def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Fin
 
 
 def give_access(path: str) -> None:
-    """Let the service use a file or directory, and nobody else. Raises ``OSError``."""
+    """Let the service use a file or directory, and no other user. Raises ``OSError``."""
     status = os.lstat(path)
     needed = directories.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
     files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

@@ -128,10 +128,10 @@ class _Inspection:
     def _interrupted(self, place: FilePaths, sidecar: Sidecar | None) -> Iterator[Finding]:
         """Find what a crash has left of a write: before its commit, or after it."""
         named = None
-        if place.name in self.listing.prepared:
+        if place.name in self.listing.next_sidecars:
             named = commit.next_id(place)
             yield FindingKind.UNFINISHED_WRITE.at(place.next_sidecar, "interrupted before its commit", place)
-        for content_id in self.listing.pending.get(place.name, ()):
+        for content_id in self.listing.next_contents.get(place.name, ()):
             path = place.next_content(content_id)
             if sidecar is not None and not sidecar.deleted and content_id == sidecar.id:
                 yield FindingKind.UNFINISHED_COMMIT.at(path, "committed, but not yet under its name", place)
@@ -150,7 +150,7 @@ class _Inspection:
                 yield _without_sidecar(place)
         elif sidecar.deleted:
             yield from self._tombstone(place, is_there=is_there)
-        elif sidecar.id not in self.listing.pending.get(place.name, ()):
+        elif sidecar.id not in self.listing.next_contents.get(place.name, ()):
             yield from self._compared(place, sidecar)
 
     def _tombstone(self, place: FilePaths, *, is_there: bool) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import FileIO
 
 from msgspec.structs import replace
 
@@ -108,14 +109,14 @@ class Repair:
 
     def _save_from_overwriting(self, folder: Folder, finding: Finding, place: FilePaths, committed: Sidecar) -> None:
         """Save the content that the end of a commit replaces, unless it is in the history, as it usually is."""
-        pending = FilePaths(place.directory, os.path.basename(place.next_content(committed.id)))
+        following = FilePaths(place.directory, os.path.basename(place.next_content(committed.id)))
         if not os.path.lexists(place.content):
             return
-        if os.path.samefile(pending.content, place.content):
-            files.remove(pending.content)  # a rename of one over the other would leave both
+        if os.path.samefile(following.content, place.content):
+            files.remove(following.content)  # a rename of one over the other would leave both
             return
-        if is_whole(place, committed) and not is_whole(pending, committed):
-            self._quarantine.move(pending.content, finding)
+        if is_whole(place, committed) and not is_whole(following, committed):
+            self._quarantine.move(following.content, finding)
             return
         kept = newest_whole(list_history(folder.path), place.name, living=True)
         if kept is None or not is_whole(place, kept[1]):
@@ -255,22 +256,19 @@ class Repair:
             return
         if not files.exists(place.next_content(sidecar.id)):
             files.separate(place.content, place.next_content(sidecar.id))
-        descriptor = nofollow.open_file(place.content)
-        try:
-            files.stamp(descriptor, stamp(sidecar))
-        finally:
-            os.close(descriptor)
+        with FileIO(nofollow.open_file(place.content)) as file:
+            files.stamp(file.fileno(), stamp(sidecar))
 
     def _orphaned_attachment(self, _folder: Folder, finding: Finding, place: FilePaths) -> None:
-        """Move it under its pending name: without its sidecar it is then a stray, and no file put there by hand."""
+        """Move it under the name of a next content: without its sidecar it is then a stray, and not put in by hand."""
         sidecar = stored_revision.read_sidecar(place)
         if sidecar is None:
             return
-        pending = place.next_content(sidecar.id)
-        files.rename(place.content, pending)
+        next_content = place.next_content(sidecar.id)
+        files.rename(place.content, next_content)
         directories.sync(place.directory)
         self._quarantine.move(place.sidecar, finding)
-        self._quarantine.move(pending, finding)
+        self._quarantine.move(next_content, finding)
 
     def _quarantine_both(self, finding: Finding, place: FilePaths) -> None:
         # The sidecar first: a content alone is not served, a sidecar alone is damage.
@@ -281,11 +279,8 @@ class Repair:
 
 def _corrected(place: FilePaths) -> bool:
     """Correct a sidecar if exactly one bit was flipped, and return whether it was. Raises ``OSError``."""
-    descriptor = nofollow.open_to_read(place.sidecar)
-    try:
-        sidecar = sidecars.corrected(nofollow.read_small(descriptor), place.sidecar, place.address)
-    finally:
-        os.close(descriptor)
+    with FileIO(nofollow.open_file(place.sidecar)) as file:
+        sidecar = sidecars.corrected(nofollow.read_small(file.fileno()), place.sidecar, place.address)
     if sidecar is None:
         return False
     commit.replace_sidecar(place, sidecar)

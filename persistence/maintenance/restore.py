@@ -270,7 +270,7 @@ class _Target:
     def restoring(self) -> str | None:
         """Return the backup whose restore is incomplete, empty if none is; ``None`` without any mark."""
         try:
-            with FileIO(nofollow.open_to_read(self._layout.own(_RESTORING))) as file:
+            with FileIO(nofollow.open_file(self._layout.own(_RESTORING))) as file:
                 return os.fsdecode(nofollow.read_small(file.fileno())) or None
         except FileNotFoundError:
             return None

@@ -117,7 +117,8 @@ def strays(layout: Layout) -> Iterator[Finding]:
 
 def _strays(layout: Layout) -> Iterator[str]:
     with os.scandir(layout.root) as entries:
-        yield from (entry.path for entry in entries if _is_unfinished(entry) and _is_old(entry))
+        unfinished = (each for each in entries if is_unfinished_layout(each.name))
+        yield from (each.path for each in unfinished if each.is_file(follow_symlinks=False) and _is_old(each))
     with suppress(FileNotFoundError):
         yield from uploads.abandoned(_directory(layout, SPOOL))
     with suppress(FileNotFoundError), os.scandir(_directory(layout, TRASH)) as entries:
@@ -132,10 +133,6 @@ def _directory(layout: Layout, name: str) -> str:
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise FileNotFoundError(path)
     return path
-
-
-def _is_unfinished(entry: os.DirEntry[str]) -> bool:
-    return is_unfinished_layout(entry.name) and entry.is_file(follow_symlinks=False)
 
 
 def _is_old(entry: os.DirEntry[str]) -> bool:

@@ -78,7 +78,7 @@ class TreeBackup:
     """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
 
     ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``folders`` counts those that are done.
+    distinguishes edits by hand from damage. ``folders`` counts those that are done.
     """
 
     tree: FolderTree
@@ -89,7 +89,7 @@ class TreeBackup:
     folders: int = 0
 
     def run(self) -> Iterator[str | None]:
-        """Save the tree: yield ``None`` for a folder that is done, and a line for what is damaged or not saved.
+        """Save the tree: yield ``None`` for a folder that is done, and a line for each problem.
 
         Raises:
             BusyError: a writer kept a document locked beyond the deadline.
@@ -268,7 +268,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
     found, snapshot = list_folder(folder.path), _Snapshot(folder)
     if found.has_history:
         snapshot.history = list_history(folder.path)
-    for name in found.sidecars | found.contents | set(found.pending):
+    for name in found.sidecars | found.contents | set(found.next_contents):
         place = folder.paths(name)
         if name in found.sidecars:
             with _noting(problems, place.sidecar), FileIO(nofollow.open_file(place.sidecar)) as file:
@@ -277,7 +277,7 @@ def _open_folder(folder: Folder, stack: ExitStack, problems: list[str]) -> _Snap
         if sidecar is None and name in snapshot.sidecars:
             problems.append(f"{place.sidecar}: it cannot be read as a sidecar; it is saved as it is")
         with _noting(problems, place.content):
-            if sidecar is not None and sidecar.id in found.pending.get(name, ()):
+            if sidecar is not None and sidecar.id in found.next_contents.get(name, ()):
                 path = place.next_content(sidecar.id)
             elif name in found.contents:
                 path = place.content

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from itertools import islice
 
 import msgspec
@@ -28,7 +29,7 @@ _ASIDE = "~sealed"
 """Ends the name of a sidecar that is written aside. It begins with a dot, as no name of a resource does."""
 
 
-def seal_sidecars(path: str) -> None:
+def add_checksums(path: str) -> None:
     """Give every sidecar in the tree of a root a checksum and an address (format 3); leave other files alone.
 
     A sidecar is written aside, made durable and renamed over the old one, hundreds at a time: an interruption leaves
@@ -52,7 +53,7 @@ def seal_sidecars(path: str) -> None:
 
 
 def _write_aside(directory: str) -> Iterator[str]:
-    """Write the sealed sidecars of a directory beside the old ones, and yield the paths of the old ones."""
+    """Write the upgraded sidecars of a directory beside the old ones, and yield the paths of the old ones."""
     with suppress(FileNotFoundError, NotADirectoryError):
         names = os.listdir(directory)
         for name in names:
@@ -60,8 +61,8 @@ def _write_aside(directory: str) -> Iterator[str]:
                 files.remove(f"{directory}/{name}")  # from a run that was interrupted
         for name in names:
             sidecar = f"{directory}/{name}"
-            if name.endswith(SIDECAR_SUFFIX) and (sealed := _sealed(directory, name)) is not None:
-                with files.written(_aside(sidecar), sealed):
+            if name.endswith(SIDECAR_SUFFIX) and (upgraded := _upgraded(directory, name)) is not None:
+                with files.written(_aside(sidecar), upgraded):
                     yield sidecar
 
 
@@ -70,23 +71,18 @@ def _aside(sidecar: str) -> str:
     return f"{directory}/.{name}{_ASIDE}"
 
 
-def _sealed(directory: str, name: str) -> bytes | None:
-    """Return the sealed sidecar; ``None`` if the file is not one of the old schema."""
+def _upgraded(directory: str, name: str) -> bytes | None:
+    """Return the upgraded sidecar; ``None`` if the file is not one of the old schema."""
     path = f"{directory}/{name}"
+    content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
     try:
         nofollow.require_file(os.lstat(path), path)
     except OSError:
         return None
-    descriptor = nofollow.open_file(path)
-    try:
-        sidecar = sidecars.decode_before(nofollow.read_small(descriptor), path)
-    except (DamagedError, IsADirectoryError):
-        return None
-    finally:
-        os.close(descriptor)
-    content = name.removesuffix(SIDECAR_SUFFIX).removeprefix(".")  # an uncommitted sidecar begins with a dot
-    place = FilePaths(directory, content)
-    return sidecars.encode(sidecar, place.address)
+    with FileIO(nofollow.open_file(path)) as file, suppress(DamagedError):
+        sidecar = sidecars.decode_before(nofollow.read_small(file.fileno()), path)
+        return sidecars.encode(sidecar, FilePaths(directory, content).address)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,12 @@ class UpgradeStep:
 
 STEPS = (
     UpgradeStep("quarantine", 2, "makes .quarantine, and .locks/service for whoever uses the tree", root.make_own),
-    UpgradeStep("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", seal_sidecars),
+    UpgradeStep("sidecars", 3, "gives every sidecar a checksum of itself and the path of its content", add_checksums),
 )
 """All steps that there ever were, in their order."""
 
 
-def pending(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:
+def steps_due(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep]:
     """Return the steps that a tree still needs; nothing is changed.
 
     Raises:
@@ -114,21 +110,21 @@ def pending(path: str, steps: Sequence[UpgradeStep] = STEPS) -> list[UpgradeStep
         DiskError: it cannot be read.
     """
     with disk_errors(f"data directory {path}"):
-        return _pending(_read(path), steps)
+        return _due(_read(path), steps)
 
 
 def upgrade(path: str, steps: Sequence[UpgradeStep] = STEPS) -> Iterator[UpgradeStep]:
     """Run the steps that a tree still needs; yield each when it is done and recorded.
 
     Raises:
-        StartupError: as ``pending``.
+        StartupError: as ``steps_due``.
         BusyError: a service uses the tree.
         DiskError: the disk refused; a later run goes on from there.
     """
     with disk_errors(f"data directory {path}"):
         said, layout = _read(path), Layout(path)
         file, service = layout.own(LAYOUT), layout.own(SERVICE)
-        due = _pending(said, steps)
+        due = _due(said, steps)
         if not due and said.format == FORMAT and not said.upgrading_from:
             return
         owner.require(path)
@@ -157,6 +153,6 @@ def _read(path: str) -> LayoutFile:
     return said
 
 
-def _pending(layout: LayoutFile, steps: Sequence[UpgradeStep]) -> list[UpgradeStep]:
+def _due(layout: LayoutFile, steps: Sequence[UpgradeStep]) -> list[UpgradeStep]:
     since = layout.upgrading_from or layout.format
     return [step for step in steps if step.format > since and step.name not in layout.steps]

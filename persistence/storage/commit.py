@@ -24,7 +24,7 @@ from persistence.storage.uploads import Upload
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
-    """Return a sidecar later than what is stored of the document in the other collection, whatever the clock says.
+    """Return a sidecar later than the revision of the document in the other collection, even if the clock was set back.
 
     A draft older than the save or the tombstone beside it is one that a crash has left, so a newer one must not look
     so after the clock was set back. Call it under the document's lock. Raises ``OSError``.
@@ -44,17 +44,15 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
 
 
 def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
-    """Finish or discard what a crash left of the last write, under the lock; returns what is committed.
+    """Finish or discard a last write that a crash interrupted, under the lock; return the committed revision.
 
-    ``set_aside`` puts an edit out of the way that was made while a killed commit waited to be finished. What the commit
-    replaces has a second name in the history, if nobody has edited it.
+    ``set_aside`` moves an edit away that was made while a killed commit waited to be finished. The revision that the
+    commit replaces has a second name in the history, unless it was edited.
     """
     committed = Committed.at(paths)
     sidecar = committed.sidecar
     if sidecar is not None and sidecar.deleted:
-        if files.has_other_names(
-            paths.content
-        ):  # a crash left it; one with a single name was put there since, and stays
+        if files.has_other_names(paths.content):  # left by a crash; one with a single name was put there since
             files.remove(paths.content)
     elif sidecar is not None and files.exists(arrived := paths.next_content(sidecar.id)):
         # With a tag it was re-encrypted: what that replaces must not be kept.
@@ -71,15 +69,15 @@ def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = No
 
 
 def next_id(paths: FilePaths) -> str | None:
-    """Return the content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
+    """Return the content id that a prepared sidecar names; ``None`` where a power cut has emptied it."""
     sidecar = stored_revision.read_next_sidecar(paths)
     return sidecar.id if sidecar is not None else None
 
 
 def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
-    """Make a sidecar that of the content in place, which gets its stamp.
+    """Make a sidecar belong to the content in place, which gets its stamp.
 
-    Whoever writes the content afterwards changes its time again, so a late change of an editor is found later.
+    A later write to the content changes its time again, so a late change of an editor is found later.
     """
     files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
     files.stamp_durably(paths.content, stamp(sidecar))
@@ -110,7 +108,7 @@ def replace_sidecar(
     under the name that it arrived with.
 
     Raises:
-        ReplacedError: what is stored is not what was to be written ``over`` any more; the stored revision stays.
+        ReplacedError: the stored revision is not the one that the writer decided ``over`` any more; it stays.
     """
     with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
         # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
@@ -159,7 +157,7 @@ class Committed:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
-        """Make sure of it once more, right before the commit, and that what is committed is in its place.
+        """Check the lease once more, right before the commit, and that the committed content is in its place.
 
         ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.
@@ -182,7 +180,7 @@ class Committed:
 
 
 def keep_replaced(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand.
+    """Keep the revision that is about to be replaced: as it was stored, or as it was edited by hand.
 
     Returns the directory of older revisions, open, to be made durable and closed.
     """
@@ -192,7 +190,7 @@ def keep_replaced(paths: FilePaths, over: StoredRevision) -> int:
 
 
 def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
+    """Keep an edit by hand as a revision of its own, with a sidecar that describes it.
 
     It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
     may have done so. Returns what ``keep_replaced`` does.

@@ -34,7 +34,7 @@ class Writer:
         self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        """Return the stored revision, after finishing or discarding what a crash left of the last write."""
+        """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
         paths = self._layout.paths(address)
         committed = commit.recover(paths, self._set_aside if address.keeps_history else None)
         self._committed[address] = committed
@@ -61,7 +61,7 @@ class Writer:
         return tombstone
 
     def finish(self, main: DocumentAddress) -> None:
-        """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
         self._tell(main)
         for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
             commit.recover(paths)
@@ -71,8 +71,8 @@ class Writer:
     ) -> bool:
         """Store another content as the same revision: the current one, or with an ``instant`` an older one.
 
-        ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
-        ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
         paths = self._layout.paths(address)
         if instant is not None:
@@ -116,14 +116,14 @@ class Writer:
             files.sync(drafts)
         finally:
             os.close(drafts)
-        directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
+        directories.empty(trash)  # with drafts that an error of the disk or a crash has left there
 
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
 
     def _set_aside(self, paths: FilePaths) -> None:
-        """Put a file out of the way that a person left here and that was never taken in: nobody may overwrite it."""
+        """Move a file away that a person left here and that was never adopted: it must not be overwritten."""
         if files.exists(paths.content):
             inside = os.path.relpath(paths.content, self._layout.root)
             files.move_away(paths.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))

@@ -17,7 +17,7 @@ from tests.forms.infosets import infoset
 from tests.forms.vectors import META_4_8, META_2019, META_LEGACY, VECTORS, Form
 
 TARGETS = st.sampled_from(DATA_FORMATS)
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def migrated(document: str | bytes, target: str) -> bytes:
@@ -170,7 +170,7 @@ def _element(tag: str, attributes: dict[str, str], inside: tuple[str, ...]) -> s
     return f"<{tag}{said}>{''.join(inside)}</{tag}>"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         Form,

@@ -161,7 +161,7 @@ class Asking:
             thread.join()
 
     def _ask(self, number: int) -> None:
-        while not self._ends.is_set():
+        while not self._ends.wait(0.01):
             for method, body in (("PUT", b"<d/>"), ("GET", None)):
                 connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
                 try:

@@ -64,7 +64,7 @@ def _folded(texts: Iterable[str]) -> str:
 def _is_in(scope: Scope, hit: Hit, stored: Sequence[Stored]) -> bool:
     is_searched = scope.versions is None or hit.facts.version in scope.versions
     owner = hit.saved_owner if scope.seen.is_by_saved and hit.saved_owner is not None else hit.facts.owner
-    is_seen = all(sight.includes(owner) for sight in scope.seen.of_version(hit.facts.version))
+    is_seen = all(owner_set.includes(owner) for owner_set in scope.seen.of_version(hit.facts.version))
     return is_searched and is_seen and _is_wanted(scope.drafts, hit, stored)
 
 

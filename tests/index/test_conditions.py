@@ -85,8 +85,8 @@ def test_owners_of_many_organizations_are_one_condition_and_too_many_conditions_
 
     def partition(number: int, holders: int, organizations: int) -> Partition:
         names = (frozenset({f"{number}-{at}" for at in range(organizations)}),)
-        sight = OwnerSet(frozenset(OwnerPattern(f"ann{at}", organizations=names) for at in range(holders)))
-        return Partition(number, 1, frozenset(), sights=frozenset({sight}))
+        owner_set = OwnerSet(frozenset(OwnerPattern(f"ann{at}", organizations=names) for at in range(holders)))
+        return Partition(number, 1, frozenset(), owner_sets=frozenset({owner_set}))
 
     assert visible([partition(number, 1, 500) for number in range(SEARCHED_OWNERS)], is_by_saved=True) is not None
     for searched in (

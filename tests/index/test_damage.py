@@ -9,7 +9,7 @@ import pytest
 
 from tests.index.damaging import NOTICED, RIGHT, UNNOTICED, WRONG, counted, filled, tried
 
-_TIMES = 12
+_TIMES = 8
 
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["opened afterwards", "open"])

@@ -213,7 +213,7 @@ def nobody_writes(saved: Path, _canary: Path) -> None:
 
 
 def huge_manifest(saved: Path, _canary: Path) -> None:
-    os.truncate(saved / ".backup/backup.json", 5 << 30)
+    os.truncate(saved / ".backup/backup.json", 1 << 30)
 
 
 def manifest_is_a_pipe(saved: Path, _canary: Path) -> None:
@@ -222,7 +222,7 @@ def manifest_is_a_pipe(saved: Path, _canary: Path) -> None:
 
 
 def huge_list(saved: Path, _canary: Path) -> None:
-    os.truncate(saved / "SHA256SUMS", 5 << 30)
+    os.truncate(saved / "SHA256SUMS", 1 << 30)
 
 
 def list_is_a_link(saved: Path, canary: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from persistence.errors import BusyError, DiskError, PersistenceError, StartupError
 from persistence.maintenance import upgrade as upgrades
-from persistence.maintenance.upgrade import STEPS, UpgradeStep, pending, seal_sidecars, upgrade
+from persistence.maintenance.upgrade import STEPS, UpgradeStep, add_checksums, steps_due, upgrade
 from tests.cli.test_commands import persistence
 from tests.maintenance.workshop import DATA, NEW, Workshop, furnished
 from tests.sidecars import of_format_2, said
@@ -71,7 +71,7 @@ def test_an_interrupted_upgrade_goes_on_where_it_was(old: Path) -> None:
     assert done == ["first"]
     with pytest.raises(StartupError, match="an upgrade has not finished"):
         Workshop(old).get(DATA)
-    assert [step.name for step in pending(str(old), steps)] == ["second", "third"]
+    assert [step.name for step in steps_due(str(old), steps)] == ["second", "third"]
     assert [step.name for step in upgrade(str(old), steps)] == ["second", "third"]
     assert done == ["first", "second", "third"]
     assert layout(old)["format"] == 3
@@ -107,19 +107,19 @@ def test_sidecars_that_were_written_aside_are_written_again(old: Path, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(upgrades.files, "rename", rename)
         with pytest.raises(KeyboardInterrupt):
-            seal_sidecars(str(old))
+            add_checksums(str(old))
     assert list(old.rglob(".*~sealed"))
-    seal_sidecars(str(old))
+    add_checksums(str(old))
     assert not list(old.rglob("*~sealed"))
     assert all(said(path)["schema"] == 2 for path in old.glob("app/**/*.json"))
 
 
-def test_what_is_no_sidecar_is_not_sealed(old: Path) -> None:
+def test_what_is_no_sidecar_is_not_upgraded(old: Path) -> None:
     notes = old / "app/form/data/document/notes.json"
     notes.write_text('{"mine": true}')
     broken = old / f"{DATA}.json"
     broken.write_bytes(b"{")
-    seal_sidecars(str(old))
+    add_checksums(str(old))
     assert (notes.read_text(), broken.read_bytes()) == ('{"mine": true}', b"{")
 
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_upgraded_is_said_and_not_touched(old: Path, text: str | 
         (old / "layout.json").unlink()
     else:
         (old / "layout.json").write_text(text)
-    for run in (pending, upgrade):
+    for run in (steps_due, upgrade):
         with pytest.raises(PersistenceError, match=said):
             list(run(str(old)))
     assert text is None or (old / "layout.json").read_text() == text
@@ -158,6 +158,6 @@ def test_a_content_is_never_taken_for_a_sidecar_that_is_written_aside(old: Path)
     folder = old / "app/form/data/document"
     for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
         (folder / name).write_bytes(name.encode())
-    seal_sidecars(str(old))
+    add_checksums(str(old))
     for name in ("report~sealed", "data.xml~sealed", "data.xml.json~sealed", "x.json~sealed"):
         assert (folder / name).read_bytes() == name.encode()

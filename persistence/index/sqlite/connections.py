@@ -1,6 +1,6 @@
 """Connections to the files of the engine, the check that one is an index of this version, and the errors of SQLite.
 
-Nobody but SQLite may open such a file: closing it would take away the locks that this process has on it, which others
+Only SQLite may open such a file: closing it would release the locks that this process has on it, which others
 would no longer respect (SQLite, How To Corrupt An SQLite Database File, 2.2).
 """
 
@@ -86,7 +86,7 @@ class SenselessError(UnusableError):
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change a file for a block, in which nobody else does."""
+    """Change a file for a block, alone."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -98,7 +98,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 128) -> sqlite3.Connection:
-    """Open a file, which must be there; ``options`` are those of SQLite's file names."""
+    """Open a file, which must be there; ``options`` are as in SQLite's file names."""
     return sqlite3.connect(
         f"file:{quote(path)}?{options}",
         uri=True,
@@ -183,7 +183,7 @@ def domain_errors(what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise as_told(error, what) from error
+        raise as_domain_error(error, what) from error
 
 
 FAILURES = (sqlite3.Error, FileNotFoundError, *SENSELESS)
@@ -194,7 +194,7 @@ def meaning_of(error: Exception, path: str, what: str) -> UnusableError | DiskEr
     """Return what an error says of the index at a path: that it must be rebuilt, or that something is in the way."""
     match error:
         case sqlite3.Error():
-            return UnusableError(path, str(error)) if _is_damage(error, path) else as_told(error, what)
+            return UnusableError(path, str(error)) if _is_damage(error, path) else as_domain_error(error, what)
         case FileNotFoundError():
             return as_disk_error(error, "using", what) if os.path.exists(path) else UnusableError(path)
         case _:
@@ -234,7 +234,7 @@ def is_transient(error: sqlite3.Error) -> bool:
     return code_of(error) in _TRANSIENT
 
 
-def as_told(error: sqlite3.Error, what: str) -> DiskError | BusyError:
+def as_domain_error(error: sqlite3.Error, what: str) -> DiskError | BusyError:
     """Return the domain error for one that says nothing about the content of a file; ``what`` was being used."""
     text = f"{what}: {error}"
     match code_of(error):
@@ -262,7 +262,7 @@ def require_room(root: str) -> None:
 
 
 def is_full(root: str) -> bool:
-    """Try whether the disk is full, whatever the file system says: some count otherwise, or keep to a quota.
+    """Test whether the disk is full by writing: some file systems report free bytes in another way, or have quotas.
 
     SQLite reports this as any other error of the disk.
     """

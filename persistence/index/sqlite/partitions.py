@@ -44,14 +44,14 @@ class NumberedControls:
 class Partition:
     """The saved documents, or the drafts, of one version, and the controls that its documents have entries of.
 
-    ``sights`` say whose documents of the version the user may see.
+    ``owner_sets`` are those whose documents of the version the user may see.
     """
 
     number: int
     documents: int
     controls: frozenset[int]
     is_draft: bool = False
-    sights: OwnerSets = frozenset()
+    owner_sets: OwnerSets = frozenset()
 
 
 def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partition]:
@@ -61,13 +61,13 @@ def partitions_of(connection: sqlite3.Connection, scope: Scope) -> list[Partitio
         " WHERE NOT s.hidden AND s.documents > 0 ORDER BY s.number"
     )
     wanted = {Drafts.INCLUDE: (0, 1), Drafts.EXCLUDE: (0,), Drafts.ONLY: (1,)}[scope.drafts.kind]
-    sights_of = cache(scope.seen.of_version)
+    owners_of = cache(scope.seen.of_version)
     return [
-        Partition(number, documents, frozenset(json.loads(controls or "[]")), bool(draft), sights)
+        Partition(number, documents, frozenset(json.loads(controls or "[]")), bool(draft), owner_sets)
         for number, documents, controls, version, draft in found.fetchall()
         if draft in wanted
         and (scope.versions is None or version in scope.versions)
-        and NOBODY not in (sights := sights_of(version))
+        and NOBODY not in (owner_sets := owners_of(version))
     ]
 
 
@@ -158,7 +158,7 @@ _ON_CARD = (
     "EXISTS (SELECT 1 FROM json_each((SELECT card FROM documents d WHERE d.row = c.row), ?) o"
     " WHERE o.value IN (SELECT value FROM json_each(?)))"
 )
-"""The paths are those of the fields of ``Card``, and of its ``reader``."""
+"""The paths lead to the fields of ``Card``, and of its ``reader``."""
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 
 
@@ -186,24 +186,24 @@ _Facts = tuple[Fact, Fact, Fact]
 def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition | None:
     """Return the condition that documents on some partitions are seen; ``None`` where all are.
 
-    With ``is_by_saved``, the owner of a draft of a saved document is that of the saved document. The index has entered
+    With ``is_by_saved``, the owner of a saved document also owns its draft. The index has entered
     it under facts of drafts, so that a search looks at one document only.
 
     Raises:
         BadRequestError: the permissions have too many conditions on owners.
     """
-    if not any(partition.sights for partition in searched):
+    if not any(partition.owner_sets for partition in searched):
         return None
     groups: dict[tuple[OwnerSets, _Facts], list[int]] = {}
     for partition in searched:
         facts = OF_DRAFTS if is_by_saved and partition.is_draft else _OWN
-        groups.setdefault((partition.sights, facts), []).append(partition.number)
-    if sum(_size(sights) for sights, _ in groups) > SEARCHED_OWNERS:
+        groups.setdefault((partition.owner_sets, facts), []).append(partition.number)
+    if sum(_size(owner_sets) for owner_sets, _ in groups) > SEARCHED_OWNERS:
         raise BadRequestError(
             f"permissions of the versions that are searched have more than {SEARCHED_OWNERS} conditions on owners for"
             " this user: search one version at a time"
         )
-    each = [(numbers, _of_sights(sights, facts)) for (sights, facts), numbers in groups.items()]
+    each = [(numbers, _of_owners(owner_sets, facts)) for (owner_sets, facts), numbers in groups.items()]
     if len(each) == 1:
         return each[0][1]
     return SqlCondition(
@@ -215,18 +215,18 @@ def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition
     )
 
 
-def _size(sights: OwnerSets) -> int:
-    """Return the number of conditions on owners in sights."""
-    return sum(max(1, len(holder.organizations)) for sight in sights for holder in sight.holders)
+def _size(owner_sets: OwnerSets) -> int:
+    """Return the number of conditions on owners in owner sets."""
+    return sum(max(1, len(holder.organizations)) for owner_set in owner_sets for holder in owner_set.holders)
 
 
-def _of_sights(sights: OwnerSets, facts: _Facts) -> SqlCondition:
-    """Return the condition that a document is in all sights; the one with the fewest holders selects."""
-    if not sights:
+def _of_owners(owner_sets: OwnerSets, facts: _Facts) -> SqlCondition:
+    """Return the condition that a document is in all owner sets; the one with the fewest holders selects."""
+    if not owner_sets:
         everything = Sql(f"SELECT row, shelf FROM documents WHERE {_ON_PARTITIONS}")
         return SqlCondition(everything, Sql("1"), is_scan=True, is_quick=True, is_ordered=True)
-    leading, *others = sorted(sights, key=lambda sight: len(sight.holders))
-    tests = [_test(sight, facts) for sight in others]
+    leading, *others = sorted(owner_sets, key=lambda owner_set: len(owner_set.holders))
+    tests = [_test(owner_set, facts) for owner_set in others]
     selecting = [_selecting(holder, facts, tests) for holder in leading.holders]
     return SqlCondition(
         joined(" UNION ", selecting),
@@ -242,9 +242,9 @@ def _selecting(holder: OwnerPattern, facts: _Facts, tests: Iterable[Sql]) -> Sql
     return joined(" AND ", [selects, *(test for _, test in others), *tests])
 
 
-def _test(sight: OwnerSet, facts: _Facts) -> Sql:
-    """Return an expression that is true for a document in a sight."""
-    each = [joined(" AND ", [test for _, test in _conditions(holder, facts)]) for holder in sight.holders]
+def _test(owner_set: OwnerSet, facts: _Facts) -> Sql:
+    """Return an expression that is true for a document in a owner_set."""
+    each = [joined(" AND ", [test for _, test in _conditions(holder, facts)]) for holder in owner_set.holders]
     return each[0] if len(each) == 1 else _case([(one, Sql("1")) for one in each])
 
 

@@ -63,13 +63,15 @@ def find(
     """
     controls = NumberedControls.of(connection)
     searched = partitions_of(connection, scope)
+    documents = sum(partition.documents for partition in searched)
     if budget is not None:
-        budget.allow_for(sum(partition.documents for partition in searched))
+        budget.allow_for(documents)
     asked = conditions(scope, query, controls, rarity, searched)
     if asked is None or not searched:
         return 0, ()
     paging = Paging(connection, query, controls, searched, budget)
-    total, rows = _Plan(connection, searched, asked, paging).run()
+    numbers = tuple(partition.number for partition in searched)
+    total, rows = _Plan(connection, documents, numbers, asked, paging).run()
     wanted = None if query.paths is None else frozenset(query.paths)
     paths = {number: path for path, number in controls.numbers.items() if wanted is None or path in wanted}
     page = []
@@ -101,24 +103,25 @@ class _Plan:
     """How the rows of one search are found."""
 
     _connection: sqlite3.Connection
-    _partitions: Sequence[Partition]
+    _documents: int
+    _numbers: tuple[int, ...]
     _conditions: Sequence[SqlCondition]
     _paging: Paging
 
     def run(self) -> tuple[int, list[int]]:
         """Return the number of documents, and the rows of the page."""
         if not self._conditions:
-            total = self._documents()
+            total = self._documents
             return total, self._paging.walked(total, _EVERYTHING)
         selecting, reach = self._selecting(self._conditions)
         tests = [each for each in self._conditions if each is not selecting]
         if selecting.narrowing is not None:
             narrowed = self._narrowed(selecting.narrowing)
             if narrowed is not None:
-                return self._found(selecting, self._bound(narrowed), tested(self._conditions))
+                return self._found(selecting, narrowed.on(self._numbers), tested(self._conditions))
         elif reach is not None and reach < _FEW:
             return self._met(selecting, tests)
-        return self._found(selecting, self._bound(selecting.selects), tested(tests))
+        return self._found(selecting, selecting.selects.on(self._numbers), tested(tests))
 
     def _met(self, selecting: SqlCondition, tests: Iterable[SqlCondition]) -> tuple[int, list[int]]:
         """Return the number of documents that meet all conditions, and the page of them, where few meet the first.
@@ -126,7 +129,7 @@ class _Plan:
         Of a condition that goes by row, all rows between the first and the last of these are read, if they are not many
         more: that is much quicker than to look for each.
         """
-        rows, left = self._rows(self._bound(selecting.selects)), []
+        rows, left = self._rows(selecting.selects.on(self._numbers)), []
         for each in tests:
             between = self._between(each, rows) if each.is_ordered and rows else None
             if between is None:
@@ -142,14 +145,14 @@ class _Plan:
         return len(rows), self._paging.gathered(rows)
 
     def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
-        """Return those of some documents for which an expression is true."""
+        """Return the documents among some for which an expression is true."""
         selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
         return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
 
     def _between(self, condition: SqlCondition, rows: Sequence[int]) -> frozenset[int] | None:
         """Return the rows that meet an ordered condition and lie among others; ``None`` where these are too many."""
         most = len(rows) * _WORTH_READING
-        selects = self._bound(condition.selects)
+        selects = condition.selects.on(self._numbers)
         text = f"SELECT row FROM ({selects.text}) WHERE row BETWEEN ? AND ? LIMIT {most + 1}"
         found = self._rows(Sql(text, (*selects.parameters, min(rows), max(rows))))
         return frozenset(found) if len(found) <= most else None
@@ -176,7 +179,7 @@ class _Plan:
         return total, self._paging.walked(total, tested(self._conditions))
 
     def _selecting(self, found: Sequence[SqlCondition]) -> tuple[SqlCondition, int | None]:
-        """Return the condition that selects the fewest documents, as far as that is quickly told, and how many.
+        """Return the condition that selects the fewest documents, as far as that is quickly counted, and how many.
 
         Return ``None`` for the number where there was nothing to choose between.
         """
@@ -197,22 +200,16 @@ class _Plan:
         if len(found) <= _FEW:
             narrows = Sql("SELECT value AS text FROM json_each(?)", (json.dumps([text for (text,) in found]),))
         else:
-            most = int(self._documents() * narrowing.worth)
+            most = int(self._documents * narrowing.worth)
             if self._reach(narrows, most) >= most:
                 return None
         return among(narrows)
 
     def _reach(self, source: Sql | Arms, most: int) -> int:
         """Return the number of documents to look at, counted up to a limit."""
-        bound = self._bound(source)
+        bound = source.on(self._numbers)
         text = f"SELECT count(*) FROM ({bound.text} LIMIT {most})"
         return int(self._connection.execute(text, bound.parameters).fetchone()[0])
-
-    def _documents(self) -> int:
-        return sum(partition.documents for partition in self._partitions)
-
-    def _bound(self, source: Sql | Arms) -> Sql:
-        return source.on([partition.number for partition in self._partitions])
 
 
 def distinct(

@@ -24,7 +24,7 @@ COLUMNS = 32
 """The number of columns of text of indexed controls; controls share them in turn."""
 
 LONGEST_KEY = 200
-"""Characters of a value by which it is sorted; two that differ only after these are still told apart."""
+"""Characters of a value by which it is sorted; two that differ only after these are still distinguished."""
 
 NOTHING = 0
 """The fold, and the value, of a control without a value: before every text."""
@@ -57,7 +57,7 @@ class Fact(IntEnum):
 
 
 OF_DRAFTS = (Fact.SAVED_BY, Fact.SAVED_GROUP, Fact.SAVED_ORGANIZATION)
-"""The facts of drafts only: the owner who decides who may read them, which is that of the saved document, if any."""
+"""The facts of drafts only: the owner who decides who may read them, which is the saved document's, if any."""
 
 
 FACTS: Mapping[Field, Fact] = {
@@ -70,7 +70,7 @@ FACTS: Mapping[Field, Fact] = {
 
 
 class Edge(IntFlag):
-    """Marks the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
+    """Labels the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
 
     NONE = 0
     LOWEST = 1
@@ -110,16 +110,16 @@ class Card(DocumentFacts, frozen=True, array_like=True, gc=False):
             case Fact.ORGANIZATION | Fact.SAVED_ORGANIZATION:
                 return owner.organization
             case Fact.CREATED_BY | Fact.SAVED_BY:
-                said = owner.creator
+                value = owner.creator
             case Fact.CREATED:
-                said = self.created
+                value = self.created
             case Fact.LAST_MODIFIED_BY:
-                said = self.modifier
+                value = self.modifier
             case Fact.WORKFLOW_STAGE:
-                said = self.stage
+                value = self.stage
             case _:
-                said = owner.group
-        return () if said is None else (said,)
+                value = owner.group
+        return () if value is None else (value,)
 
 
 _encoder = msgspec.json.Encoder()

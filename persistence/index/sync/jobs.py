@@ -43,7 +43,7 @@ class IndexTask(msgspec.Struct, frozen=True):
 class FlatTask(msgspec.Struct, frozen=True):
     """The flat views of one form, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too.
+    If the views of a version are new (``is_new``), their columns are made by its definition too.
     """
 
     source: SourceDescription
@@ -75,11 +75,11 @@ class IndexJob(msgspec.Struct, frozen=True):
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Start a process of its own that rebuilds: it has all processors. Raises ``OSError``."""
-        with tempfile.TemporaryFile() as told:  # not an argument: there may be thousands of forms
-            told.write(msgspec.json.encode(self))
-            told.seek(0)
+        with tempfile.TemporaryFile() as given:  # not an argument: there may be thousands of forms
+            given.write(msgspec.json.encode(self))
+            given.seek(0)
             command = [sys.executable, "-m", "persistence.index"]
-            return subprocess.Popen(command, stdin=told, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+            return subprocess.Popen(command, stdin=given, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
 
     def work(self, progress: Progress = lambda _: None) -> Iterator[str]:
         """Make the indexes and then the flat views; yield the causes where some of these cannot be made.
@@ -103,7 +103,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
 
         Raises:
-            PersistenceError: those of one version cannot be made, or their file cannot be looked at.
+            PersistenceError: the views of one version cannot be made, or their file cannot be read.
         """
         file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):
@@ -168,7 +168,7 @@ def progress_in(root: str) -> ReindexingStatus:
 
 
 _LONGEST_END = 10.0
-"""Seconds that a process which was told to end may take to remove its unfinished files."""
+"""Seconds that a process may take at its end to remove its unfinished files."""
 
 
 class JobProcesses(Closable):
