@@ -11,8 +11,7 @@ from persistence import settings
 from persistence.cli.options import file_options, form_and_version, load, settings_options, usage_errors
 from persistence.cli.terminal import safe
 from persistence.dialect import DIALECTS
-from persistence.properties.entries import without_user
-from persistence.properties.lookup import Reason
+from persistence.properties.entries import Reason, without_user
 from persistence.properties.properties import ExplainedProperty, Properties, ProviderProperties
 from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
 from persistence.providers.locations import base_of, root_of

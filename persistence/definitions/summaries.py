@@ -1,4 +1,4 @@
-"""The summaries of published versions: kept in memory by fingerprint, and in one file for workers that start.
+"""The summaries of published versions in one file, which workers leave for those that start.
 
 An entry of the file counts only while the files of its definition have its fingerprint. So the file may be lost, be
 old, or be written by several workers at once. Each writes all that it knows; what another has added meanwhile is read
@@ -37,7 +37,7 @@ class StoredSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The summary of a version with the fingerprint it had; the facts are as in ``PublishedVersion``."""
 
     number: int
-    mark: Fingerprint
+    fingerprint: Fingerprint
     created: Instant
     modified: Instant
     modifier: str | None
@@ -91,7 +91,10 @@ def summaries_in(file: FormsFile) -> Iterator[tuple[Fingerprint, PublishedVersio
                 facts = {name: getattr(each, name) for name in _FACTS}
                 permissions = parse_permissions(each.metadata)
                 weight = each.metadata.weight
-                yield each.mark, PublishedVersion(form, each.number, permissions=permissions, weight=weight, **facts)
+                yield (
+                    each.fingerprint,
+                    PublishedVersion(form, each.number, permissions=permissions, weight=weight, **facts),
+                )
 
 
 def stored_forms(summaries: Iterable[tuple[Fingerprint, PublishedVersion | None]]) -> list[StoredForm]:
@@ -100,7 +103,7 @@ def stored_forms(summaries: Iterable[tuple[Fingerprint, PublishedVersion | None]
     for fingerprint, each in summaries:
         if each is not None:
             facts = {name: getattr(each, name) for name in _FACTS}
-            forms[each.form].append(StoredSummary(number=each.version, mark=fingerprint, **facts))
+            forms[each.form].append(StoredSummary(number=each.version, fingerprint=fingerprint, **facts))
     return [StoredForm(form.app, form.name, versions) for form, versions in forms.items()]
 
 

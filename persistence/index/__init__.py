@@ -1,1 +1,1 @@
-"""The index: a cache of what a search asks, in SQLite. It can be thrown away at any time."""
+"""The index: a cache for searches, in SQLite. It can be deleted at any time."""

@@ -195,14 +195,14 @@ class RebuildJob(Protocol):
         """Return roughly how many documents and drafts there are. Raises ``DiskError``."""
 
     def run(self, progress: Callable[[int], None]) -> None:
-        """Do it in this process, with all processors, after whoever rebuilds an index already.
+        """Do it in this process, with all processors, after a process that rebuilds an index already.
 
-        ``progress`` hears how many more documents have been read. This process must have no other threads but that of
-        the lease, which nothing here waits for.
+        ``progress`` gets the number of documents that have been read since. This process must have no other thread than
+        that of the lease, which nothing here waits for.
 
         Raises:
             DiskError: a document cannot be read, or an index not be written.
-            BusyError: somebody else rebuilt one for very long.
+            BusyError: another process rebuilt one for very long.
         """
 
 
@@ -267,13 +267,13 @@ class MaintainedIndex(SearchIndex, Protocol):
         """Return the rebuild of the indexes of some forms, or of one version of one."""
 
     def is_rebuilding(self) -> bool:
-        """Return whether somebody rebuilds an index."""
+        """Return whether a process rebuilds an index."""
 
     def update(self, form: Form, documents: Iterable[str]) -> None:
         """Bring the rows of some documents up to date, in the index and in tables for reports."""
 
     def invalidate(self, form: Form) -> None:
-        """Let the index of a form be rebuilt by whoever searches next. Raises ``OSError``."""
+        """Let the next search rebuild the index of a form. Raises ``OSError``."""
 
     def audit(self, form: Form) -> IndexAudit:
         """Return the comparison of the index of a form with its documents."""
@@ -282,7 +282,7 @@ class MaintainedIndex(SearchIndex, Protocol):
         """Return the paths of files that a killed rebuild left. Raises ``OSError``."""
 
     def orphaned(self, seconds: float) -> Iterator[str]:
-        """Yield the paths of journals of dead processes that nobody has recovered for so long. Raises ``OSError``."""
+        """Yield the paths of journals of dead processes that were not recovered for so long. Raises ``OSError``."""
 
     def recover(self) -> None:
         """Bring the index up to date with what dead processes have changed. Raises ``OSError``."""

@@ -62,8 +62,8 @@ class DocumentName(NamedTuple):
 class IndexedDocument:
     """A document or draft as an index reads it and finds it.
 
-    ``fingerprint`` is that of its files. ``rest`` is the text in none of its indexed controls, empty in a found one.
-    The saved owner of a draft decides who may read it: that of the saved document, else the draft's own.
+    ``fingerprint`` is computed from its files. ``rest`` is the text in none of its indexed controls, empty in a found
+    one. The saved owner of a draft decides who may read it: the saved document's owner, else the draft's own.
     """
 
     hit: Hit
@@ -158,8 +158,8 @@ UNKNOWN = IndexedDefinition("", DefinitionState.UNKNOWN)
 class SourceDescription(msgspec.Struct, frozen=True):
     """A source by values, from which another process opens it too.
 
-    ``data_format`` is that of the form's data, ``is_designer`` says whether it is the designer's own storage, and
-    ``naming`` is that of its flat views. ``definitions`` is the root of the tree with its definitions, and
+    ``data_format`` is the format of the form's data, ``is_designer`` says whether it is the designer's own storage, and
+    ``naming`` is for its flat views. ``definitions`` is the root of the tree with its definitions, and
     ``hand_edits`` distinguishes edits from damage, in whichever tree they are.
     """
 
@@ -228,7 +228,7 @@ class Source:
     def fingerprint(self, name: DocumentName) -> str:
         """Return the fingerprint of a document or draft; empty where nothing was ever stored.
 
-        That of a draft includes that of the saved document, which decides who may read the draft.
+        The fingerprint of a draft includes the saved document's, which decides who may read the draft.
         """
         if name.is_draft:
             return self.fingerprints(name.document)[0]
@@ -297,7 +297,7 @@ class Source:
                     return cached
             try:
                 return self._reader(version, definition).read(iter(partial(os.read, file.fileno(), CHUNK), b""))
-            except MalformedXmlError:  # edited by hand: it is found by what its sidecar says
+            except MalformedXmlError:  # edited by hand: it is found by its sidecar
                 return _NOTHING
 
     def _fingerprint(self, name: DocumentName) -> str:

@@ -1,7 +1,7 @@
-"""Adoption: taking in what a person put into the tree, a content without a sidecar or another one than its sidecar's.
+"""Adoption of files that a person put into the tree: a content without a sidecar, or one that differs from its sidecar.
 
-The content stays, and gets a new sidecar: as a new revision of what was there, or as a new resource under the rules of
-a PUT that names no version.
+The content stays, and gets a new sidecar: as a new revision of the old resource, or as a new resource under the rules
+of a PUT that names no version.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Adoption:
             self.adopt(folder, place, over=current)
 
     def _take_in_changed(self, folder: Folder, finding: Finding, place: FilePaths, error: ChangedSidecarError) -> None:
-        """Adopt a changed sidecar; one that was moved together with its content becomes that of its new place."""
+        """Adopt a changed sidecar; one that was moved together with its content then belongs to its new place."""
         self.quarantine.keep(place.sidecar, finding)
         if place.is_older or (error.is_misplaced and (error.said.deleted or is_whole(place, error.said))):
             version = self._version(folder, place, error.said)
@@ -147,7 +147,7 @@ class Adoption:
 
     @staticmethod
     def _version(folder: Folder, place: FilePaths, over: Sidecar) -> int:
-        """Return the form version of a resource: its directory's or its document's, if known, else that of ``over``."""
+        """Return the form version of a resource: its directory's or its document's, if known, else ``over``'s."""
         if folder.collection is None:
             return int(folder.name)
         main = folder.paths(folder.main)
@@ -210,7 +210,7 @@ def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
 
 
 def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
-    """Compare the content of a place with what was stored: a line with size and digest, and a unified diff of XML.
+    """Compare the content of a place with the stored one: a line with size and digest, and a unified diff of XML.
 
     Raises:
         BadRequestError: it would be refused: it must be XML, and is not, or has unknown permissions.
@@ -226,7 +226,7 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
     said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"
     if stored is not None and is_changed:
-        # permissions depend on these, so somebody is to look at them first
+        # permissions depend on these, so an administrator is to look at them first
         facts = {"version": stored.version, "creator": stored.creator, "group": stored.group, "stage": stored.stage}
         known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
         said = f"{said}; its sidecar says: {known}"

@@ -49,8 +49,9 @@ def complete(destination: str) -> list[str]:
 class Sources:
     """The trees and directories of attachments to be saved, by the names of their parts.
 
-    ``bodies_of`` tells which directory has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the backup.
+    ``bodies_of`` returns the directory with the bodies of a form; its views must find edited bodies, too. ``integrity``
+    distinguishes edits by hand from damage. ``extra`` are further files, which may open data: contents by paths in the
+    backup.
     """
 
     trees: Mapping[str, FolderTree]
@@ -90,7 +91,7 @@ class Backup:
                 raise StartupError(f"backup and data directory must not lie inside each other: {self._destination}")
 
     def run(self) -> Iterator[str | None]:
-        """Make the backup: yield ``None`` for a folder that is done, and a line for what is damaged or not saved.
+        """Make the backup: yield ``None`` for a folder that is done, and a line for each problem.
 
         If a tree cannot be used, the others are saved all the same.
 
@@ -137,10 +138,10 @@ class Backup:
                 yield problem
 
     def _layouts(self, stack: ExitStack) -> dict[str, tuple[root.LayoutFile, int]]:
-        """Read the layouts of the trees with their times; until the stack ends nobody restores or upgrades the trees.
+        """Read the layouts of the trees with their times; they stay locked until the stack ends.
 
         Raises:
-            PersistenceError: no tree can be saved; the error is that of the first.
+            PersistenceError: no tree can be saved; the error is the first tree's.
         """
         found, errors = dict[str, tuple[root.LayoutFile, int]](), list[PersistenceError]()
         for name, tree in self._sources.trees.items():
@@ -217,7 +218,7 @@ def _instant_after(newest: str | None) -> Instant:
 
 
 def _layout(tree: FolderTree, stack: ExitStack) -> tuple[root.LayoutFile, int]:
-    """Read the layout of a tree and its time; until the stack ends nobody restores or upgrades the tree."""
+    """Read the layout of a tree and its time; until the stack ends, the tree cannot be restored or upgraded."""
     if not os.path.isdir(tree.root):
         raise missing(tree.root)
     if files.exists(tree.layout.own(SERVICE)):  # a link or a pipe there is an error

@@ -109,7 +109,7 @@ class PartFiles:
         said = sidecar.digest if sidecar is not None and is_it else None
 
         def is_same(last: PreviousBackup, at: str) -> bool:
-            return last.checksums.digest(at) == said  # the digest of what was copied, whatever its sidecar said
+            return last.checksums.digest(at) == said  # the digest of the copied bytes, which the sidecar may not have
 
         with being(self._backup.keeper):
             if said is not None and self._link(path, size, nanoseconds, earlier, is_same):

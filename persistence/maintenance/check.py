@@ -1,4 +1,4 @@
-"""Checking a tree and taking care of what is found, folder by folder, while the service runs.
+"""Checking a tree and repairing findings, folder by folder, while the service runs.
 
 A tree too large for one night is checked deeply in slices, the one checked longest ago first. A slice has the folders
 of one of the 256 lock stripes, so it needs neither a list nor memory. A small file in the root has the instants.
@@ -59,9 +59,9 @@ ALL_SLICES = frozenset(range(STRIPES))
 class CheckOptions:
     """The scope of a check, and the remedies that it applies; with ``dry_run`` it only foretells them.
 
-    ``integrity`` tells edits by hand from damage. ``bodies_of`` tells which directory has the bodies of a form.
-    ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted. ``adopter``
-    is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
+    ``integrity`` distinguishes edits by hand from damage. ``bodies_of`` returns the directory with the bodies of a
+    form. ``open_reader`` opens the tree together with the definitions of its data, once something new is adopted.
+    ``adopter`` is the user to be recorded as who adopts. ``deep`` reads every content, and all of the index.
     """
 
     dialect: Dialect
@@ -75,7 +75,7 @@ class CheckOptions:
 
 
 class Check:
-    """One check of a tree, and what is done about findings."""
+    """One check of a tree, with the remedies for its findings."""
 
     def __init__(self, tree: FolderTree, index: MaintainedIndex, options: CheckOptions) -> None:
         self._treatment = Treatment(options.remedies, options.dry_run)
@@ -203,14 +203,14 @@ class Check:
             yield Report(finding, Outcome.FOUND if cause is None else Outcome.FAILED, cause or "")
 
     def _take_care(self, folder: Folder, finding: Finding) -> str:
-        """Repair or adopt; return what was done."""
+        """Repair or adopt; return a description."""
         if self._remedy_of(finding) is Remedy.ADOPT and finding.place is not None:
             self._adoption.take_in(folder, finding, finding.place)
             return finding.kind.deed if finding.kind.adopts is Adopts.EDITS else ADOPTED_AS_IS
         return self._repair.of_folder(folder, finding) or finding.kind.deed
 
     def _foretell(self, folder: Folder, finding: Finding) -> Report:
-        """Report what would be done; for an adoption, with the difference from what was stored."""
+        """Report the remedy that would be applied; for an adoption, with the difference from the stored content."""
         remedy = self._remedy_of(finding)
         if remedy is Remedy.NONE:
             return Report(finding, Outcome.FOUND)

@@ -141,7 +141,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finding with its outcome; ``said`` tells what the remedy did or would do, or why it failed.
+    """A finding with its outcome; ``said`` describes what the remedy did or would do, or why it failed.
 
     ``difference`` has the lines of a diff between the stored content and the one to be adopted.
     """

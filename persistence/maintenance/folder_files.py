@@ -102,7 +102,7 @@ def list_folder(path: str) -> FolderListing:
 
 @dataclass(frozen=True, slots=True)
 class OlderRevision:
-    """An older revision, as its file name tells: the file name of the resource, and the instant."""
+    """An older revision, by its file name: the file name of the resource, and the instant."""
 
     name: str
     instant: Instant
@@ -291,7 +291,7 @@ def without_repetitions(folder: Folder, findings: Iterator[Finding]) -> list[Fin
 
 
 def give_access(path: str) -> None:
-    """Let the service use a file or directory, and nobody else. Raises ``OSError``."""
+    """Let the service use a file or directory, and no other user. Raises ``OSError``."""
     status = os.lstat(path)
     needed = directories.DIRECTORY_MODE if stat.S_ISDIR(status.st_mode) else files.FILE_MODE
     files.set_mode(path, (stat.S_IMODE(status.st_mode) & ~_FOR_OTHERS) | (needed & 0o700))

@@ -31,12 +31,12 @@ _PATIENCE = 600.0
 """Seconds to wait for documents that are being indexed."""
 _PAUSE = 0.2
 _ABANDONED_AFTER = 60.0
-"""Seconds that the service may take to find what a killed process has noted."""
+"""Seconds that the service may take to find the notes of a killed process."""
 
 
 @contextmanager
 def writable_tree(path: str) -> Iterator[StoreReader]:
-    """Open a tree to write its index; nobody restores or upgrades it for the block.
+    """Open a tree to write its index; it cannot be restored or upgraded during the block.
 
     Raises:
         StartupError: there is none, it has another format, is incomplete, belongs to another user, or is open on
@@ -61,7 +61,7 @@ def plan(
 
     Raises:
         NotFoundError: there is no such form or version.
-        BadAddressError: a name cannot be that of a directory.
+        BadAddressError: a name cannot be a directory's.
     """
     if form is None:
         return index.job(sorted(view.forms(), key=lambda form: (form.app, form.name)), aim)
@@ -76,14 +76,14 @@ def require_form(view: StoreReader, index: MaintainedIndex, form: Form) -> None:
 
     Raises:
         NotFoundError: it has none.
-        BadAddressError: a name cannot be that of a directory.
+        BadAddressError: a name cannot be a directory's.
     """
     if form not in view.forms(form.app) and not index.has_definition(form):
         raise NotFoundError(f"{form} does not exist")
 
 
 class FormSearch:
-    """Searches a form for somebody who may see everything, in the versions of a request (spec search 1.4).
+    """Searches a form for an administrator, who may see everything, in the versions of a request (spec search 1.4).
 
     Methods raise ``DiskError``.
     """
@@ -95,7 +95,7 @@ class FormSearch:
 
         Raises:
             NotFoundError: there is no such form.
-            BadRequestError: its name cannot be that of a directory, or it has version 1 only and another is asked for.
+            BadRequestError: its name cannot be a directory's, or it has version 1 only and another is asked for.
             DamagedError: a definition cannot be read.
         """
         require_form(reader.store, index, form)

@@ -78,7 +78,7 @@ class TreeBackup:
     """Saves a tree as ``part``; ``attachments`` are the parts of the directories of attachments, by their paths.
 
     ``bodies_of`` tells which of these has the bodies of a form; its views must find edited bodies, too. ``integrity``
-    tells edits by hand from damage. ``folders`` counts those that are done.
+    distinguishes edits by hand from damage. ``folders`` counts those that are done.
     """
 
     tree: FolderTree
@@ -89,7 +89,7 @@ class TreeBackup:
     folders: int = 0
 
     def run(self) -> Iterator[str | None]:
-        """Save the tree: yield ``None`` for a folder that is done, and a line for what is damaged or not saved.
+        """Save the tree: yield ``None`` for a folder that is done, and a line for each problem.
 
         Raises:
             BusyError: a writer kept a document locked beyond the deadline.

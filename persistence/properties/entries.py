@@ -1,25 +1,26 @@
-"""Entries: the properties of the configuration file and the shipped ones, checked once at start."""
+"""Entries: the properties of the configuration file and the shipped ones, checked once at start; and their search."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from persistence.dialect import DIALECTS
 from persistence.errors import BadRequestError, StartupError
 from persistence.model import permissions
 from persistence.model.versions import DATA_FORMATS
-from persistence.properties.lookup import Name
 from persistence.properties.property_table import (
+    ANY,
     ENGINES,
     LARGEST,
     SHIPPED,
     SHIPPED_BY_PREFIX,
     TREE,
     KnownProperty,
+    Name,
     Value,
     ValueType,
     is_provider,
@@ -81,12 +82,12 @@ def from_file(table: Mapping[str, object], prefix: str, file: str) -> list[Prope
 
 def _flat(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     """Yield names and values, tables resolved: in a loop, so that no depth of tables is too much."""
-    pending = list(table.items())[::-1]
-    while pending:
-        name, value = pending.pop()
+    stack = list(table.items())[::-1]
+    while stack:
+        name, value = stack.pop()
         # An empty table of ours is one whose lines are all commented out; any other is a mistake.
         if isinstance(value, dict) and (value or f"{name}.".startswith(prefix) or prefix.startswith(f"{name}.")):
-            pending.extend([(f"{name}.{inner}", content) for inner, content in value.items()][::-1])
+            stack.extend([(f"{name}.{inner}", content) for inner, content in value.items()][::-1])
         else:
             yield name, value
 
@@ -173,3 +174,108 @@ def remote_address(uri: str) -> str:
 def without_user(uri: str) -> str:
     """Return an address without the user and password that it may have, to be shown; any other text as it is."""
     return _USER.sub("//", uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A stored name, or the beginning of some, and the reason why it won, lost or did not match."""
+
+    name: Name
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A search with its reasons: the winner, the others that match, and the branches tried in vain before it."""
+
+    winner: Reason | None
+    losers: tuple[Reason, ...]
+    left: tuple[Reason, ...]
+
+
+@dataclass(slots=True)
+class _Branch:
+    branches: dict[str, _Branch] = field(default_factory=dict)
+    is_name: bool = False
+
+
+class NameTree:
+    """Stored names, ready to be searched with wildcards: the most literal from the left wins (spec forms 5.1)."""
+
+    def __init__(self, names: Iterable[Name]) -> None:
+        self._root = _Branch()
+        for name in names:
+            branch = self._root
+            for token in name:
+                branch = branch.branches.setdefault(token, _Branch())
+            branch.is_name = True
+
+    def find(self, asked: Name) -> Name | None:
+        """Return the stored name that wins for the one asked for, if any.
+
+        A stored name without wildcards needs no rule of its own: the walk tries the literal first in every place.
+        """
+        return next((name for name, is_match in _walk(self._root, (), asked) if is_match), None)
+
+    def explain(self, asked: Name) -> Explanation:
+        """Return the result of the same search with its reasons."""
+        ends = list(_walk(self._root, (), asked))
+        matches = [name for name, is_match in ends if is_match]
+        until = [is_match for _, is_match in ends].index(True) if matches else len(ends)
+        left = tuple(Reason(name, _why_left(name, asked)) for name, _ in ends[:until])
+        if not matches:
+            return Explanation(None, (), left)
+        winner, *others = matches
+        losers = tuple(Reason(other, _why_lost(other, winner)) for other in others)
+        return Explanation(Reason(winner, _why_won(winner, asked, others)), losers, left)
+
+    def reachable(self, asked: Name) -> Iterator[Name]:
+        """Yield the stored names that could win for a name in which ``ANY`` may stand for every token (spec forms 5.1).
+
+        The most literal come first; after one that wins for all that is asked, none is left.
+        """
+        for name in _reachable(self._root, asked):
+            yield name
+            if all(token in (wanted, ANY) for token, wanted in zip(name, asked, strict=True)):
+                return
+
+
+def _reachable(branch: _Branch, rest: Name) -> Iterator[Name]:
+    if not rest:
+        if branch.is_name:
+            yield ()
+        return
+    literal = sorted(branch.branches.keys() - {ANY}) if rest[0] == ANY else [rest[0]]
+    for token in (*literal, ANY):
+        below = branch.branches.get(token)
+        if below is not None:
+            yield from ((token, *name) for name in _reachable(below, rest[1:]))
+
+
+def _walk(branch: _Branch, gone: Name, rest: Name) -> Iterator[tuple[Name, bool]]:
+    """Yield the end of every way, the most literal from the left first: a stored name, or where nothing goes on."""
+    if not rest:
+        yield gone, branch.is_name
+        return
+    tokens = [token for token in dict.fromkeys((rest[0], ANY)) if token in branch.branches]
+    if not tokens:
+        yield gone, False
+    for token in tokens:
+        yield from _walk(branch.branches[token], (*gone, token), rest[1:])
+
+
+def _why_won(winner: Name, asked: Name, others: list[Name]) -> str:
+    if winner == asked:
+        return "it is the name itself"
+    return "it is the most literal from the left" if others else "nothing else matches"
+
+
+def _why_lost(loser: Name, winner: Name) -> str:
+    place, literal = next((at, one) for at, (one, other) in enumerate(zip(winner, loser, strict=True)) if one != other)
+    return f"token {place + 1} is {ANY}, where the winner has {literal}"
+
+
+def _why_left(branch: Name, asked: Name) -> str:
+    if len(branch) == len(asked):
+        return "no name ends there"
+    return f"no name goes on there with {' or '.join(dict.fromkeys((asked[len(branch)], ANY)))}"

@@ -11,14 +11,23 @@ from persistence.limits import FORMS_KEPT
 from persistence.model import permissions
 from persistence.model.addresses import Form
 from persistence.model.permissions import Permissions
-from persistence.properties.entries import PropertyEntry, from_file, remote_address, shipped, without_user
-from persistence.properties.lookup import ANY, Explanation, Name, NameTree
+from persistence.properties.entries import (
+    Explanation,
+    NameTree,
+    PropertyEntry,
+    from_file,
+    remote_address,
+    shipped,
+    without_user,
+)
 from persistence.properties.property_table import (
+    ANY,
     DATA,
     FORM,
     TREE,
     Effect,
     KnownProperty,
+    Name,
     Value,
     ValueType,
     known_property,

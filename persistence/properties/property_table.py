@@ -14,7 +14,12 @@ from itertools import product
 
 from persistence.dialect import DIALECTS
 from persistence.model.versions import DATA_FORMATS
-from persistence.properties.lookup import ANY, Name
+
+ANY = "*"
+"""The token of a stored name that stands for every token."""
+
+Name = tuple[str, ...]
+"""The tokens of a name. An application or a form is one token, also where its own name has dots."""
 
 Value = bool | int | str
 

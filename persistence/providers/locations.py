@@ -73,7 +73,7 @@ def check(properties: Properties, roots: Roots) -> None:
 
 
 def bodies_by_form(properties: Properties, at: Callable[[str], B]) -> Callable[[Form], B | None]:
-    """Return a function to what is ``at`` the directory with a form's attachments, if they have one of their own."""
+    """Return a function to the value ``at`` the directory of a form's attachments, if they have one of their own."""
 
     def of(form: Form) -> B | None:
         provider = properties.of(form).route.attachments
@@ -111,7 +111,7 @@ def open_encryption_keys(settings: Settings, properties: Properties) -> Encrypti
     """Return the keys of encryption at rest of the settings, and the real system's passwords of the properties.
 
     Raises:
-        StartupError: they lie in a data directory, or those of the environment are malformed.
+        StartupError: the file is in a data directory, or the keys of the environment are malformed.
     """
     return EncryptionKeys(
         settings.encryption_keys,

@@ -67,12 +67,12 @@ class Providers(Closable):
         self.router = by_properties(properties, self._of.__getitem__, self._bodies_of)
 
     def close(self) -> None:
-        """End the threads after what they are at, and close everything; the trees are released last."""
+        """End the threads after their current work, and close everything; the trees are released last."""
         self._opened.close()
 
-    def tree_of(self, said: ProviderProperties) -> Tree | None:
+    def tree_of(self, configured: ProviderProperties) -> Tree | None:
         """Return the tree of a provider; ``None`` where it is no tree here."""
-        root = root_of(said, self._settings.roots)
+        root = root_of(configured, self._settings.roots)
         return None if root is None else self.trees[root]
 
     def within(self, root: str) -> Router:
@@ -81,7 +81,7 @@ class Providers(Closable):
 
     @property
     def written(self) -> tuple[Store | FileBodies, ...]:
-        """Return whatever must be writable."""
+        """Return everything that must be writable."""
         return (*(tree.store for tree in self.trees.values()), *self._local.bodies_at.values())
 
     @property
@@ -93,8 +93,8 @@ class Providers(Closable):
         engine: type[Engine] = resolve_name(name)
         return self._local if engine is Trees else engine(opening)
 
-    def _bodies_of(self, said: ProviderProperties, main: Storage) -> Bodies:
-        return self._engines[said.kind].bodies(said, main)
+    def _bodies_of(self, configured: ProviderProperties, main: Storage) -> Bodies:
+        return self._engines[configured.kind].bodies(configured, main)
 
     def _catalog_of(self, form: Form) -> Catalog:
         return self._of[self._properties.of(form).route.definition].catalog
@@ -127,13 +127,13 @@ class OfflineProviders(Closable):
         """Return the function from a form to its directory of attachments."""
         return bodies_by_form(self._properties, self._bodies)
 
-    def _provider(self, said: ProviderProperties) -> Provider:
+    def _provider(self, configured: ProviderProperties) -> Provider:
         """Return a provider; the default tree stands for others, because no command calls a service."""
         roots = self._settings.roots
-        return self.tree(root_of(said, roots) or roots.default).provider
+        return self.tree(root_of(configured, roots) or roots.default).provider
 
-    def _bodies_of(self, said: ProviderProperties, _: Storage) -> Bodies | None:
-        base = base_of(said)
+    def _bodies_of(self, configured: ProviderProperties, _: Storage) -> Bodies | None:
+        base = base_of(configured)
         return None if base is None else self._bodies(base)
 
     def _open(self, root: str) -> Tree:

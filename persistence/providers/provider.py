@@ -18,7 +18,7 @@ from persistence.storage.storage import Bodies, RevisionStorage, Storage
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A tree of this service, another service, or whatever else implements these protocols.
+    """A tree of this service, another service, or any other implementation of these protocols.
 
     ``storage`` keeps revisions, ``catalog`` has the snapshots of the definitions in it, ``index`` searches the data,
     ``reports`` are the flat views of the data, ``None`` where whoever stores a definition makes them, and ``reindexer``
@@ -38,8 +38,8 @@ class Provider:
 class Opening:
     """The service that an engine opens providers for.
 
-    ``closing`` closes what is opened, the last first. ``catalog_of`` gives the definitions that hold for the data of a
-    form, wherever they are; it is not to be called before all providers are open. ``failed`` hears of faults.
+    ``closing`` closes all open resources, the last first. ``catalog_of`` gives the definitions for the data of a form,
+    in any provider; it is not to be called before all providers are open. ``failed`` is called with faults.
     """
 
     settings: Settings
@@ -60,10 +60,10 @@ class Engine(Protocol):
     def __init__(self, opening: Opening) -> None:
         """Prepare to open providers. Raises ``StartupError`` where that cannot be."""
 
-    def provider(self, said: ProviderProperties) -> Provider:
+    def provider(self, configured: ProviderProperties) -> Provider:
         """Open a provider of forms. Raises ``StartupError`` where that cannot be."""
 
-    def bodies(self, said: ProviderProperties, main: Storage) -> Bodies:
+    def bodies(self, configured: ProviderProperties, main: Storage) -> Bodies:
         """Open a provider of attachments, apart from what ``main`` stores of them."""
 
 
@@ -72,7 +72,7 @@ class Route:
     """The way to the providers of a form, with its properties: found once per request, and passed down.
 
     ``definition`` has the definitions by which rules decide, ``data`` the documents, drafts and their index.
-    ``storage`` is that of the data, with the attachments wherever these are, and ``catalog`` that of the definitions.
+    ``storage`` has the data, with the attachments from wherever they are, and ``catalog`` the definitions.
     ``index_catalog`` has those by which the index reads data. It is the same, unless another service has definitions
     of local data: an index asks no other service, so the controls of such data are not indexed.
     """

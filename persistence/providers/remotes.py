@@ -43,29 +43,29 @@ class Remotes:
         self._layout = Layout(root)
         self._connections: dict[str, Connections] = {}
 
-    def provider(self, said: ProviderProperties) -> Provider:
+    def provider(self, configured: ProviderProperties) -> Provider:
         """See ``Engine``."""
-        client, properties = self._client(said), self._opening.properties
+        client, properties = self._client(configured), self._opening.properties
         index = RemoteIndex(
             client,
             self._versions,
-            lambda form: properties.of(form).route.definition == said,
+            lambda form: properties.of(form).route.definition == configured,
             is_exact=client.names.theirs.restricts_searches,
         )
         storage = RemoteStore(client, self._spool, self._locks)
-        summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(said.name, safe='')}")
+        summaries = FormsFile(f"{self._layout.own(FORMS)}.{quote(configured.name, safe='')}")
         return Provider(storage, Catalog(storage, summaries), index, None, RemoteReindexing(client))
 
-    def bodies(self, said: ProviderProperties, main: Readable) -> RemoteBodies:
+    def bodies(self, configured: ProviderProperties, main: Readable) -> RemoteBodies:
         """See ``Engine``; the other service has bodies alone."""
-        return RemoteBodies(self._client(said), self._spool, main.sidecar)
+        return RemoteBodies(self._client(configured), self._spool, main.sidecar)
 
-    def _client(self, said: ProviderProperties) -> Client:
-        names = ProviderNames(self._dialect, DIALECTS[said.dialect or self._dialect.name], said.mirrored)
-        if said.uri not in self._connections:
-            connections = Connections(said.uri, self._limits)
-            self._connections[said.uri] = self._opening.closing.enter_context(connections)
-        return Client(said.name, names, self._connections[said.uri])
+    def _client(self, configured: ProviderProperties) -> Client:
+        names = ProviderNames(self._dialect, DIALECTS[configured.dialect or self._dialect.name], configured.mirrored)
+        if configured.uri not in self._connections:
+            connections = Connections(configured.uri, self._limits)
+            self._connections[configured.uri] = self._opening.closing.enter_context(connections)
+        return Client(configured.name, names, self._connections[configured.uri])
 
     def _versions(self, form: Form) -> Iterable[int]:
         if self._dialect.is_designer(form):

@@ -11,9 +11,8 @@ from persistence.index.protocol import ReindexingState, ReindexingStatus
 from persistence.limits import FORMS_KEPT
 from persistence.model.addresses import Form
 from persistence.model.versions import PublishedVersion
-from persistence.properties.lookup import ANY
 from persistence.properties.properties import FormProperties, Properties, ProviderProperties
-from persistence.properties.property_table import DATA, FORM
+from persistence.properties.property_table import ANY, DATA, FORM
 from persistence.providers.provider import Provider, Route
 from persistence.storage.split_attachments import SplitStorage
 from persistence.storage.storage import Bodies, RevisionStorage, Storage
@@ -53,7 +52,7 @@ class Router:
         """
         for provider in _distinct(self._defining(app)):
             for form, versions in provider.catalog.forms(app, name):
-                with suppress(ConfigurationError):  # it has no provider, as whoever asks for it by name is told
+                with suppress(ConfigurationError):  # it has no provider, as a request for it by name reports
                     if self.of(form).definition is provider:
                         yield versions
 
@@ -87,12 +86,12 @@ def by_properties(
         return storage if bodies is None else SplitStorage(storage, bodies)
 
     def route(form: Form) -> Route:
-        said = properties.of(form)
-        chosen = said.route
+        configured = properties.of(form)
+        chosen = configured.route
         data = provider_of(chosen.data)
         apart = chosen.attachments
         storage = data.storage if apart is None else attached(chosen.data.name, apart.name)
-        return _route(form, said, provider_of(chosen.definition), data, storage)
+        return _route(form, configured, provider_of(chosen.definition), data, storage)
 
     return Router(
         properties,
@@ -105,15 +104,15 @@ def by_properties(
 def within(provider: Provider, properties: Properties, provider_of: ProviderOf) -> Router:
     """Route each form to one provider, as its own name on the provider face leads to it.
 
-    Its own definitions count, unless the properties say that another one has those of its data: whoever comes by its
-    own name must not find data without the permissions of the form.
+    Its own definitions count, unless the properties say that another one has the definitions of its data: who comes by
+    its own name must not find data without the permissions of the form.
     """
 
     def route(form: Form) -> Route:
-        said = properties.of(form)
-        is_here = provider_of(said.route.data) is provider
-        definition = provider_of(said.route.definition) if is_here else provider
-        return _route(form, said, definition, provider, provider.storage)
+        configured = properties.of(form)
+        is_here = provider_of(configured.route.data) is provider
+        definition = provider_of(configured.route.definition) if is_here else provider
+        return _route(form, configured, definition, provider, provider.storage)
 
     return Router(
         properties,
@@ -128,9 +127,11 @@ def only(provider: Provider, properties: Properties) -> Router:
     return within(provider, properties, lambda _: provider)
 
 
-def _route(form: Form, said: FormProperties, definition: Provider, data: Provider, storage: RevisionStorage) -> Route:
+def _route(
+    form: Form, configured: FormProperties, definition: Provider, data: Provider, storage: RevisionStorage
+) -> Route:
     index_catalog = definition.catalog if data.index_catalog is None else data.index_catalog(form)
-    return Route(form, said, definition, data, storage, definition.catalog, index_catalog)
+    return Route(form, configured, definition, data, storage, definition.catalog, index_catalog)
 
 
 def _distinct(providers: Iterable[Provider]) -> Iterable[Provider]:

@@ -59,13 +59,13 @@ class Trees:
         }
         self.bodies_at = {base: FileBodies(base, integrity) for base in bases_of(properties)}
 
-    def provider(self, said: ProviderProperties) -> Provider:
+    def provider(self, configured: ProviderProperties) -> Provider:
         """See ``Engine``."""
-        return self.by_root[str(root_of(said, self._roots))].provider
+        return self.by_root[str(root_of(configured, self._roots))].provider
 
-    def bodies(self, said: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002 - others need it
+    def bodies(self, configured: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002 - others need it
         """See ``Engine``."""
-        return self.bodies_at[str(base_of(said))]
+        return self.bodies_at[str(base_of(configured))]
 
 
 @contextmanager
@@ -106,10 +106,10 @@ def open_index(
     definitions_at = catalog_at or catalogs(integrity)
 
     def source_of(form: Form) -> Source:
-        said, definitions = properties.of(form), definitions_root(form, path, properties, roots)
-        naming = FlatNaming(dialect.flat_view_prefix, said.longest_flat_name, said.has_flat_prefixes)
+        configured, definitions = properties.of(form), definitions_root(form, path, properties, roots)
+        naming = FlatNaming(dialect.flat_view_prefix, configured.longest_flat_name, configured.has_flat_prefixes)
         described = SourceDescription(
-            form, said.data_format, dialect.is_designer(form), naming, definitions, hand_edits
+            form, configured.data_format, dialect.is_designer(form), naming, definitions, hand_edits
         )
         return Source(described, StoreReader(path, integrity), definitions_at(definitions), extracted)
 

@@ -1,6 +1,6 @@
 """Calls to another service, over connections that are kept alive, with a deadline for each step (spec crud 2 and 13).
 
-Only this module knows httpx. Each call tells the provider of the client whose request is served.
+Only this module knows httpx. Each call passes on facts about the client whose request is served.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class RemoteAnswer:
 
     @property
     def length(self) -> int | None:
-        """The bytes of its body, or of what a HEAD asks for; ``None`` where it does not say."""
+        """The length of its body, for a HEAD of the body of a GET; ``None`` where it is not given."""
         text = self.field("Content-Length") or ""
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None  # noqa: PLR2004 - digits of 2**63
 
@@ -108,7 +108,7 @@ class RemoteAnswer:
         with _errors(self._who, "the end of an answer"):
             if self._first:
                 yield self._first
-            # Not ``yield from``: whoever stops iterating must not close the generator of the response.
+            # Not ``yield from``: a caller that stops iterating must not close the generator of the response.
             while (piece := next(self._pieces, None)) is not None:
                 yield piece
 
@@ -142,7 +142,7 @@ class RemoteAnswer:
         return bytes(data)
 
     def require(self, what: str, *statuses: int) -> None:
-        """Raise what a refusal means, unless the status is one of these. ``what`` was asked, for the error."""
+        """Raise the error for a refusal, unless the status is one of these. ``what`` names the request in the error."""
         if self.status not in statuses:
             raise self.refused(what)
 
@@ -152,7 +152,7 @@ class RemoteAnswer:
         It is ``RemoteError`` where the refusal does not concern the client.
         """
         line = self._line()
-        said = (
+        message = (
             f"provider {self._who!r} says: {line}"
             if line
             else f"provider {self._who!r} answers {what} with {self.status}"
@@ -160,11 +160,11 @@ class RemoteAnswer:
         if self.status in _BUSY:
             wait = self.field("Retry-After") or ""
             seconds = int(wait) if wait.isascii() and wait.isdigit() else 1
-            return BusyError(said, min(max(seconds, 1), _LONGEST_WAIT))
+            return BusyError(message, min(max(seconds, 1), _LONGEST_WAIT))
         kind = _PASSED_ON.get(self.status)
         if kind is not None:
-            return kind(said)
-        return RemoteError(f"{said} ({self.status})" if line else said)
+            return kind(message)
+        return RemoteError(f"{message} ({self.status})" if line else message)
 
     def _line(self) -> str:
         """Return the line of text of a refusal, empty where there is none; it is closed."""
@@ -257,9 +257,9 @@ class Client:
     connections: Connections
 
     def send(self, call: RemoteCall) -> RemoteAnswer:
-        """Return the answer to a call, whatever its status is; its body is not read yet.
+        """Return the answer to a call, with any status; its body is not read yet.
 
-        What was sent is never sent again, except reads: a server may hang up a connection that was kept alive in the
+        A request is never repeated, unless it only reads: a server may hang up a connection that was kept alive in the
         very moment in which it is used again. That shows at once: who hangs up late was waited for long enough.
         """
         http = self.connections.http(self.who)
@@ -278,7 +278,7 @@ class Client:
         return RemoteAnswer(response, self.who)
 
     def ask(self, path: str, query: Sequence[tuple[str, str]] = ()) -> bytes:
-        """Return the body of the answer to a GET, which is read into memory; raise what a refusal means."""
+        """Return the body of the answer to a GET, which is read into memory; raise the error for a refusal."""
         return self._asked(RemoteCall("GET", path, query=query))
 
     def ask_by_post(self, path: str, field: HeaderField, body: bytes) -> bytes:
@@ -292,8 +292,8 @@ class Client:
         return answer.whole(LARGEST_ANSWER)
 
     def _request(self, http: httpx.Client, call: RemoteCall) -> httpx.Request:
-        told, limits = self.names.told(client_request.current()), self.connections.limits
-        fields = (*told, *call.fields, ("Accept-Encoding", b"identity"))
+        forwarded, limits = self.names.forwarded(client_request.current()), self.connections.limits
+        fields = (*forwarded, *call.fields, ("Accept-Encoding", b"identity"))
         return http.build_request(
             call.method,
             self.connections.uri + call.path,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 HeaderField = tuple[str, bytes]
 HeaderFields = Sequence[HeaderField]
-"""Header fields on their way out; values are bytes, because nobody needs to know their encoding."""
+"""Header fields on their way out; values are bytes, because their encoding does not matter."""
 
-_NOT_TOLD = frozenset(
+_NOT_FORWARDED = frozenset(
     {
         # Fields about one connection (RFC 9110 7.6.1).
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
@@ -89,11 +89,11 @@ class ProviderNames:
         """Return the field that names a form definition version."""
         return self.field("Form-Definition-Version", str(version))
 
-    def told(self, request: ClientRequest) -> HeaderFields:
-        """Return what every call for a client's request tells: who calls, other fields, the provider's properties.
+    def forwarded(self, request: ClientRequest) -> HeaderFields:
+        """Return the headers of every call for a client's request: the caller, other fields, the provider's properties.
 
-        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because
-        nobody has judged them. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
+        Fields of the service's own get the prefix of the provider. Those of another dialect are left out, because they
+        have not been checked. Those that ``Connection`` names are left out (RFC 9110 7.6.1), but not those that were
         judged here: a client must not be another user there than here.
         """
         user = self._user(request)
@@ -108,7 +108,7 @@ class ProviderNames:
             if own != lower:
                 if own in may_say:
                     fields.append((self.theirs.header(own.title()), value.encode("latin-1")))
-            elif lower not in _NOT_TOLD and lower not in named and not lower.startswith(foreign):
+            elif lower not in _NOT_FORWARDED and lower not in named and not lower.startswith(foreign):
                 fields.append((name, value.encode("latin-1")))
         return [*fields, *user, *(self.field(name, value) for name, value in self.mirrored)]
 
@@ -119,7 +119,7 @@ class ProviderNames:
             return ()
         try:
             user = users.parse_credentials(sent.encode("latin-1").decode())
-        except (BadRequestError, UnicodeError):  # refused by whoever needs to know the caller
+        except (BadRequestError, UnicodeError):  # refused where the caller must be known
             return ()
         roles = (("Roles", role.name) for role in user.roles if role.organization is None)
         pairs = (("Username", user.name), ("Group", user.group), *roles)
@@ -134,7 +134,7 @@ def path(*segments: str) -> str:
 _LONG_AGO = Instant("1970-01-01T00:00:00.000Z")
 _VERSION = re.compile(r"[0-9]{1,18}", re.ASCII)
 _TAG = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_SEALED = "sealed"
+_ENCRYPTED = "sealed"
 """Stands for the algorithm where the hash of an encrypted content was encrypted too."""
 
 _NOBODY = FormMetadata(permissions="<permissions/>")
@@ -153,7 +153,7 @@ def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> 
     if modified == instants.LAST:
         raise RemoteError(f"the answer for {address} says that it was modified at {modified}: nothing can come after")
     hashed = field.hash()
-    is_sealed = hashed is not None and hashed.algorithm == _SEALED
+    is_encrypted = hashed is not None and hashed.algorithm == _ENCRYPTED
     valid = field.text("Valid")
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(
@@ -171,20 +171,20 @@ def sidecar_of(answer: RemoteAnswer, names: ProviderNames, address: Address) -> 
         organization=() if is_definition else tuple(answer.fields(names.theirs.header("Organization"))),
         modifier=field.text("Last-Modified-By-Username"),
         source=field.text("Document"),
-        client_hash=None if is_sealed else hashed,
-        sealed_hash=hashed.value if hashed is not None and is_sealed else None,
+        client_hash=None if is_encrypted else hashed,
+        sealed_hash=hashed.value if hashed is not None and is_encrypted else None,
     )
 
 
 def kept_hash(sidecar: Sidecar) -> ClientHash | None:
     """Return the hash for the provider to keep: the client's own only where the content is plain."""
-    return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_SEALED, sidecar.sealed_hash)
+    return sidecar.client_hash if sidecar.sealed_hash is None else ClientHash(_ENCRYPTED, sidecar.sealed_hash)
 
 
 def tombstone_of(address: Address) -> Sidecar:
     """Return the sidecar of a resource that is only known to be deleted.
 
-    A deleted definition permits nothing: what it said of its data is not known.
+    A deleted definition permits nothing: its permissions are not known.
     """
     is_definition = isinstance(address, DefinitionAddress)
     return Sidecar(

@@ -1,6 +1,6 @@
 """Another service as an index: searches (spec search 1 and 3), reports and rebuilding (spec search 5 and 7).
 
-The provider judges by its definitions what a user may see.
+The provider decides by its definitions what a user may see.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RemoteIndex:
 
     ``versions_of`` gives the versions of a form that have definitions, wherever these are, and ``is_judged_there`` says
     whether the provider has them too. Where it has not, it would find documents that the user may not see.
-    ``is_exact`` says whether a provider that has them finds only what a GET shows; another one goes by spec search 1.8.
+    ``is_exact`` says whether a provider that has them finds only what a GET shows; others follow spec search 1.8.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RemoteIndex:
         if owner is not None and scope.seen.is_by_saved:
             if scope.drafts.kind is Drafts.ONLY:
                 return Hits()
-            scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be of what somebody else has saved
+            scope = replace(scope, drafts=DraftFilter(Drafts.EXCLUDE))  # it may be another user's
         found = _asked(self._client, form, scope, query)
         version = scope.versions[0] if scope.versions else 0
         hits = (_hit(each, version) for each in found.documents)
@@ -135,7 +135,7 @@ class RemoteIndex:
 
 
 def _owner(form: Form, owners: OwnerSets) -> str | None:
-    """Return the one user whose documents may be seen; ``None`` where everybody's may.
+    """Return the one user whose documents may be seen; ``None`` where all may.
 
     Raises:
         NotSupportedError: a search cannot name them.
@@ -210,18 +210,18 @@ def _total(found: FoundDocuments) -> int:
 
 
 def _hit(found: FoundDocument, version: int) -> Hit:
-    said = found.attributes
+    attributes = found.attributes
     return Hit(
-        document=said.get("name", ""),
-        is_draft=said.get("draft") == "true",
+        document=attributes.get("name", ""),
+        is_draft=attributes.get("draft") == "true",
         facts=DocumentFacts(
             version=version,
-            created=_instant(said.get("created", "")),
-            modified=_instant(said.get("last-modified", "")),
-            creator=said.get("created-by") or None,
-            group=said.get("created-by-groupname") or None,
-            modifier=said.get("last-modified-by") or None,
-            stage=said.get("workflow-stage") or None,
+            created=_instant(attributes.get("created", "")),
+            modified=_instant(attributes.get("last-modified", "")),
+            creator=attributes.get("created-by") or None,
+            group=attributes.get("created-by-groupname") or None,
+            modifier=attributes.get("last-modified-by") or None,
+            stage=attributes.get("workflow-stage") or None,
         ),
         values={name: (text,) for name, text in found.details.items() if text},
     )
@@ -262,9 +262,11 @@ class RemoteReindexing:
             answer.close()
             return ReindexingStatus()
         try:
-            said = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
-            state = ReindexingState(said.get("state", ""))
-            return ReindexingStatus(state, int(said.get("document-current", "0")), int(said.get("document-total", "0")))
+            attributes = read_request([answer.whole(LARGEST_ANSWER)], ()).attrib
+            state = ReindexingState(attributes.get("state", ""))
+            return ReindexingStatus(
+                state, int(attributes.get("document-current", "0")), int(attributes.get("document-total", "0"))
+            )
         except (MalformedXmlError, ValueError) as error:
             raise RemoteError(f"provider {self._client.who!r} does not say how far its index is") from error
 

@@ -1,6 +1,6 @@
-"""Reading what another service has: facts by HEAD, contents by GET (spec crud 11), of a content what a client wants.
+"""Reading from another service: facts by HEAD, contents by GET, or the part that a client wants (spec crud 11).
 
-Bodies of attachments that another service keeps, without what is known of them, are here too (spec forms 5.5).
+Bodies of attachments that another service keeps, without their records, are here too (spec forms 5.5).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RemoteReader:
             raise
 
     def current(self, address: Address) -> tuple[StoredRevision | None, bytes | None]:
-        """Return the facts of the current revision, and its entity tag: of a tombstone there is none."""
+        """Return the facts of the current revision, and its entity tag: a tombstone has none."""
         answer = self._ask("HEAD", address, ())
         try:
             if answer.status != HTTPStatus.OK:
@@ -166,9 +166,9 @@ def _missing(address: Address, answer: RemoteAnswer) -> StoredRevision | None:
 
 
 def _noted(address: Address, found: StoredRevision, watch: WordWatch) -> StoredRevision:
-    """Note whether what was found is encrypted, because a provider keeps no such note.
+    """Note whether a content is encrypted, because a provider keeps no such note.
 
-    The beginning of an attachment tells whether it is an encrypted file. ``watch`` has seen all of form data.
+    The beginning of an attachment shows whether it is an encrypted file. ``watch`` has read all of form data.
     """
     if not isinstance(address, DocumentAddress):
         return found
@@ -233,7 +233,7 @@ class _RemoteContent(io.RawIOBase):
         """Take what follows from the piece that is held, else from the next one."""
         if self._at < self._size and not self._held:
             piece = next(self._pieces, None)
-            if piece is None:  # nothing was asked for yet, or only a part of what is wanted
+            if piece is None:  # nothing was requested yet, or only a part
                 self._release()
                 self._answer = self._ask(self._at)
                 self._pieces = iter(self._answer)
@@ -270,7 +270,7 @@ def opened_remotely(size: int, ask: Callable[[int], RemoteAnswer], answer: Remot
 
 
 class RemoteBodies:
-    """The ``Bodies`` of another service, which has one of each attachment: that of its current revision.
+    """The ``Bodies`` of another service, which has one body of each attachment: the current revision's.
 
     ``current`` returns the sidecar that is stored of an attachment.
     """
@@ -285,7 +285,7 @@ class RemoteBodies:
         return self._spool.upload()
 
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
-        """See ``Bodies``; a body whose length is not that of its record may be of another revision.
+        """See ``Bodies``; a body whose length differs from its record may be of another revision.
 
         Raises:
             NotSupportedError: the revision is an older one.

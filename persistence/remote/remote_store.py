@@ -46,7 +46,7 @@ _is_singleton: ContextVar[bool] = ContextVar("is_singleton", default=False)
 class RemoteStore(Storage):
     """A ``Storage`` that another service is. Methods raise ``RemoteError`` too, and what its refusals mean.
 
-    ``spool`` and ``locks`` are those of this service: a body is received wholly before the other side sees any of it,
+    ``spool`` and ``locks`` belong to this service: a body is received wholly before the other side sees any of it,
     and two writers here do not decide by outdated facts.
     """
 
@@ -85,7 +85,7 @@ class RemoteStore(Storage):
         return None if found is None else found.file
 
     def fingerprint(self, address: Address) -> Fingerprint:
-        """See ``Readable``; that of a definition is by the list of published forms. Each request asks once."""
+        """See ``Readable``; for a definition, it comes from the list of published forms. Each request asks once."""
         listed = self._listed(address) if isinstance(address, DefinitionAddress) else None
         if listed is not None:
             return listed.fingerprint
@@ -180,7 +180,7 @@ class RemoteWriter(Writing):
         self.delete(address, tombstone, over=over)
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """Delete a draft, where that is what is asked for: with saved data it goes by itself (spec crud 4.11)."""
+        """Delete a draft, if the request is for the draft: with saved data it goes by itself (spec crud 4.11)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         found, _ = self._seen.get(draft, (None, None))
         if draft == self._address and found is not None:
@@ -190,7 +190,7 @@ class RemoteWriter(Writing):
         """Send a change, and return the sidecar that is stored."""
         try:
             answer = self._client.send(call)
-        finally:  # it may have been done, whatever is known of it
+        finally:  # it may have been done in spite of the error
             if isinstance(address, DefinitionAddress):
                 self._published.ask_again(address.form)
         if answer.status == HTTPStatus.PRECONDITION_FAILED and any(name == "If-Match" for name, _ in call.fields):
@@ -216,7 +216,7 @@ class RemoteWriter(Writing):
         there = over.sidecar
         known = (("Created", there.created), ("Username", there.creator), ("Group", there.group))
         existing = (names.field(f"{name}-Existing", value) for name, value in known if value is not None)
-        # A provider may compare the tag of an attachment with that of its document (spec crud 4.6).
+        # A provider may compare the tag of an attachment with its document's (spec crud 4.6).
         condition = [("If-Match", tag)] if tag is not None and address.is_main else []
         return [names.version(version), *existing, *condition]
 
@@ -235,17 +235,17 @@ class RemoteWriter(Writing):
 
 
 def _query(sidecar: Sidecar) -> list[tuple[str, str]]:
-    """Return what is said of a revision in parameters (spec crud 3.1)."""
-    said = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
+    """Return the parameters that describe a revision (spec crud 3.1)."""
+    parameters = [] if sidecar.valid is None else [("valid", "true" if sidecar.valid else "false")]
     if sidecar.source is not None:
-        said.append(("document", sidecar.source))
+        parameters.append(("document", sidecar.source))
     request = client_request.current()
     sent = parse_qsl(request.query) if request.method == "PUT" else []
-    return said + [(name, value) for name, value in sent if name == _FORMAT]
+    return parameters + [(name, value) for name, value in sent if name == _FORMAT]
 
 
 def _listed_sidecar(listed: ListedDefinition) -> Sidecar:
-    """Return what is known of a definition that is listed; the rest is with the definition."""
+    """Return the facts of a definition in the list; the rest is with the definition."""
     return Sidecar(
         schema=SCHEMA,
         id=f"{listed.sum:040x}",
@@ -274,7 +274,7 @@ Definitions = dict[int, ListedDefinition]
 
 
 class PublishedList:
-    """Asks for the list once for each request of a client, so that nobody misses what was published before."""
+    """Asks for the list once for each request of a client, so that no publication before it is missed."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -284,7 +284,7 @@ class PublishedList:
         return client_request.current().once(self._key(form), lambda: self._asked(form.app, form.name).get(form, {}))
 
     def forms(self, app: str | None) -> Iterator[Form]:
-        """Yield the published forms, or those of one application."""
+        """Yield the published forms, or only those in one application."""
         request = client_request.current()
         for form, versions in request.once((*self._key(None), app), lambda: self._asked(app, None)).items():
             request.known.setdefault(self._key(form), versions)
@@ -313,7 +313,7 @@ class PublishedList:
 
 
 def _definition(listed: ListedVersion) -> ListedDefinition | None:
-    """Return the version of an entry; ``None`` where it is none: another service may list what cannot be here."""
+    """Return the version of an entry; ``None`` where it is invalid here: another service may have other names."""
     if not (listed.app and listed.name and _NUMBER.fullmatch(listed.version) and int(listed.version)):
         return None
     try:

@@ -19,17 +19,10 @@ from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    DamagedError,
-    ForbiddenError,
-    disk_errors,
-)
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
-from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED
+from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_HOLDERS, MOST_SEALED, SEARCHED_AT_ONCE
 from persistence.model.addresses import PUBLIC_PREFIX, AttachmentRef, DocumentAddress
 from persistence.model.sidecar import Sidecar
 from persistence.services.encryption_at_rest import EncryptionAtRest, Path
@@ -103,10 +96,6 @@ class Codec:
 
 
 AS_STORED = Codec()
-
-
-_AT_ONCE = 1 << 16
-"""Bytes of form data that are looked at as a whole; most that is saved is smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +189,8 @@ class _EncryptedData:
         """The data, edited as it streams by."""
         paths = self._at_rest.paths(self._content.address.form, self._marked)
         source = iter(self._content.chunks)
-        head = _head(source, lambda so_far: len(so_far) <= _AT_ONCE)
-        if not paths and len(head) <= _AT_ONCE and not _may_say_encrypted(head):
+        head = b"" if paths else _head(source, lambda so_far: len(so_far) <= SEARCHED_AT_ONCE)
+        if not paths and len(head) <= SEARCHED_AT_ONCE and not _may_say_encrypted(head):
             yield head  # most data that is saved: nothing in it is to be changed
             return
         values = frozenset[Path]() if self._marked is None else self._marked.values

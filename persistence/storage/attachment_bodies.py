@@ -6,9 +6,9 @@
                                                           .history/...     those of older ones
     <base>/.spool/<id>, <base>/.trash/<id>                                 as in a tree
 
-What is known of an attachment is in a tree, and its sidecar there is what counts: a body bears the stamp of its
-revision, and is called ``.<attachment>.<id>`` until that is committed. So whoever reads a sidecar finds its body, and
-what a crash leaves is finished or removed by the next writer.
+The record of an attachment is its sidecar in a tree, and the record decides: a body bears the stamp of its
+revision, and is called ``.<attachment>.<id>`` until that is committed. So a reader of a sidecar finds its body, and
+the next writer finishes or removes the remains of a crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from persistence.storage.uploads import Spool, Upload
 _ANYTHING = Integrity(HandEdits.ALL)
 
 RecordOf = Callable[[DocumentAddress, Instant | None], Sidecar | None]
-"""Returns what is stored of an attachment: its current revision, or with an instant an older one."""
+"""Returns the stored record of an attachment: its current revision, or with an instant an older one."""
 
 
 class BodiesReader:
@@ -45,7 +45,7 @@ class BodiesReader:
     def find(self, address: DocumentAddress, record: Sidecar, *, content: bool) -> StoredRevision | None:
         """Return the body of a revision, open if asked for: at its place, or where older ones are kept.
 
-        Whatever lies there is that of a record that says nothing of its body: another service has stored it.
+        A record that does not describe its body was stored by another service, and the file there is its body.
 
         Raises:
             DamagedError: what lies there is not what its record says, and no edit.
@@ -127,7 +127,7 @@ class FileBodies(BodiesReader):
         self._place(upload, arrived, stamp(sidecar))
         self._directories.settle(paths.directory)
         yield
-        with suppress(OSError):  # whoever comes next finishes it
+        with suppress(OSError):  # the next writer finishes it
             files.rename(arrived, paths.content)
 
     @contextmanager
@@ -153,7 +153,7 @@ class FileBodies(BodiesReader):
         return any(True for _ in self._unfinished(main))
 
     def finish(self, main: DocumentAddress, record_of: RecordOf) -> None:
-        """Finish or remove whatever crashes have left of a document's attachments."""
+        """Finish or remove the remains of crashes of a document's attachments."""
         for version, paths in list(self._unfinished(main)):
             revision = revision_of(paths.name) if paths.directory.endswith(f"/{HISTORY}") else None
             instant, name = (None, paths.name) if revision is None else revision
@@ -203,7 +203,7 @@ class FileBodies(BodiesReader):
             os.close(directory)
 
     def _recover(self, paths: FilePaths, over: Sidecar | None) -> None:
-        """Finish what a crash has left of the revision that is stored, and remove what was never committed."""
+        """Finish an interrupted commit of the stored revision, and remove files that were never committed."""
         if over is not None and files.exists(paths.next_content(over.id)):
             files.rename(paths.next_content(over.id), paths.content)
         for name in os.listdir(paths.directory):

@@ -40,7 +40,7 @@ class Writer:
         self._committed: dict[Address, Committed] = {}
 
     def current(self, address: Address) -> StoredRevision | None:
-        """Return the stored revision, after finishing or discarding what a crash left of the last write."""
+        """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
         paths = self._layout.paths(address)
         committed = recover(paths, self._set_aside if address.keeps_history else None)
         self._committed[address] = committed
@@ -67,7 +67,7 @@ class Writer:
         return tombstone
 
     def finish(self, main: DocumentAddress) -> None:
-        """Finish or discard whatever crashes have left of a document, its attachments and its older revisions."""
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
         self._tell(main)
         for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
             recover(paths)
@@ -77,8 +77,8 @@ class Writer:
     ) -> bool:
         """Store another content as the same revision: the current one, or with an ``instant`` an older one.
 
-        ``over`` is what it was, and is not kept; ``rewritten`` has the upload's id and the revision's entity tag.
-        ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
         """
         paths = self._layout.paths(address)
         if instant is not None:
@@ -122,14 +122,14 @@ class Writer:
             files.sync(drafts)
         finally:
             os.close(drafts)
-        directories.empty(trash)  # with what a disk that refused, or a crash, has left of earlier ones
+        directories.empty(trash)  # with drafts that an error of the disk or a crash has left there
 
     def _tell(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
 
     def _set_aside(self, paths: FilePaths) -> None:
-        """Put a file out of the way that a person left here and that was never taken in: nobody may overwrite it."""
+        """Move a file away that a person left here and that was never adopted: it must not be overwritten."""
         if files.exists(paths.content):
             inside = os.path.relpath(paths.content, self._layout.root)
             files.move_away(paths.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
@@ -190,7 +190,7 @@ class Writer:
 
 
 def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
-    """Return a sidecar later than what is stored of the document in the other collection, whatever the clock says.
+    """Return a sidecar later than the revision of the document in the other collection, even if the clock was set back.
 
     A draft older than the save or the tombstone beside it is one that a crash has left, so a newer one must not look
     so after the clock was set back. Call it under the document's lock. Raises ``OSError``.
@@ -210,10 +210,10 @@ def after_twin(layout: Layout, address: Address, sidecar: Sidecar) -> Sidecar:
 
 
 def recover(paths: FilePaths, set_aside: Callable[[FilePaths], None] | None = None) -> Committed:
-    """Finish or discard what a crash left of the last write, under the lock; returns what is committed.
+    """Finish or discard a last write that a crash interrupted, under the lock; return the committed revision.
 
-    ``set_aside`` puts an edit out of the way that was made while a killed commit waited to be finished. What the commit
-    replaces has a second name in the history, if nobody has edited it.
+    ``set_aside`` moves an edit away that was made while a killed commit waited to be finished. The revision that the
+    commit replaces has a second name in the history, unless it was edited.
     """
     committed = Committed.at(paths)
     sidecar = committed.sidecar
@@ -240,15 +240,15 @@ def _finish_removal(paths: FilePaths) -> None:
 
 
 def next_id(paths: FilePaths) -> str | None:
-    """Return the content id that a prepared sidecar names; ``None`` where a power cut took what it said."""
+    """Return the content id that a prepared sidecar names; ``None`` where a power cut has emptied it."""
     sidecar = stored_revision.read_next_sidecar(paths)
     return sidecar.id if sidecar is not None else None
 
 
 def adopt(paths: FilePaths, sidecar: Sidecar) -> None:
-    """Make a sidecar that of the content in place, which gets its stamp.
+    """Make a sidecar belong to the content in place, which gets its stamp.
 
-    Whoever writes the content afterwards changes its time again, so a late change of an editor is found later.
+    A later write to the content changes its time again, so a late change of an editor is found later.
     """
     files.separate(paths.content, paths.next_content(sidecar.id))  # another document may have the same file
     files.stamp_durably(paths.content, stamp(sidecar))
@@ -279,7 +279,7 @@ def replace_sidecar(
     under the name that it arrived with.
 
     Raises:
-        ReplacedError: what is stored is not what was to be written ``over`` any more; the stored revision stays.
+        ReplacedError: the stored revision is not the one that the writer decided ``over`` any more; it stays.
     """
     with files.written(paths.next_sidecar, sidecars.encode(sidecar, paths.address)) as prepared:
         # The prepared sidecar comes first: after a crash it is what leads the next writer to the next content.
@@ -328,7 +328,7 @@ class Committed:
             raise self._replaced()
 
     def require_before(self, prepared: int) -> None:
-        """Make sure of it once more, right before the commit, and that what is committed is in its place.
+        """Check the lease once more, right before the commit, and that the committed content is in its place.
 
         ``prepared`` is the next sidecar, open. Between this and the rename are microseconds: there is no rename that
         compares.

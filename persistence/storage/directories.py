@@ -94,7 +94,7 @@ class DurableDirectories:
         self._durable = {root}
 
     def make(self, path: str) -> None:
-        """Make a directory and whatever is missing above it; call it under the lock of what goes inside."""
+        """Make a directory and its missing parents; to be called under the lock of the files that go into it."""
         try:
             make(path)
         except FileNotFoundError:

@@ -45,7 +45,7 @@ def begin_writeback(descriptor: int) -> None:
 
 
 def ensure_file(path: str) -> None:
-    """Make an empty file where there is none; one that is there is not touched, so the disk may be read-only.
+    """Make an empty file if it is missing; an existing one is not touched, so the disk may be read-only.
 
     Raises ``OSError`` where something else has the name, a link too.
     """
@@ -69,7 +69,7 @@ def cut(descriptor: int) -> None:
 
 
 def set_size(descriptor: int, size: int) -> None:
-    """Give an open file a size in bytes; what is added are zeros, which take no room."""
+    """Give an open file a size in bytes; added bytes are zeros, which take no room."""
     os.ftruncate(descriptor, size)
 
 
@@ -99,7 +99,7 @@ def write_durably(path: str, data: bytes, mode: int = FILE_MODE) -> None:
 
 
 def overwrite(path: str, data: bytes) -> None:
-    """Write over a small file in place, and make it if it is missing: not durable. Nobody waits for a pipe there.
+    """Write over a small file in place, and make it if it is missing: not durable. A pipe in its place does not block.
 
     One that has another name, as after a copy with hard links, is replaced.
     """
@@ -136,12 +136,12 @@ def append(path: str, data: bytes) -> None:
 
 
 def open_log(path: str) -> int:
-    """Return a new file at a path that nobody else uses, at whose end is written."""
+    """Return a new file, for appending, at a path that no other process uses."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
 
 
 def open_unnamed(directory: str) -> int | None:
-    """An open file without a name, which vanishes with its last descriptor; ``None`` where there is no such thing."""
+    """An open file without a name, which vanishes with its last descriptor; ``None`` where the file system has none."""
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
@@ -151,7 +151,7 @@ def open_unnamed(directory: str) -> int | None:
 
 
 def open_new(path: str) -> int:
-    """Return a new file at a path that nobody else uses, for reading and writing."""
+    """Return a new file, for reading and writing, at a path that no other process uses."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
 
 
@@ -166,7 +166,7 @@ def keep_as(source: str, target: str) -> None:
     """Give a file a second name, which survives what happens to the first; a copy where links are refused.
 
     The name may be there already, when a crash stopped the same step. If it is another file (the first name was given
-    to a new one by hand since), that one is moved aside: neither is anybody else's to delete.
+    to a new one by hand since), that one is moved aside: the service deletes neither.
     """
     try:
         os.link(source, target)
@@ -181,7 +181,7 @@ def keep_as(source: str, target: str) -> None:
 
 
 def separate(path: str, temporary: str) -> None:
-    """Make a file one of its own, if it has other names: what is done to it then is not done to those.
+    """Give a file with other names a copy of its own: changes then do not affect the other names.
 
     Its content goes through a file at ``temporary``.
     """
@@ -203,9 +203,9 @@ def _copy(source: str, target: str) -> None:
 
 
 def copied(source: str, target: str) -> tuple[int, str]:
-    """Copy a file over whatever is at ``target``, not durably.
+    """Copy a file over ``target``, not durably.
 
-    Returns the size in bytes and the SHA-256 in hex digits of what was copied, whatever happens to the source.
+    Returns the size in bytes and the SHA-256 in hex digits of the copied bytes, even if the source changes meanwhile.
     """
     hashing, size = hashlib.sha256(), 0
     with open(nofollow.open_file(source), "rb") as file, written(target, b"") as descriptor:
@@ -250,7 +250,7 @@ def set_mode(path: str, mode: int) -> None:
 
 
 def move_away(source: str, target: str) -> str:
-    """Move a file or directory to a path whose directories are made, or beside what is there already.
+    """Move a file or directory to a path whose directories are made, or beside an existing one there.
 
     Returns the path it has now. Both names are durable.
     """
@@ -269,12 +269,12 @@ def move_away(source: str, target: str) -> str:
 
 
 def rename(source: str, target: str) -> None:
-    """Rename over whatever is at ``target``, atomically."""
+    """Rename over ``target``, atomically."""
     os.rename(source, target)
 
 
 def remove(path: str) -> bool:
-    """Remove a file; ``False`` where there is none."""
+    """Remove a file; return ``False`` if it does not exist."""
     try:
         os.unlink(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Older revisions: what a commit is about to replace gets a second name first, so that nothing is lost.
+"""Older revisions: a revision gets a second name before a commit replaces it, so that nothing is lost.
 
 Functions raise ``OSError``, and are called under the lock of the resource.
 """
@@ -18,7 +18,7 @@ from persistence.storage.stored_revision import StoredRevision
 
 
 def keep_replaced(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep what is about to be replaced: the stored revision, or what somebody has made of it by hand.
+    """Keep the revision that is about to be replaced: as it was stored, or as it was edited by hand.
 
     Returns the directory of older revisions, open, to be made durable and closed.
     """
@@ -28,7 +28,7 @@ def keep_replaced(paths: FilePaths, over: StoredRevision) -> int:
 
 
 def _keep_edit(paths: FilePaths, over: StoredRevision) -> int:
-    """Keep an edit by hand as a revision of its own, with a sidecar that tells of it.
+    """Keep an edit by hand as a revision of its own, with a sidecar that describes it.
 
     It has the instant of the revision that was edited, unless that is kept under it already: a write that was refused
     may have done so. Returns what ``keep_replaced`` does.

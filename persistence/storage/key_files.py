@@ -22,10 +22,10 @@ _SETTLED = 2_000_000_000
 
 
 class KeyFile(Generic[T]):
-    """One file. ``tree`` is the data directory, whose user must be able to read it; ``what`` is what it holds.
+    """One file. ``tree`` is the data directory, whose user must be able to read it; ``what`` names it in errors.
 
     ``decode`` reads its bytes, given its status too, and ``nothing`` stands for a file that is not there. Methods raise
-    ``DiskError`` for what the operating system refuses, and ``DamagedError`` for a file that cannot be decoded: a file
+    ``DiskError`` for errors of the operating system, and ``DamagedError`` for a file that cannot be decoded: a file
     in doubt is never taken for one without keys.
     """
 
@@ -41,11 +41,11 @@ class KeyFile(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The last name of its path: the first are nobody's business."""
+        """The last name of its path: the others must not be shown."""
         return os.path.basename(self._path)
 
     def read(self) -> T:
-        """Return what it holds now. Costs one ``stat`` unless the file has changed."""
+        """Return its content now. Costs one ``stat`` unless the file has changed."""
         try:
             version = _version(os.stat(self._path))
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class KeyFile(Generic[T]):
 
     @contextmanager
     def changing(self) -> Iterator[T]:
-        """Return what it holds, with the right to replace it for a block.
+        """Return its content, with the right to replace it for a block.
 
         Raises:
             BusyError: another command has been changing it for 10 seconds.

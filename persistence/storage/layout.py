@@ -13,19 +13,19 @@
     <root>/.locks/00 ... ff                                    striped locks
     <root>/.locks/creations/00 ... ff                          the same, for forms that have only one document
     <root>/.locks/elsewhere/00 ... ff                          the same, for documents that other services have
-    <root>/.locks/service                                      shared by whoever uses the tree
+    <root>/.locks/service                                      locked shared by each user of the tree
     <root>/.locks/lease                                        which machine has the tree open, renewed while it has
     <root>/.spool/<id>                                         uploads, where the file system has no unnamed files
     <root>/.trash/<id>                                         drafts on their way out
     <root>/.serve/<hour>/<id>                                  links for nginx (X-Accel-Redirect)
     <root>/.quarantine/<instant>/...                           what a repair moved out of the way, under its old path
     <root>/.checked.json                                       when each part was last looked at by a deep check
-    <root>/.index/<app>/<form>/...                             a cache: what is indexed of the form's data
-    <root>/.index/.pending/<id>                                which documents it has still to take in, by process
+    <root>/.index/<app>/<form>/...                             a cache: the index of the form's data
+    <root>/.index/.pending/<id>                                documents still to be indexed, by process
     <root>/.index/.reindexing                                  how far an index is that is being rebuilt
     <root>/.index/.reencrypting                                how far a re-encryption is, and the lock of who does it
     <root>/.index/.reencrypted                                 how the last re-encryptions have ended
-    <root>/.index/.forms                                       what published versions say, told between processes
+    <root>/.index/.forms                                       published versions, shared by processes
     <root>/.index/.flat/flat.sqlite                            tables for reports, of all forms that have any
 
 Beside a file, while it is being written: ``.<name>.<id>`` (its next content) and ``.<name>.json`` (its next sidecar).
@@ -208,7 +208,7 @@ def is_unfinished_layout(name: str) -> bool:
 class FilePaths:
     """The paths of one resource: its directory, its file name, and the names around it.
 
-    ``content`` is the path of its content, ``sidecar`` that of its commit record.
+    ``content`` is the path of its content, ``sidecar`` the path of its commit record.
     """
 
     directory: str
@@ -224,7 +224,7 @@ class FilePaths:
 
     @property
     def address(self) -> str:
-        """The path of the content below the root, as its sidecar says it; that of an older revision is the same."""
+        """The path of the content below the root, as its sidecar has it; an older revision has the same."""
         if self.directory.endswith(_IN_HISTORY):
             return FilePaths(self.directory[: -len(_IN_HISTORY)], self.name[_INSTANT:]).address
         return "/".join((*self.directory.rsplit("/", FOLDER_DEPTH)[1:], self.name))
@@ -285,7 +285,7 @@ class Layout:
         """Return the directory of an application.
 
         Raises:
-            BadAddressError: its name cannot be that of a directory, or is one of the file system's own.
+            BadAddressError: its name cannot be a directory's, or is one of the file system's own.
         """
         return f"{self.root}/{_application(app)}"
 
@@ -306,11 +306,11 @@ class Layout:
         return f"{self.form(form)}/{collection.value}/{_directory(document)}"
 
     def index(self, form: Form) -> str:
-        """Return the directory of what is indexed of a form's data."""
+        """Return the directory of the index of a form's data."""
         return f"{self.root}/{INDEX}/{_directory(form.app)}/{_directory(form.name)}"
 
     def current_index(self, form: Form) -> str:
-        """Return the file that tells which index of a form is in use; without it, the index is rebuilt."""
+        """Return the file that names the index of a form in use; without it, the index is rebuilt."""
         return f"{self.index(form)}/current"
 
     def lock(self, number: int) -> str:

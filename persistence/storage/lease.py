@@ -1,12 +1,12 @@
 """The lease of a tree: which machine has it open, so that a second machine does not write into it as well.
 
-Locks exclude processes of one machine; over NFS or on a cluster file system those of another machine may not see them.
-So a process that opens a tree to write says so in a file in the tree, and renews that every ``INTERVAL`` seconds. All
-processes of a machine share one lease. Clocks of two machines are never compared: a lease that is not renewed for
+Locks exclude processes of one machine; over NFS or on a cluster file system, processes of another machine may not see
+them. So a process that opens a tree to write says so in a file in the tree, and renews that every ``INTERVAL`` seconds.
+All processes of a machine share one lease. Clocks of two machines are never compared: a lease that is not renewed for
 ``WATCH`` seconds was left behind.
 
 The file is of one length and is written in place: that needs no room on a disk that is full. It is not synced: after a
-power cut it is the lease of a machine that has been restarted, whatever it says.
+power cut it is the lease of a machine that has been restarted, in every case.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Lease:
             if not self.lost:
                 with suppress(OSError):
                     self._release()
-        if self._process == os.getpid():  # otherwise the thread is that of the process that has forked
+        if self._process == os.getpid():  # otherwise the thread belongs to the process that has forked
             self._thread.join()
 
     def _take(self) -> None:
@@ -187,7 +187,7 @@ class Lease:
                     self._look(renew=True)
 
     def _look(self, *, renew: bool = False) -> None:
-        """Find out whether the lease is still this machine's, and renew it where nobody else of it has meanwhile."""
+        """Check that the lease is still this machine's, and renew it unless another process of it has done so."""
         if self.lost:
             return
         content = self._read()
@@ -203,7 +203,7 @@ class Lease:
         return content.boot == self._machine.boot or content == self._left
 
     def _read(self) -> Content | None:
-        """Read the file; ``None`` where there is none, or it says nothing. Raises ``OSError``."""
+        """Read the file; return ``None`` where it is missing or empty. Raises ``OSError``."""
         try:
             descriptor = nofollow.open_to_read(self._path)
         except FileNotFoundError:
@@ -230,7 +230,7 @@ class Lease:
             self._held = None
 
     def _release(self) -> None:
-        """Say that nobody has the tree, if no other process of this machine takes part."""
+        """Give the lease back, if no other process of this machine takes part."""
         with _alone(self._path) as is_alone:
             content = self._read() if is_alone else None
             if content is not None and self._is_ours(content):

@@ -1,9 +1,9 @@
 """The only module that locks: lock files, exclusive between threads and processes, with deadlines.
 
 A tree has one ``Locks``. A scope (a document, or a form's definitions) maps to one of 256 files of its kind, a stripe.
-Readers take none of them. The files are never deleted: a lock on a deleted file excludes nobody.
+Readers take none of them. The files are never deleted: a lock on a deleted file excludes no one.
 
-Whoever holds several takes them in this order, so that no two can wait for each other:
+A process that holds several takes them in this order, so that no two can wait for each other:
 
 1. ``service``, shared for as long as a tree is open, or exclusive while it is restored or upgraded;
 2. the lock file of a job of the whole tree (rebuilding an index, re-encryption, a backup);
@@ -68,10 +68,10 @@ class LockFile:
         self._path = path
 
     def shared(self) -> FileIO:
-        """Take part in the use of something that nobody may have alone meanwhile, until the result is closed.
+        """Take a shared lock, until the result is closed.
 
         Raises:
-            BusyError: somebody has it alone.
+            BusyError: another process has it exclusively.
         """
         file = FileIO(nofollow.open_file(self._path))
         try:
@@ -85,12 +85,12 @@ class LockFile:
     def exclusive(
         self, otherwise: str, *, timeout: float = 0.0, is_ending: Callable[[], bool] = lambda: False
     ) -> Iterator[None]:
-        """Have something alone for a block: nobody shares it meanwhile. ``timeout`` in seconds is how long to wait.
+        """Take an exclusive lock for a block. ``timeout`` in seconds is how long to wait.
 
         A caller that ``is_ending`` does not wait any longer.
 
         Raises:
-            BusyError: somebody uses it; its text is what to say ``otherwise``.
+            BusyError: another process has it; ``otherwise`` is the text.
         """
         descriptor = nofollow.open_file(self._path)
         try:
@@ -104,10 +104,10 @@ class LockFile:
 class Locks:
     """The locks of one tree; ``timeout`` in seconds is how long a writer waits for a stripe.
 
-    ``create`` says whether a lock file that is missing is made: anybody but the service would make it his own.
-    ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
+    ``create`` says whether a lock file that is missing is made: a file that another user makes would belong to that
+    user. ``missing`` is called where their directory is gone, as after a ``git clean``, and makes it again.
 
-    A stripe is held for a block. Whoever asks for one gets ``BusyError`` where it was not to be had before the
+    A stripe is held for a block. A caller gets ``BusyError`` where it could not be locked before the
     deadline, and ``OSError`` where its file cannot be opened.
     """
 
@@ -127,7 +127,7 @@ class Locks:
         return self._holding(self._documents, scope)
 
     def elsewhere(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:
-        """Hold the stripe of a document that another service has: who is slow there keeps nobody here from writing."""
+        """Hold the stripe of a document that another service has: a slow service there blocks no writer here."""
         return self._holding(self._elsewhere, scope)
 
     def creation(self, scope: tuple[str, ...]) -> AbstractContextManager[None]:

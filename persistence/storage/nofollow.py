@@ -41,7 +41,7 @@ class NotOpenedError(OSError):
 
 
 def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
-    """Return a descriptor of what is at an absolute path; nobody waits, neither for a pipe nor for a device.
+    """Return a descriptor of the file at an absolute path; a pipe or a device does not block.
 
     Raises:
         NotOpenedError: with ``ELOOP`` where a name is a link (``ENOTDIR`` for a directory that is asked for), with
@@ -55,7 +55,7 @@ def open_to_read(path: str, flags: int = os.O_RDONLY) -> int:
         except OSError as refused:
             raise _kind(refused.errno)(*refused.args, path) from refused
     encoded = os.fsencode(path)
-    if 0 in encoded:  # C would take what is before it for the path
+    if 0 in encoded:  # C would take the text before it for the path
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
     while True:
         descriptor: int = _syscall(_OPENAT2, _AT_FDCWD, encoded, *_how(flags))
@@ -117,7 +117,7 @@ def _regular(descriptor: int, path: str) -> int:
 
 
 def require_file(status: os.stat_result, path: str) -> None:
-    """Make sure that a status is that of a regular file; raises ``OSError``."""
+    """Make sure that a status is of a regular file; raises ``OSError``."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(status.st_mode):

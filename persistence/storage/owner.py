@@ -1,7 +1,7 @@
 """The user to whom a tree belongs: files that another user makes in it would be closed to the service.
 
-Root works on a directory as the user to whom it belongs. Whatever the owner has planted there, a link or a name, root
-then does no more than the owner could.
+Root works on a directory as the user to whom it belongs. No matter what the owner has planted there, a link or a name,
+root then does no more than the owner could.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def of(root: str) -> int:
     """Return the user as whom the service runs, by number: whose the directory is.
 
     In a directory of root's it is who wrote ``layout.json``: a disk that is mounted may belong to root, and its tree to
-    the service. Nobody but root could have put the file there.
+    the service. Only root could have put the file there.
     """
     return _owner_of(os.stat(root), f"{root}/{LAYOUT}")
 
@@ -80,11 +80,11 @@ class Identity:
 
 
 def identity_of(path: str, *, trusting: bool = False) -> Identity:
-    """Return the identity with which to work in a directory: its owner's if this is root, else that of this process.
+    """Return the identity with which to work in a directory: its owner's if this is root, else this process's.
 
     With ``trusting`` it does not matter who else may write there: a backup that is read is not believed anyway.
 
-    Of a directory that is missing, that of the first one above it. ``of`` says who the owner is.
+    For a missing directory, the first one above it counts. ``of`` says who the owner is.
 
     Raises:
         StartupError: others may write to the directory; or to one on the way to it, and this is root.
@@ -103,7 +103,7 @@ def _identity_of(path: str, *, trusting: bool) -> Identity:
         except FileNotFoundError:
             there = os.path.dirname(there)
         except PermissionError:
-            return Identity.current()  # whatever is asked for next is refused
+            return Identity.current()  # all further calls are refused
     try:
         status = os.fstat(descriptor)
         is_it = not trusting and there == os.path.realpath(path)
@@ -143,10 +143,10 @@ def _identity(user: int, group: int) -> Identity:
 
 
 def _require_closed_way(path: str, user: int) -> None:
-    """Make sure that nobody but root and a user can put another directory in the place of one on the way to a path.
+    """Make sure that only root and a user can put another directory in the place of one on the way to a path.
 
     Raises:
-        StartupError: somebody can.
+        StartupError: another user can.
         OSError: the way cannot be looked at.
     """
     trusted = {_ROOT, user}
@@ -183,7 +183,7 @@ def _require_closed_way(path: str, user: int) -> None:
 
 
 def identity_for(path: str, root: str) -> Identity:
-    """The identity with which to work on a file that is outside of a tree, for its service: that of the directory.
+    """The identity with which to work on a file that is outside of a tree, for its service: the directory's.
 
     In a directory of root's it is the file's owner, and the tree's where there is no file. Raises as ``identity_of``.
     """
@@ -240,7 +240,7 @@ def acting(path: str) -> Iterator[None]:
 
 
 def each_as(identity: Identity, items: Iterable[T]) -> Iterator[T]:
-    """Yield items, each being found with an identity; whoever asks for them keeps theirs."""
+    """Yield items, each being found with an identity; the caller keeps its own."""
     iterator = iter(items)
     while True:
         with being(identity):
@@ -254,7 +254,7 @@ def each_as(identity: Identity, items: Iterable[T]) -> Iterator[T]:
 def become(paths: Iterable[str]) -> None:
     """Take on, for good, the identity of the user to whom directories belong; nothing where that is this user.
 
-    Where the user is known by number only, and the directories have several groups, that of the first counts.
+    Where the user is known by number only, and the directories have several groups, the first one's counts.
 
     Raises:
         StartupError: they belong to several users, or are open to others.

@@ -28,7 +28,7 @@ from persistence.storage.stored_revision import Fingerprint, StoredRevision
 
 
 class StoreReader:
-    """The files below one root, to be read: no directory is made, no lock taken, and nobody waits for it.
+    """The files below one root, to be read: no directory is made, no lock taken, and no writer blocked.
 
     Every method translates ``OSError`` to ``DiskError`` with the cause. Reading raises ``DamagedError`` for what is not
     as the service wrote it, and every method ``BadAddressError`` for names that cannot be file names.
@@ -38,7 +38,7 @@ class StoreReader:
         """Open the root as it is; ``integrity`` judges contents that are not their sidecars', as the settings' default.
 
         Raises:
-            StartupError: there is none, the tree has another format, or it is not whole.
+            StartupError: there is no tree, it has another format, or it is not whole.
             DiskError: the root cannot be looked at.
         """
         self.root = os.path.realpath(path)
@@ -68,7 +68,7 @@ class StoreReader:
         return found
 
     def content(self, address: Address) -> BinaryIO | None:
-        """Return the content at its place, open, also where its sidecar is lost; ``None`` where there is none."""
+        """Return the content at its place, open, also where its sidecar is lost; ``None`` where it is missing."""
         paths = self._layout.paths(address)
         with disk_errors("reading", address):
             return stored_revision.content(paths)
@@ -93,7 +93,7 @@ class StoreReader:
         paths = self._layout.paths(address)
         with disk_errors("reading", address):
             # The current one first: a writer keeps it in the history before it replaces it, so that looking there
-            # afterwards finds whatever has just stopped being current.
+            # afterwards finds a revision that has just stopped being current.
             current = stored_revision.read(paths, self._integrity, content=content)
             if current is None or current.sidecar.modified == instant:
                 return current
@@ -101,7 +101,7 @@ class StoreReader:
             return stored_revision.read(paths.revision(instant), self._integrity, content=content)
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """Yield all forms, or those of one application, that have a directory, in no order."""
+        """Yield all forms, or the forms of one application, that have a directory, in no order."""
         with disk_errors("listing the forms"):
             self._require_tree()
             names = [app] if app is not None else (name for name in _names(self.root) if name not in OTHERS)
@@ -193,7 +193,7 @@ def _numbers(directory: str) -> list[int]:
 
 
 def _names(directory: str) -> Iterator[str]:
-    """Yield the names in the virtual hierarchy of what lies in a directory; nothing where there is none."""
+    """Yield the names in the virtual hierarchy of the files in a directory; nothing if it does not exist."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             if is_escaped(entry.name):

@@ -1,4 +1,4 @@
-"""The root of the tree: its format, its own directories, and whether the file system does what the commit needs."""
+"""The root of the tree: its format, its own directories, and the checks of the features of the file system."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def init(root: str) -> bool:
         _require_empty(root)
         owner.require(root)
         make_own(root)
-        with LockFile(f"{root}/{SERVICE}").shared():  # what a restore says there must not be replaced
+        with LockFile(f"{root}/{SERVICE}").shared():  # the labels of a restore must not be replaced
             if _has_layout(root):
                 return False
             write_layout(f"{root}/{LAYOUT}", LayoutFile(FORMAT))

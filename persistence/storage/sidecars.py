@@ -1,4 +1,4 @@
-"""Sidecars as bytes: small JSON in a stable order, readable and diffable, which shows what was changed in it.
+"""Sidecars as bytes: small JSON in a stable order, readable and diffable, which show changes.
 
 Each has a checksum of itself and the path of the content that it belongs to. A flipped bit in an owner would otherwise
 change who may read a document, and a file that was moved between documents would be served as another's.
@@ -29,7 +29,7 @@ _SCHEMA_BEFORE = 1
 class ChangedSidecarError(DamagedError):
     """A sidecar that can be read, but was changed since it was written, or belongs to another content.
 
-    ``said`` is what it says, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
+    ``said`` is its content, ``cause`` is the last part of the text, and ``is_misplaced`` says that it is whole.
     """
 
     def __init__(self, path: str, cause: str, said: Sidecar, *, is_misplaced: bool = False) -> None:
@@ -42,7 +42,7 @@ class ChangedSidecarError(DamagedError):
 class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """A sidecar as its file holds it.
 
-    ``address`` is the path of the content below the root, also where it is that of an older revision. ``checksum`` is
+    ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
     the SHA-256, in hex digits, of the compact JSON of everything before it.
     """
 
@@ -85,7 +85,7 @@ def decode(data: bytes, path: str, address: str) -> Sidecar:
     """Read a sidecar of the content at ``address``; of ``path``, its own, the last names are for the message.
 
     Raises:
-        ChangedSidecarError: it was changed by hand or by a fault of the disk, or is that of another content.
+        ChangedSidecarError: it was changed by hand or by a fault of the disk, or belongs to another content.
         DamagedError: the bytes are no sidecar of a known schema. Damage is never taken for absence.
     """
     try:

@@ -61,7 +61,7 @@ class SplitStorage(RevisionStorage):
     def _whole(
         self, address: Address, read: Callable[[], StoredRevision | None], *, content: bool
     ) -> StoredRevision | None:
-        """Return what the main storage finds, with its body from elsewhere where it has none."""
+        """Return the revision in the main storage, with its body from elsewhere where it has none."""
         if not _is_attachment(address):
             return read()
         for _ in range(_ATTEMPTS):
@@ -146,7 +146,7 @@ class _SplitWriter(Writing):
         self._bodies.discard_draft(form, document, version)
 
     def _version(self, form: Form, document: str) -> int | None:
-        """Return the version of a draft, which is that of its document (seed, rule 1)."""
+        """Return the version of a draft, which is its document's (seed, rule 1)."""
         draft = DocumentAddress(form, Collection.DRAFT, document, DATA_XML)
         known = self._main.sidecar(draft) or self._main.sidecar(draft.moved(Collection.DATA))
         return None if known is None else known.version

@@ -28,7 +28,7 @@ class Revisions(Protocol):
     def read(self, address: Address, *, content: bool) -> StoredRevision | None:
         """Return the current revision, its content open if asked for; ``None`` where nothing was ever stored.
 
-        Sidecar and content are of one revision. The file can be sought in, and is the caller's to close.
+        Sidecar and content are of one revision. The file is seekable, and the caller closes it.
         """
 
     def read_revision(self, address: Address, instant: Instant, *, content: bool) -> StoredRevision | None:
@@ -39,7 +39,7 @@ class Readable(Revisions, Protocol):
     """Revisions, with the lists and the fingerprints of what is stored."""
 
     def content(self, address: Address) -> BinaryIO | None:
-        """Return the content, open, also where its sidecar is lost; ``None`` where there is none."""
+        """Return the content, open, also where its sidecar is lost; ``None`` where it is missing."""
 
     def fingerprint(self, address: Address) -> Fingerprint:
         """Return a value that no other state of a resource has; ``NOTHING_THERE`` where there is none. Asked often."""
@@ -48,7 +48,7 @@ class Readable(Revisions, Protocol):
         """Yield the versions of a form as ``versions`` has them, each with the fingerprint of its ``form.xhtml``."""
 
     def forms(self, app: str | None = None) -> Iterator[Form]:
-        """Yield all forms, or those of one application, of which there is anything, in no order."""
+        """Yield all forms, or the forms of one application, that have any files, in no order."""
 
     def versions(self, form: Form) -> Iterator[int]:
         """Yield the versions of a form's definition, deleted ones too, highest first."""
@@ -65,7 +65,7 @@ class Writing(Protocol):
     """
 
     def current(self, address: Address) -> StoredRevision | None:
-        """The facts of the stored revision, as nobody else changes it now; ``None`` where nothing was ever stored."""
+        """The stored revision, which no other writer changes now; ``None`` where nothing was ever stored."""
 
     def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
         """Store a content as the next revision, over what ``current`` found, wholly or not at all.
@@ -84,11 +84,11 @@ class Writing(Protocol):
         """Remove one file without a trace: an attachment of a draft."""
 
     def discard_draft(self, form: Form, document: str) -> None:
-        """Remove the draft of a document with its attachments, without a trace; nothing where there is none."""
+        """Remove the draft of a document with its attachments, without a trace; do nothing without one."""
 
 
 def require_same(address: Address, stored: StoredRevision | None, over: StoredRevision | None) -> None:
-    """Make sure that what is stored is the revision over which a writer decided to store.
+    """Make sure that the stored revision is the one over which a writer decided to store.
 
     Raises:
         ReplacedError: it is another one.

@@ -224,9 +224,7 @@ class XmlCheck(Streaming):
     of the step are judged one by one, before any error that came later in it.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._has_long_name = False
+    _has_long_name = False
 
     def _parse(self, piece: bytes, *, is_final: bool) -> None:
         parser = self.parser

@@ -38,11 +38,11 @@ class Drawers:
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
 
-    def _path(self, said: ProviderProperties) -> Path:
-        return Path(self._opening.settings.data).parent / said.uri.rpartition("/")[2]
+    def _path(self, configured: ProviderProperties) -> Path:
+        return Path(self._opening.settings.data).parent / configured.uri.rpartition("/")[2]
 
-    def provider(self, said: ProviderProperties) -> Provider:
-        closing, properties, path = self._opening.closing, self._opening.properties, initialised(self._path(said))
+    def provider(self, configured: ProviderProperties) -> Provider:
+        closing, properties, path = self._opening.closing, self._opening.properties, initialised(self._path(configured))
         settings = msgspec.structs.replace(self._opening.settings, data=path)
         index = closing.enter_context(open_index(settings, properties, path))
         updater = closing.enter_context(index.updater(self._opening.failed))
@@ -50,8 +50,8 @@ class Drawers:
         updater.start()
         return provider_of_tree(store, index, Catalog(store))
 
-    def bodies(self, said: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002
-        path = self._path(said)
+    def bodies(self, configured: ProviderProperties, main: Storage) -> FileBodies:  # noqa: ARG002
+        path = self._path(configured)
         path.mkdir(exist_ok=True)
         return FileBodies(str(path))
 

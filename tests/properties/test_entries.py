@@ -7,9 +7,8 @@ import pytest
 from persistence.dialect import DIALECTS, ORBEON, SVC, Dialect
 from persistence.errors import StartupError
 from persistence.properties.entries import from_file
-from persistence.properties.lookup import ANY
 from persistence.properties.properties import Properties
-from persistence.properties.property_table import KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known_property
+from persistence.properties.property_table import ANY, KNOWN, SHIPPED, SHIPPED_BY_PREFIX, Effect, known_property
 
 
 def entries(text: str, dialect: Dialect = SVC) -> dict[str, object]:

@@ -4,7 +4,8 @@ from itertools import combinations, product
 
 import pytest
 
-from persistence.properties.lookup import ANY, Name, NameTree
+from persistence.properties.entries import NameTree
+from persistence.properties.property_table import ANY, Name
 
 
 def name(text: str) -> Name:

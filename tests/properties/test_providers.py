@@ -7,10 +7,9 @@ import pytest
 from persistence.dialect import ORBEON, SVC, Dialect
 from persistence.errors import BadRequestError
 from persistence.model.addresses import Form
-from persistence.properties.entries import PropertyEntry, remote_address, without_user
-from persistence.properties.lookup import ANY, NameTree
+from persistence.properties.entries import NameTree, PropertyEntry, remote_address, without_user
 from persistence.properties.properties import Properties, ProviderProperties, RouteProperties, mirrored
-from persistence.properties.property_table import DATA, FORM, KnownProperty, Value, ValueType
+from persistence.properties.property_table import ANY, DATA, FORM, KnownProperty, Value, ValueType
 
 ORDER = Form("shop", "order")
 

@@ -1,4 +1,4 @@
-"""The headers that another service is told of a request, and their names."""
+"""The headers that another service gets of a request, and their names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from persistence.remote.headers import ProviderNames
 NAMES = ProviderNames(SVC, ORBEON, (("Datasource", "fr"), ("Versioning", "true")))
 
 
-def told(*fields: tuple[str, str], names: ProviderNames = NAMES) -> list[tuple[str, str]]:
-    return [(name, value.decode("latin-1")) for name, value in names.told(ClientRequest("PUT", "", fields))]
+def forwarded(*fields: tuple[str, str], names: ProviderNames = NAMES) -> list[tuple[str, str]]:
+    return [(name, value.decode("latin-1")) for name, value in names.forwarded(ClientRequest("PUT", "", fields))]
 
 
 MIRRORED = [("Orbeon-Datasource", "fr"), ("Orbeon-Versioning", "true")]
@@ -34,7 +34,7 @@ MIRRORED = [("Orbeon-Datasource", "fr"), ("Orbeon-Versioning", "true")]
     ],
 )
 def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> None:
-    assert told((name, "x")) == MIRRORED
+    assert forwarded((name, "x")) == MIRRORED
 
 
 @pytest.mark.parametrize(
@@ -48,22 +48,22 @@ def test_what_is_decided_here_or_is_of_the_connection_is_not_told(name: str) -> 
     ],
 )
 def test_other_fields_are_told_under_the_providers_names(sent: tuple[str, str], expected: tuple[str, str]) -> None:
-    assert told(sent) == [expected, *MIRRORED]
+    assert forwarded(sent) == [expected, *MIRRORED]
 
 
 def test_a_field_of_the_other_dialect_that_nobody_has_judged_is_not_told() -> None:
-    assert told(("Orbeon-Username", "admin"), ("Svc-Username", "kim")) == [("Orbeon-Username", "kim"), *MIRRORED]
+    assert forwarded(("Orbeon-Username", "admin"), ("Svc-Username", "kim")) == [("Orbeon-Username", "kim"), *MIRRORED]
 
 
 def test_fields_that_the_connection_names_are_not_told() -> None:
-    assert told(("Connection", "close, X-Own"), ("X-Own", "1"), ("X-Other", "2")) == [("X-Other", "2"), *MIRRORED]
+    assert forwarded(("Connection", "close, X-Own"), ("X-Own", "1"), ("X-Other", "2")) == [("X-Other", "2"), *MIRRORED]
 
 
 @pytest.mark.parametrize("name", ["Username", "Group", "Roles", "Credentials"])
 def test_who_calls_is_told_even_if_the_connection_names_it(name: str) -> None:
     sent = (f"Svc-{name}", "{}" if name == "Credentials" else "kim")
     for connection in (f"close, Svc-{name}", f"svc-{name},X-Request-Id".lower()):
-        assert told(("Connection", connection), sent, ("X-Request-Id", "7")) == [
+        assert forwarded(("Connection", connection), sent, ("X-Request-Id", "7")) == [
             (f"Orbeon-{name}", sent[1]),
             ("X-Request-Id", "7"),
             *MIRRORED,
@@ -72,7 +72,7 @@ def test_who_calls_is_told_even_if_the_connection_names_it(name: str) -> None:
 
 def test_credentials_are_told_in_fields_of_their_own_too_and_win() -> None:
     sent = '{"username":"lea","groups":["staff"],"roles":[{"name":"a"},{"name":"b","organization":"o"},{"name":"c"}]}'
-    assert told(("Svc-Credentials", sent), ("Svc-Username", "admin"), ("Svc-Roles", "boss")) == [
+    assert forwarded(("Svc-Credentials", sent), ("Svc-Username", "admin"), ("Svc-Roles", "boss")) == [
         ("Orbeon-Credentials", sent),
         ("Orbeon-Username", "lea"),
         ("Orbeon-Group", "staff"),
@@ -84,7 +84,7 @@ def test_credentials_are_told_in_fields_of_their_own_too_and_win() -> None:
 
 def test_credentials_cannot_smuggle_fields() -> None:
     sent = '{"username":"lea","roles":[{"name":"a%0D%0AOrbeon-Token: x"}]}'
-    assert told(("Svc-Credentials", sent))[1:] == [("Orbeon-Username", "lea"), *MIRRORED]
+    assert forwarded(("Svc-Credentials", sent))[1:] == [("Orbeon-Username", "lea"), *MIRRORED]
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_paths_are_encoded_and_the_designers_applications_change_places(
 def test_in_one_dialect_nothing_changes_its_name() -> None:
     names = ProviderNames(ORBEON, ORBEON)
     assert names.app("orbeon") == "orbeon"
-    assert told(("Orbeon-Username", "kim"), names=names) == [("Orbeon-Username", "kim")]
+    assert forwarded(("Orbeon-Username", "kim"), names=names) == [("Orbeon-Username", "kim")]

@@ -1,6 +1,6 @@
 """Connections to the files of the engine, the check that one is an index of this version, and the errors of SQLite.
 
-Nobody but SQLite may open such a file: closing it would take away the locks that this process has on it, which others
+Only SQLite may open such a file: closing it would release the locks that this process has on it, which others
 would no longer respect (SQLite, How To Corrupt An SQLite Database File, 2.2).
 """
 
@@ -86,7 +86,7 @@ class SenselessError(UnusableError):
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change a file for a block, in which nobody else does."""
+    """Change a file for a block, alone."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -98,7 +98,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def connected(path: str, options: str = "mode=rw", *, cached_statements: int = 128) -> sqlite3.Connection:
-    """Open a file, which must be there; ``options`` are those of SQLite's file names."""
+    """Open a file, which must be there; ``options`` are as in SQLite's file names."""
     return sqlite3.connect(
         f"file:{quote(path)}?{options}",
         uri=True,
@@ -262,7 +262,7 @@ def require_room(root: str) -> None:
 
 
 def is_full(root: str) -> bool:
-    """Try whether the disk is full, whatever the file system says: some count otherwise, or keep to a quota.
+    """Test whether the disk is full by writing: some file systems report free bytes in another way, or have quotas.
 
     SQLite reports this as any other error of the disk.
     """

@@ -184,7 +184,7 @@ class IndexFile(Closable):
         """Return whether the file was removed, cut short or replaced since it was opened, or a connection has failed.
 
         Raises:
-            UnusableError: its log was removed: only those who have it open see what was in it.
+            UnusableError: its log was removed: only processes that have it open can read it.
         """
         try:
             status = os.lstat(self.path)
@@ -234,7 +234,7 @@ class IndexFile(Closable):
                 self._close_writer()
 
     def close(self) -> None:
-        """Close the connections that nobody uses; whoever uses another one closes it afterwards."""
+        """Close the unused connections; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             while self._readers:
@@ -294,7 +294,7 @@ class IndexPool(Closable):
         return fresh
 
     def close(self) -> None:
-        """Close all files; those in use are closed by whoever is using them."""
+        """Close all files; a connection in use is closed by its user afterwards."""
         with self._lock:
             self._is_closed = True
             unused = list(self._open.values())

@@ -51,7 +51,7 @@ CREATE TABLE catalogue_columns (
     PRIMARY KEY (view, number)
 ) WITHOUT ROWID;
 """
-"""Paths are those of elements below the root element of a document, with ``/`` between."""
+"""Paths lead to elements from below the root element of a document, with ``/`` between."""
 
 FileIdentity = tuple[int, int]
 
@@ -78,7 +78,7 @@ def flat_failure(error: Exception, doing: str) -> UnusableError | DiskError | Bu
 
 @dataclass(frozen=True, slots=True)
 class FlatFile:
-    """The file in the tree of a root. It is made whole and aside, so whoever finds it can use it.
+    """The file in the tree of a root. It is made whole and aside, so a process that finds it can use it.
 
     Nothing but SQLite may open it: where a process closes a file, its locks of that file are gone, SQLite's too.
     Methods raise ``OSError`` and ``BusyError``.
@@ -212,7 +212,7 @@ class FlatCatalogue(Closable):
             yield
 
     def checkpoint(self, patience: float) -> None:
-        """Empty the log of changes: it has what is gone, too. Wait so many seconds for those who read."""
+        """Empty the log of changes: it has deleted rows, too. Wait so many seconds for readers."""
         self._execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
         self._execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -251,7 +251,7 @@ class FlatCatalogue(Closable):
         return self._known[form]
 
     def views(self, form: Form, version: int) -> tuple[FlatView, ...]:
-        """Return the views of a version, that of documents first."""
+        """Return the views of a version, the view of documents first."""
         rows = self._execute(
             "SELECT view, around, path, repetition FROM catalogue_views WHERE app = ? AND form = ? AND version = ?"
             " ORDER BY number",
@@ -353,7 +353,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def _table_of(view: FlatView) -> str:
-    # Numbers and times have the affinity of texts: what was entered is what is read.
+    # Numbers and times have the affinity of texts: they are read as they were entered.
     columns = [f"{_quoted(name)} TEXT" for name in view.column_names]
     columns[0] += " NOT NULL"
     first = 1 if view.repetitions else len(METADATA_COLUMNS)

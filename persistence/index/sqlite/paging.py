@@ -45,13 +45,13 @@ class Paging:
         self._is_descending = query.sort.is_descending
         self._partitions = partitions
         by = query.sort.by
-        # A control that no document has a value of leaves the second order: what was saved last comes first.
+        # A control that no document has a value of leaves the second order: the last save comes first.
         self._newest_first = query.sort.is_descending or by is not Field.LAST_MODIFIED
         self._number: int | None = FACTS.get(by) if isinstance(by, Field) else controls.numbers.get(by)
 
     @property
     def is_by_save(self) -> bool:
-        """Return whether the order is that of the last saves, which is that of the rows."""
+        """Return whether the order is by last save, as the order of the rows is."""
         return self._number is None
 
     @property
@@ -111,7 +111,7 @@ class Paging:
         return f"fold {direction}, value {direction}, row DESC"
 
     def _along(self, partition: Partition) -> Sql:
-        """Return the SQL for the documents of a partition with what they are sorted by."""
+        """Return the SQL for the documents of a partition with their sort keys."""
         if self._number is None:
             return Sql("SELECT row, shelf FROM documents WHERE shelf = ?", (partition.number,))
         if self._number > 0 and self._number not in partition.controls:

@@ -158,7 +158,7 @@ _ON_CARD = (
     "EXISTS (SELECT 1 FROM json_each((SELECT card FROM documents d WHERE d.row = c.row), ?) o"
     " WHERE o.value IN (SELECT value FROM json_each(?)))"
 )
-"""The paths are those of the fields of ``Card``, and of its ``reader``."""
+"""The paths lead to the fields of ``Card``, and of its ``reader``."""
 _ONE_OF = "(SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 
 
@@ -186,7 +186,7 @@ _Facts = tuple[Fact, Fact, Fact]
 def visible(searched: Sequence[Partition], *, is_by_saved: bool) -> SqlCondition | None:
     """Return the condition that documents on some partitions are seen; ``None`` where all are.
 
-    With ``is_by_saved``, the owner of a draft of a saved document is that of the saved document. The index has entered
+    With ``is_by_saved``, the owner of a saved document also owns its draft. The index has entered
     it under facts of drafts, so that a search looks at one document only.
 
     Raises:

@@ -145,7 +145,7 @@ class _Plan:
         return len(rows), self._paging.gathered(rows)
 
     def _passing(self, rows: Sequence[int], where: Sql) -> list[int]:
-        """Return those of some documents for which an expression is true."""
+        """Return the documents among some for which an expression is true."""
         selected = f"SELECT c.row FROM json_each(?) j CROSS JOIN documents c ON c.row = j.value WHERE {where.text}"
         return self._rows(Sql(selected, (json.dumps(rows), *where.parameters)))
 

@@ -57,7 +57,7 @@ class Fact(IntEnum):
 
 
 OF_DRAFTS = (Fact.SAVED_BY, Fact.SAVED_GROUP, Fact.SAVED_ORGANIZATION)
-"""The facts of drafts only: the owner who decides who may read them, which is that of the saved document, if any."""
+"""The facts of drafts only: the owner who decides who may read them, which is the saved document's, if any."""
 
 
 FACTS: Mapping[Field, Fact] = {
@@ -70,7 +70,7 @@ FACTS: Mapping[Field, Fact] = {
 
 
 class Edge(IntFlag):
-    """Marks the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
+    """Labels the value that a document is sorted by: the lowest in ascending order, the highest in descending order."""
 
     NONE = 0
     LOWEST = 1

@@ -1,4 +1,4 @@
-"""The rows of an index: removed and inserted again, written for a new index, and compared with what they should be."""
+"""The rows of an index: removed and inserted again, written for a new index, and compared with the documents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class IndexWriter(IndexState):
 
     @contextmanager
     def keeping_others_out(self) -> Iterator[None]:
-        """Let nobody change the index for a block, which does not change it either."""
+        """Keep the index from changes for a block, which does not change it either."""
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -179,7 +179,7 @@ class IndexWriter(IndexState):
 
 
 class NewIndex(IndexWriter):
-    """A new index, in a file that nobody else has open: entries are written at the end, in their order.
+    """A new index, in a file that no other process has open: entries are written at the end, in their order.
 
     ``hidden`` are the documents that are not to be seen. Methods raise ``sqlite3.Error`` and ``OSError``.
     """
@@ -254,10 +254,10 @@ def _table(number: int) -> str:
 
 
 class IndexAuditor(IndexState):
-    """Compares the rows of an index with what they should be, and with each other. Methods raise ``sqlite3.Error``."""
+    """Compares the rows of an index with the documents, and with each other. Methods raise ``sqlite3.Error``."""
 
     def difference(self, expected: PreparedDocument) -> str | None:
-        """Return how the rows of a document differ from what they should be; ``None`` where they are right.
+        """Return how the rows of a document differ from the document; ``None`` where they do not.
 
         The rows are of the state of ``expected``; a document with no such row is right.
         """
@@ -339,6 +339,6 @@ def make_empty(path: str) -> None:
 
 
 def remove_index(path: str) -> None:
-    """Remove the file of an index that nobody has open, finished or not. Raises ``OSError``."""
+    """Remove the file of an index that no process has open, finished or not. Raises ``OSError``."""
     for suffix in ("", "-wal", "-shm", "-journal", STAGED):
         files.remove(path + suffix)

@@ -1,7 +1,7 @@
 """The tables of an index file, and its state as it says itself: facts, form versions, and fingerprints.
 
-The number of a ``row`` tells when its document was saved. Rows are far apart, so the index of texts, whose size depends
-on how near its numbers are, has numbers of its own: those of ``texts``.
+The number of a ``row`` contains the time at which its document was saved. Rows are far apart, so the index of texts,
+whose size depends on how near its numbers are, has numbers of its own: those of ``texts``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from persistence.index.sources import DocumentName
 from persistence.index.sqlite.records import COLUMNS
 
 SCHEMA = 2
-"""The version of the tables and of what is written into them; an index of another one is rebuilt."""
+"""The version of the tables and of their content; an index of another one is rebuilt."""
 
 FIELDS = tuple(f"field{number}" for number in range(COLUMNS))
 """The columns of text of indexed controls."""
@@ -49,7 +49,7 @@ CREATE VIRTUAL TABLE fields USING fts5(
 );
 CREATE VIRTUAL TABLE rests USING fts5(rest, tokenize = 'trigram case_sensitive 1', detail = none, columnsize = 0);
 """
-"""The names of tables and columns are those of the files that exist.
+"""Tables and columns have the names in existing files.
 
 A row of ``shelves`` is a partition (``partitions``), one of ``editions`` the state of a form version by which documents
 were read, and ``mark`` is the fingerprint of a definition or document.
@@ -94,7 +94,7 @@ def tune(connection: sqlite3.Connection, **settings: int) -> None:
 
 
 def tune_for_changes(connection: sqlite3.Connection) -> None:
-    """Let a change write no more than it must: by default, each would rewrite a good part of what there is.
+    """Let a change write as little as possible: by default, each would rewrite a large part of the index.
 
     Pieces are merged sixteen at a time when there are so many, and by the updater when it has nothing else to do.
     """
@@ -154,7 +154,7 @@ _KEPT = (
 class IndexState(Closable):
     """Reads and changes the state of the index at a path, by a connection that it owns.
 
-    Nobody but the engine uses the connection. Methods raise ``sqlite3.Error``.
+    Only the engine uses the connection. Methods raise ``sqlite3.Error``.
     """
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:

@@ -1,6 +1,6 @@
 """How texts are searched for: by runs of three characters in the index of texts, and by an SQL function in cards.
 
-The index of texts knows texts by their trigrams (SQLite FTS5, 4.3.4). A card is that of a document: values of its
+The index of texts knows texts by their trigrams (SQLite FTS5, 4.3.4). A card describes a document: values of its
 controls have given texts or words in them.
 """
 

@@ -81,7 +81,7 @@ class TreeAudit(Closable):
     def _lasting(
         self, fault: IndexFault, name: DocumentName, find: Callable[[_Look], str | Discrepancy | None]
     ) -> Discrepancy | None:
-        """Return what is found in a look at a document, if another one afterwards shows the same."""
+        """Return the findings about a document, if a second look confirms them."""
         for _ in range(_LOOKS):
             seen = self._look(name)
             if not isinstance(seen, _Look):
@@ -89,8 +89,8 @@ class TreeAudit(Closable):
             found = find(seen)
             if not isinstance(found, str):
                 return found
-            # Whoever strikes an entry off has updated the rows before: if nothing changes between two looks, and there
-            # is no entry in between, nobody is just changing the document.
+            # A process that removes an entry has updated the rows before: if nothing changes between two looks, and
+            # there is no entry in between, no process is changing the document.
             if self._look(name) == seen:
                 return Discrepancy(fault, found)
         return None
@@ -135,7 +135,7 @@ class TreeAudit(Closable):
         definition, known = self._source.definition(kept.version), index.version(kept.version)
         is_outdated = kept.version in index.outdated()
         if known is None or is_outdated or (known.fingerprint, known.round) != (definition.fingerprint, kept.round):
-            return None  # to be read again, before anybody is answered
+            return None  # to be read again, before any answer
         read = self._source.read(seen.name, seen.current, self._source.definition)
         if read is None:
             return "the index has it, and it cannot be read"
@@ -144,7 +144,7 @@ class TreeAudit(Closable):
         return index.difference(engine.prepared(read, engine.VersionKeys(kept.version, kept.round, keys)))
 
     def _ask(self, work: Callable[[engine.IndexReader], T]) -> T | Discrepancy | None:
-        """Return what some work reads in the index in use; ``None`` where there is none that is to be compared."""
+        """Return the result of some work on the index in use; ``None`` where no index is to be compared."""
         for look in range(_LOOKS):
             with disk_errors("looking at the index of", self._source.form):
                 path = self._generations.current()

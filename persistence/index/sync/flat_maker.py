@@ -1,8 +1,8 @@
 """Making the flat views of form versions: their tables, and the rows of all documents.
 
-Each version is made in one transaction, so nobody sees half of it. In that transaction the catalogue says that the form
-has flat views: whoever changes a document meanwhile waits for it to end, and then replaces the rows of the document;
-what was changed earlier is read. So no change is lost.
+Each version is made in one transaction, so no reader sees half of it. In that transaction the catalogue says that the
+form has flat views: a process that changes a document meanwhile waits for it to end, and then replaces the rows of the
+document; earlier changes are read. So no change is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from persistence.model.flat_views import FlatNaming, FlatView
 from persistence.storage.storage import Readable
 
 _LONGEST_WAIT = 600.0
-"""Seconds to wait for whoever makes other views."""
+"""Seconds to wait for a process that makes other views."""
 
 _CHECKPOINT = 1.0
 """Seconds to wait for those who read, so that the log can be emptied; otherwise the next one empties it."""
@@ -50,7 +50,7 @@ class FlatReader:
         return (rows for rows in map(self.read, self._view.documents(self._form)) if rows is not None)
 
     def read(self, document: str) -> engine.FlatRows | None:
-        """Return the rows of a document; ``None`` where there is none, or where it is of another version.
+        """Return the rows of a document; ``None`` where there is none, or where it belongs to another version.
 
         A damaged document counts as none, and ``check`` reports it. One that cannot be parsed has no values.
         """
@@ -90,7 +90,7 @@ class FlatMaker:
 
     @classmethod
     def of(cls, source: Source, root: str) -> Self:
-        """Make those of a source in the tree of a root."""
+        """Make the views of a source in the tree of a root."""
         return cls(source.view, source.catalog, root, source.form, source.described.naming)
 
     def create(self, version: int) -> None:
@@ -137,7 +137,7 @@ class FlatMaker:
         return engine.FlatFile(self.root)
 
     def _change(self, work: Callable[[engine.FlatCatalogue], None]) -> None:
-        """Do some work by a connection to the file, which is made where there is none that can be used."""
+        """Do some work by a connection to the file, which is made if it is missing or unusable."""
         what = f"making flat views of {self.form}"
         with disk_errors(what):
             for _ in range(_ATTEMPTS):

@@ -27,7 +27,7 @@ _LOOK = 0.02
 """Seconds between two looks whether an index is ready."""
 
 _MAKING = 5.0
-"""Seconds to wait for somebody else who makes a small index."""
+"""Seconds to wait for another process that makes a small index."""
 _MAKING_RETRY_AFTER = 5
 
 _REFRESHING = 3.0
@@ -115,7 +115,7 @@ class IndexFiles(Closable):
         """Make the index of a form usable, if there is none.
 
         Raises:
-            BusyError: that will take a while, or somebody else is at it.
+            BusyError: that takes a while, or another process is doing it.
         """
         if self.generations(form).current() is None:
             with disk_errors("making the index of", form):
@@ -166,7 +166,7 @@ class IndexFiles(Closable):
                 if condition_of(index, tree_identity(self.root), changes) is IndexCondition.READY:
                     used.is_ready = True
                     return True
-            time.sleep(_LOOK)  # somebody may just be changing it
+            time.sleep(_LOOK)  # a process may be changing it
         return False
 
     def _ask_read_only(
@@ -195,7 +195,7 @@ class IndexFiles(Closable):
 
     @staticmethod
     def _replace(source: Source, used: engine.IndexFile, stale: Stale) -> None:
-        """Replace what is out of date.
+        """Replace rows that are out of date.
 
         Raises:
             BusyError: documents have to be read again, and that takes longer.
@@ -252,7 +252,7 @@ class IndexFiles(Closable):
 
 
 class _AgainError(Exception):
-    """The index has changed under whoever was using it."""
+    """The index has changed under a connection that used it."""
 
 
 def _never_ready(form: Form) -> BusyError:

@@ -43,7 +43,7 @@ class IndexTask(msgspec.Struct, frozen=True):
 class FlatTask(msgspec.Struct, frozen=True):
     """The flat views of one form, or of one version; except those of the tree ``but``.
 
-    If those of a version are new (``is_new``), their columns are made by its definition too.
+    If the views of a version are new (``is_new``), their columns are made by its definition too.
     """
 
     source: SourceDescription
@@ -103,7 +103,7 @@ class IndexJob(msgspec.Struct, frozen=True):
         """Make the flat views; yield the cause where some cannot be made, unless one version alone is asked for.
 
         Raises:
-            PersistenceError: those of one version cannot be made, or their file cannot be looked at.
+            PersistenceError: the views of one version cannot be made, or their file cannot be read.
         """
         file = FlatFile(self.root)
         with disk_errors("looking at the tables of flat views"):

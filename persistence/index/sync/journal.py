@@ -1,8 +1,8 @@
-"""The journal of documents that change: an entry is written before the change, and struck off when the index has it.
+"""The journal of documents that change: an entry is written before the change, and removed when the index has it.
 
 Every process that changes documents has logs of its own in one directory, and holds their locks for as long as it
 lives. So an entry outlives a process that is killed, and others can tell that it was. Entries are not made durable: the
-kernel keeps what a process has written, and after a power cut the index is compared with the whole tree.
+kernel keeps the writes of a process, and after a power cut the index is compared with the whole tree.
 
 A log only grows, until nothing in it is outstanding.
 """
@@ -28,7 +28,7 @@ from persistence.storage.layout import JOURNAL, Layout
 from persistence.storage.locks import try_lock
 
 _FULL = 1 << 13
-"""Bytes in a log at which another one is begun: others read all of it, also what is struck off already."""
+"""Bytes in a log at which another one is begun: others read all of it, also removed entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """One entry, which is to be struck off; two of the same document are two."""
+    """One entry, which is removed later; two of the same document are two."""
 
     entry: JournalEntry
 
@@ -75,7 +75,7 @@ class Journal(Closable):
         return ticket
 
     def strike(self, tickets: Iterable[Ticket]) -> None:
-        """Strike off entries of this process, which the index has now; what is struck off already stays so."""
+        """Remove entries of this process, which the index has now; it may be done twice."""
         struck = set(tickets)
         with self._lock:
             for log in self._logs:
@@ -98,7 +98,7 @@ class Journal(Closable):
                     self._logs.pop().end()
 
     def outstanding(self) -> tuple[JournalEntry, ...]:
-        """Return the entries of all processes, dead or alive, each once; others may have struck off some already."""
+        """Return the entries of all processes, dead or alive, each once; others may have removed some already."""
         with self._lock:
             own = {log.name for log in self._logs}
             entries = {ticket.entry: None for log in self._logs for ticket in log.tickets}
@@ -107,7 +107,7 @@ class Journal(Closable):
                 if each.stat(follow_symlinks=False).st_size:
                     with open(nofollow.open_to_read(each.path), "rb") as file:
                         entries.update(dict.fromkeys(_decoded(file.read())))
-            except FileNotFoundError:  # all of it has been struck off since it was listed
+            except FileNotFoundError:  # all its entries have been removed since it was listed
                 continue
         return tuple(entries)
 
@@ -151,14 +151,14 @@ class Journal(Closable):
                     yield entry
 
     def forked(self) -> None:
-        """Let go of the logs in a child: they are its parent's. The locks last until both have closed them."""
+        """Close the logs in a child: they are its parent's. The locks last until both have closed them."""
         self._lock = threading.Lock()
         self.leave()
 
 
 @dataclass(frozen=True, slots=True)
 class AbandonedLog:
-    """A log of a dead process, locked so that nobody else takes it up meanwhile."""
+    """A log of a dead process, locked so that no other process recovers it meanwhile."""
 
     entries: tuple[JournalEntry, ...]
     _path: str
@@ -178,7 +178,7 @@ class _Log:
 
     @property
     def is_full(self) -> bool:
-        """Return whether it is long enough for another one to be begun."""
+        """Return whether it is so long that another one is to be begun."""
         return os.fstat(self._descriptor).st_size >= _FULL
 
     def add(self, ticket: Ticket) -> None:
@@ -210,7 +210,7 @@ class _Log:
         os.close(self._descriptor)
 
     def _begin_again(self) -> None:
-        """Begin another log: somebody has removed the whole index, as he may, and others would not find this one."""
+        """Begin another log: the whole index was removed, which is allowed, and others would not find this one."""
         name, descriptor = _begun(self._directory)
         try:
             for ticket in self.tickets:
@@ -229,7 +229,7 @@ def _begun(directory: str) -> tuple[str, int]:
         name = fresh_id()
         descriptor = files.open_log(f"{directory}/{name}")
         try:
-            # Before it is locked it looks abandoned, and empty: whoever saw it so has it, or has removed it.
+            # Before it is locked it looks abandoned, and empty: a process that saw it so has locked it, or removed it.
             is_own = try_lock(descriptor) and os.fstat(descriptor).st_nlink
         except OSError:
             os.close(descriptor)
@@ -258,7 +258,7 @@ def _decoded(text: bytes) -> Iterator[JournalEntry]:
 
 
 _in_use: weakref.WeakSet[Journal] = weakref.WeakSet()
-"""All journals of this process. What is registered for forks cannot be taken back: it is registered once, for all."""
+"""All journals of this process. Fork handlers cannot be unregistered: they are registered once, for all."""
 
 
 def _forked() -> None:

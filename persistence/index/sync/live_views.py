@@ -22,7 +22,7 @@ from persistence.model.addresses import Form
 from persistence.storage.reader import StoreReader
 
 _PATIENCE = 1.0
-"""Seconds for which changes wait for whoever makes views: they are tried again later, and delay no others."""
+"""Seconds for which changes wait for a process that makes views: they are tried again later, and delay no others."""
 
 
 class FlatViews(Closable):
@@ -148,7 +148,7 @@ class FlatViews(Closable):
         self.restore()
 
     def _repair(self, error: Exception, found: engine.FileIdentity | None, form: Form | None) -> None:
-        """Let what is damaged be made again; raise an error that does not say that anything is."""
+        """Let damaged views be made again; raise other errors."""
         match error:
             case engine.InconsistentError() if form is not None:
                 with suppress(engine.UnusableError), self._file.opened() as catalogue:

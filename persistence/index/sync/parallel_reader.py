@@ -23,7 +23,7 @@ _BATCH = 500
 _LARGEST_BATCH = 1 << 20
 """Bytes of documents after which a chunk is full, however few they are: it is held as a whole."""
 _AHEAD = 4
-"""Chunks of each process that are read ahead of what is written."""
+"""Chunks of each process that are read before they are written."""
 _LOOK = 1.0
 """Seconds after which a process looks whether the one that needs it still lives."""
 
@@ -132,5 +132,5 @@ def _end_with(parent: int) -> None:
 def _read(chunk: list[DocumentName]) -> bytes:
     try:
         return _encode(_readers[-1].read(chunk))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other process is to know
+    except Exception as error:  # noqa: BLE001 - every error is reported to the other process
         return _encode(f"{type(error).__name__}: {error}")

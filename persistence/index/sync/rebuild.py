@@ -1,8 +1,8 @@
 """The index files of a form: which one is in use, and the making of another.
 
-A small file names the index in use. An index file is never replaced by another of the same name: whoever has it open
-goes on reading it until another one is in use. A new one is built beside it, from the whole tree, while that one goes
-on being used and changed (``staleness``, 8).
+A small file names the index in use. An index file is never replaced by another of the same name: a process that has it
+open goes on reading it until another one is in use. A new one is built beside it, from the whole tree, while that one
+goes on being used and changed (``staleness``, 8).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from persistence.storage.locks import LockFile
 from persistence.storage.nofollow import NotOpenedError
 
 SMALL = 1_000
-"""Documents up to which an index is made at once, by whoever needs it."""
+"""Documents up to which an index is made at once, by the process that needs it."""
 
 _SMALL_BYTES = 16 << 20
 """Bytes of all documents of a small form."""
@@ -63,7 +63,7 @@ class Generations:
         """Return the path of the file in use; ``None`` where none is named."""
         try:
             descriptor = nofollow.open_to_read(self._pointer)
-        except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by that of the next index
+        except (FileNotFoundError, NotADirectoryError, NotOpenedError):  # a link is replaced by the next index's
             return None
         try:
             name = nofollow.read_small(descriptor).decode(errors="replace")
@@ -85,7 +85,7 @@ class Generations:
             files.remove(self._pointer)
 
     def sweep(self) -> None:
-        """Remove the files that are not in use; only while nobody else makes one."""
+        """Remove the files that are not in use; only while no other process makes one."""
         for path in self._others():
             with suppress(OSError):
                 files.remove(path)
@@ -93,7 +93,7 @@ class Generations:
     def stray_files(self) -> list[str]:
         """Return the files beside the one in use that a killed rebuild left.
 
-        Where no file is in use, whoever makes the next one removes the others.
+        Where no file is in use, the process that makes the next one removes the others.
         """
         try:
             with LockFile(self._lock).exclusive(_BUSY):
@@ -110,7 +110,7 @@ class Generations:
         """Keep others from making an index of the form for a block; wait for them up to ``timeout`` seconds.
 
         Raises:
-            BusyError: somebody else makes one.
+            BusyError: another process makes one.
         """
         directories.ensure(self._directory)
         files.ensure_file(self._lock)
@@ -148,13 +148,13 @@ class Rebuild:
         progress: Progress = lambda _: None,
         only: int | None = None,
     ) -> None:
-        """Bring the index into a condition; build it where there is none that can be used.
+        """Bring the index into a condition; build it if it is missing or unusable.
 
         ``processes`` read the tree; if these are several, they are forks. With ``REBUILT``, documents that are hidden
         because their definition was deleted (spec search 2.5) come back, all or those of the version ``only``.
 
         Raises:
-            BusyError: somebody else made the index for longer than ``timeout``, in seconds.
+            BusyError: another process made the index for longer than ``timeout``, in seconds.
         """
         with self.generations.rebuilding(timeout=timeout), engine.domain_errors(f"the index of {self.source.form}"):
             condition = IndexCondition.NONE if aim is RebuildAim.REBUILT else self.condition()
@@ -233,7 +233,7 @@ class Rebuild:
             with closing(read_all(reader, processes)) as batches:
                 for looked_at, batch in batches:
                     for version in {each.version for each in batch} - seen:
-                        # Read as not published: looked at again by whoever searches first.
+                        # Read as not published: looked at again by the next search.
                         index.store_version(version, engine.IndexedVersion("", None, 1))
                         seen.add(version)
                     index.add(batch)

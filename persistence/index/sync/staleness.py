@@ -4,22 +4,23 @@ This is the whole protocol that keeps an index in step with its tree.
 
 1.  Before a document changes, its name is written to the journal (``journal``). After the change the updater replaces
     its rows and strikes the name off (``updater``). A process that is killed leaves its journal to the others.
-2.  A search reads the journal first and the index after it: what is struck off in between is in the index by then.
+2.  A search reads the journal first and the index after it: entries that are removed in between are in the index by
+    then.
     Documents in the journal whose fingerprints differ from those in the index are read again before the answer.
 3.  A search compares the fingerprints of the definitions of all versions. If the indexed controls of a version have
     changed, its documents are read again before the answer. If its definition was deleted, they are hidden.
-4.  The documents on a page are compared with their files: somebody may have edited one by hand.
+4.  The documents on a page are compared with their files: one may have been edited by hand.
 5.  A document is read within the transaction that replaces its rows, and its fingerprint is taken before it is read.
     Transactions come one after the other, so the last one has read what was written last: it does not matter who
     replaces which rows, how often, and in what order (``Refresh``).
 6.  An index says of which tree it is: device and inode of the root, and the start of the machine. After another start
     it is compared with the whole tree, as a power cut may have taken the last changes. In another place it is rebuilt:
     the files of a copied tree may have been copied at different moments (``IndexCondition``).
-7.  An index and a file beside it count its changes. SQLite keeps the last changes in a log of its own. If somebody
+7.  An index and a file beside it count its changes. SQLite keeps the last changes in a log of its own. If a person
     removes that while no process has it open, or puts an older copy in the place of the index, SQLite notices nothing;
     the number in the index is then behind the other, and the index is rebuilt.
 8.  A new index is built beside the one in use, which lists what changes meanwhile. At the end this is read again while
-    nobody can change the one in use, and the new one takes its place. Whoever has changed the old one then looks
+    no process can change the one in use, and the new one takes its place. A process that has changed the old one looks
     whether it is still in use, and if it is not, changes the new one (``builder``).
 """
 
@@ -52,7 +53,7 @@ class IndexCondition(Enum):
 
 
 def condition_of(index: IndexState, tree: str, changes: int) -> IndexCondition:
-    """Return how far an index can be trusted, by what it says of itself.
+    """Return how far an index can be trusted, by its own state.
 
     ``tree`` is the identity of the tree that it should be of. ``changes`` is the number beside it, read before.
     """

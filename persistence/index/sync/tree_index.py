@@ -121,7 +121,7 @@ class TreeIndex(Closable):
         self.files.invalidate(form)
 
     def orphaned(self, seconds: float) -> Iterator[str]:
-        """Yield the paths of journals of dead processes that nobody has recovered for so long. Raises ``OSError``."""
+        """Yield the paths of journals of dead processes that were not recovered for so long. Raises ``OSError``."""
         return self._journal.orphaned(seconds)
 
     # Rebuilds and checks.
@@ -144,7 +144,7 @@ class TreeIndex(Closable):
     def job(self, forms: Sequence[Form], aim: RebuildAim, version: int | None = None) -> IndexJob:
         """Return the rebuild of the indexes of some forms, or of one version of one.
 
-        Rows of flat views are read again too, as nobody else knows what was changed by hand.
+        Rows of flat views are read again too, because changes by hand are not noted anywhere.
         """
         return IndexJob(
             self.files.root,
@@ -162,7 +162,7 @@ class TreeIndex(Closable):
         return self._processes.run(job)
 
     def is_rebuilding(self) -> bool:
-        """Return whether somebody rebuilds an index."""
+        """Return whether a process rebuilds an index."""
         return self.status().state is ReindexingState.INDEXING
 
     def status(self) -> ReindexingStatus:

@@ -32,7 +32,7 @@ _LONGEST_END = 10.0
 """Seconds for which ``close`` waits for the documents that are just being read."""
 
 Failed = Callable[[Form | None, Exception], None]
-"""Hears that the index of a form was given up, to be rebuilt by whoever searches, and why; or of another fault."""
+"""Called when the index of a form was given up, for the next search to rebuild, or for another fault."""
 
 
 class _Changed(NamedTuple):
@@ -77,7 +77,7 @@ class Updater(Closable):
             self._begin()
 
     def close(self) -> None:
-        """End the thread after the documents it is just reading. The rest stays in the journal for whoever comes next.
+        """End the thread after the documents it is just reading. The rest stays in the journal for the next process.
 
         Were it stopped with the process, it might hold a lock that SQLite needs to end, too.
         """
@@ -85,7 +85,7 @@ class Updater(Closable):
             self._is_ending = True
             self._woken.notify_all()
         thread, self._thread = self._thread, None
-        if thread is not None and self._process == os.getpid():  # otherwise it is that of the process that has forked
+        if thread is not None and self._process == os.getpid():  # otherwise it belongs to the process that has forked
             thread.join(_LONGEST_END)
 
     def changing(self, form: Form, document: str) -> None:
@@ -184,7 +184,7 @@ class Updater(Closable):
             self._files.make_ready(form)
         except (BusyError, DiskFullError):  # where it is being built, it lists what changes meanwhile
             return is_indexed
-        except Exception as error:  # noqa: BLE001 - whatever it is, the index must not stay as it is
+        except Exception as error:  # noqa: BLE001 - after any error, the index must not stay as it is
             if self._is_over():
                 return False
             self._give_up(form, error)
