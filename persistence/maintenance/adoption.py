@@ -31,7 +31,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.model.versions import FormMetadata
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
-from persistence.storage import commit, files, history, nofollow, stored_revision
+from persistence.storage import commit, files, nofollow, stored_revision
 from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
@@ -202,7 +202,7 @@ class Adoption:
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
-        kept = history.keep(place, tombstone)
+        kept = commit.keep(place, tombstone)
         try:
             files.sync(kept)
         finally:
@@ -226,16 +226,13 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
     said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"
     if stored is not None and is_changed:
-        said = f"{said}; its sidecar says: {_facts(stored)}"
+        # permissions depend on these, so an administrator is to look at them first
+        facts = {"version": stored.version, "creator": stored.creator, "group": stored.group, "stage": stored.stage}
+        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        said = f"{said}; its sidecar says: {known}"
     if not place.must_be_xml or stored is None or stored.deleted:
         return said, ()
     return said, tuple(_difference(folder, place, stored))
-
-
-def _facts(said: Sidecar) -> str:
-    """Name the facts of a changed sidecar that permissions depend on, so that an administrator looks at them first."""
-    facts = {"version": said.version, "creator": said.creator, "group": said.group, "stage": said.stage}
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
 def _difference(folder: Folder, place: FilePaths, stored: Sidecar) -> Iterator[str]:
