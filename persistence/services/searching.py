@@ -22,7 +22,7 @@ from persistence.forms.search_xml import (
 from persistence.index.protocol import Budget
 from persistence.model.addresses import Form
 from persistence.model.search import DraftFilter, Drafts, Field, Hits, Query, Sort, VisibleOwners
-from persistence.model.texts import nearest
+from persistence.model.texts import nearest, similar
 from persistence.model.users import User
 from persistence.model.versions import Searched
 from persistence.providers.provider import Route
