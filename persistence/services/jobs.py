@@ -55,10 +55,10 @@ class Reindexing:
     def status(self) -> bytes:
         """Return the progress of the first provider that is rebuilding: the XML of the answer."""
         status = self._router.reindexing_status()
-        said = attribute("state", status.state.value)
+        facts = attribute("state", status.state.value)
         if status.state is ReindexingState.INDEXING:
-            said += attribute("document-current", str(status.current)) + attribute("document-total", str(status.total))
-        return element("status", said).encode()
+            facts += attribute("document-current", str(status.current)) + attribute("document-total", str(status.total))
+        return element("status", facts).encode()
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True):
@@ -116,11 +116,11 @@ class ReencryptionJob:
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
         """Wait until no other job of the tree runs, keep others waiting for a block; yield the count of documents."""
         path = f"{self.root}/{REENCRYPTING}"
-        said = "another form is being encrypted anew"
+        busy = "another form is being encrypted anew"
         with ExitStack() as stack:
             with disk_errors("waiting for another form that is encrypted anew"):
                 files.ensure_file(path)
-                stack.enter_context(LockFile(path).exclusive(said, timeout=_LONGEST_WAIT, is_ending=is_ending))
+                stack.enter_context(LockFile(path).exclusive(busy, timeout=_LONGEST_WAIT, is_ending=is_ending))
             yield sum(1 for _ in self.reencryption.documents(self.form))
 
 
@@ -183,14 +183,14 @@ def _status_of(root: str) -> str:
 def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
     """Return the element of a form; a job that was killed or failed before its end is stopped."""
     state = "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
-    said = {
+    facts = {
         "application-name": text(progress.app),
         "form-name": text(progress.name),
         "form-version": str(progress.version or ""),
         "current": str(progress.current),
         "total": str(progress.total),
     }
-    content = "".join(element(name, content=each) for name, each in said.items())
+    content = "".join(element(name, content=each) for name, each in facts.items())
     return element("form", attribute("state", state), content=content)
 
 
@@ -257,13 +257,13 @@ class ReencryptionJobs(Closable):
                     return
                 job = self._waiting.popleft()
             try:
-                job.run(partial(self._tell, job.form), lambda: self._is_ending)
+                job.run(partial(self._notify, job.form), lambda: self._is_ending)
             except PersistenceError as error:
                 if not self._is_ending:
                     self._log(job.form, str(error))
             except Exception as error:  # noqa: BLE001 - the thread goes on with the next job
                 self._log(job.form, f"{type(error).__name__}: {error}")
 
-    def _tell(self, form: Form, problems: list[str]) -> None:
+    def _notify(self, form: Form, problems: list[str]) -> None:
         for problem in problems:
             self._log(form, problem)

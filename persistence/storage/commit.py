@@ -68,7 +68,7 @@ class Writer:
 
     def finish(self, main: DocumentAddress) -> None:
         """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
-        self._tell(main)
+        self._notify(main)
         for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
             recover(paths)
 
@@ -89,7 +89,7 @@ class Writer:
         if stored_revision.facts(paths, self._integrity, committed.sidecar).is_edited:
             return False
         if instant is None:
-            self._tell(address)
+            self._notify(address)
             history.remove_second_name(paths, committed.sidecar)
         with self._undoing(paths, rewritten):
             replace_sidecar(paths, rewritten, upload, over=committed)
@@ -124,7 +124,7 @@ class Writer:
             os.close(drafts)
         directories.empty(trash)  # with drafts that an error of the disk or a crash has left there
 
-    def _tell(self, address: Address) -> None:
+    def _notify(self, address: Address) -> None:
         if isinstance(address, DocumentAddress) and address.is_main:
             self._change.begins(address.form, address.document)
 
@@ -141,7 +141,7 @@ class Writer:
         committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
         committed.require(over.sidecar if over is not None else None)
         paths = committed.paths
-        self._tell(address)
+        self._notify(address)
         if over is None:
             self._directories.make(paths.directory)
         kept = None
