@@ -32,9 +32,9 @@ from persistence.providers.opened import Providers
 from persistence.providers.trees import probe
 from persistence.services.codec import EncryptionCodec
 from persistence.services.encryption_at_rest import EncryptionAtRest
+from persistence.services.faces import Services
 from persistence.services.jobs import ReencryptionJob, ReencryptionJobs
 from persistence.services.reencryption import Reencryption
-from persistence.services.services import Services
 from persistence.settings import Settings
 
 _GUNICORN_GIVES_UP = 4

@@ -26,6 +26,8 @@ from typing import Any
 
 import gunicorn.config
 
+from tests import url_building
+
 PROJECT = Path(__file__).parents[1]
 _PRELOADED = (
     "gunicorn.app.base",
@@ -232,6 +234,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     for module in _PRELOADED:
         import_module(module)
+    url_building.leave_out()
     gc.collect()
     gc.freeze()
     program = _serve(connection)

@@ -12,7 +12,7 @@ from persistence.index.sync.tree_index import TreeIndex
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import open_index, provider_of_tree
-from persistence.services.services import Services
+from persistence.services.faces import Services
 from persistence.settings import Settings
 from persistence.storage.store import Store
 

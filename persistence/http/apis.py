@@ -15,10 +15,9 @@ from flask import Flask, Request, Response, request
 
 from persistence.dialect import Dialect
 from persistence.errors import BadRequestError, NotSupportedError
-from persistence.http import bodies
 from persistence.http.application import add_route
-from persistence.http.parsing import Face, RequestParser
-from persistence.http.responses import ResponseHeaders, empty, xml, xml_in_pieces
+from persistence.http.parsing import Face, RequestParser, body_of
+from persistence.http.responses import ResponseHeaders, drain, empty, xml, xml_in_pieces
 from persistence.limits import LARGEST_QUERY, LARGEST_TREE, LONGEST_COMMENT
 from persistence.model.addresses import DESIGNER_FORM, SERVICE_PREFIX, Form
 from persistence.model.instants import parse_time
@@ -50,7 +49,7 @@ class QueryApi:
         """Answer ``/form/$app/$form``; the query of a POST is in its body only."""
         user = self.face.parser.user(request)
         if request.method == "POST":
-            body = bodies.chunks(request.environ, LARGEST_QUERY)
+            body = body_of(request.environ, LARGEST_QUERY)
             return xml(self.face.services(request).forms.search(body, user))
         return xml(self.face.services(request).forms.find(_form_query(request, app, form), user))
 
@@ -66,7 +65,7 @@ class QueryApi:
         self, ask: Callable[[Searching, Form, int | Searched, Iterator[bytes], User], Answered], form: Form
     ) -> Response:
         user, version = self.face.parser.user(request), self.face.parser.version_to_search(request)
-        body = bodies.chunks(request.environ, LARGEST_QUERY)
+        body = body_of(request.environ, LARGEST_QUERY)
         answered = ask(self.face.services(request).searching, form, version, body, user)
         return xml_in_pieces(answered.pieces, self.headers.of_notice(answered.notice))
 
@@ -122,13 +121,13 @@ class PublishApi:
     def from_body(self) -> Response:
         """Answer ``POST /fr/service/publish[?document-id=$document]``."""
         publication = self._publication(request.args.get("document-id"))
-        body = bodies.chunks(request.environ, LARGEST_TREE)
+        body = body_of(request.environ, LARGEST_TREE)
         return xml(self.publishing.from_body(body, publication))
 
     def from_designer(self, document: str) -> Response:
         """Answer ``POST /fr/service/svc/builder/publish/$document``; its body has no meaning."""
         publication = self._publication(document)
-        bodies.drain(request.environ)
+        drain(request.environ)
         return xml(self.publishing.from_designer(document, publication))
 
     def _publication(self, source: str | None) -> Publication:
@@ -169,14 +168,14 @@ class ReindexApi:
 
     def all(self) -> Response:
         """Answer ``POST /reindex``: all forms."""
-        bodies.drain(request.environ)
+        drain(request.environ)
         self.face.services(request).reindexing.all()
         return empty(HTTPStatus.OK, [])
 
     def version(self, app: str, form: str) -> Response:
         """Answer ``POST /reindex/$app/$form``: the version in the header."""
         number = self.face.parser.version_to_reindex(request)
-        bodies.drain(request.environ)
+        drain(request.environ)
         self.face.services(request).reindexing.version(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 
@@ -201,7 +200,7 @@ class ReencryptApi:
     def form(self, app: str, form: str) -> Response:
         """Answer ``POST /reencrypt/$app/$form``: all data of a form, or of the version in the header."""
         number = self.face.parser.version_to_reencrypt(request)
-        bodies.drain(request.environ)
+        drain(request.environ)
         self.reencrypts.begin(Form(app, form), number)
         return empty(HTTPStatus.OK, [])
 

@@ -11,10 +11,9 @@ from flask.globals import request_ctx
 
 from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
-from persistence.http import bodies
 from persistence.http.application import RESOURCE_METHODS, add_route
 from persistence.http.contents import Contents, send_transformed
-from persistence.http.parsing import Face
+from persistence.http.parsing import Face, body_of
 from persistence.http.responses import ResponseHeaders, empty, head, is_not_modified, refusal, whole
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.services.rules import Read, Removed, Written
@@ -45,7 +44,7 @@ class CrudApi:
         request, target, parser = request_ctx.request, Form(app, form), self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
-            body = bodies.chunks(request.environ, self.max_body)
+            body = body_of(request.environ, self.max_body)
             return self._written(self.face.services(request).definitions.write(target, name, put, body))
         if request.method == "DELETE":
             definitions = self.face.services(request).definitions
@@ -60,7 +59,7 @@ class CrudApi:
         request, parser = request_ctx.request, self.face.parser
         if request.method == "PUT":
             put = parser.put(request)
-            body = bodies.chunks(request.environ, self.max_body)
+            body = body_of(request.environ, self.max_body)
             return self._written(self.face.services(request).documents.write(address, put, body))
         if request.method == "DELETE":
             documents = self.face.services(request).documents

@@ -19,14 +19,7 @@ from persistence.crypto.frames import FileHeader
 from persistence.crypto.value_cipher import ValueCipher
 from persistence.definitions.catalog import Definition
 from persistence.definitions.contents import EncryptedControls
-from persistence.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    DamagedError,
-    ForbiddenError,
-    disk_errors,
-)
+from persistence.errors import BadRequestError, BodyTooLargeError, BusyError, DamagedError, ForbiddenError, disk_errors
 from persistence.forms.encryption import ValueEncrypter
 from persistence.forms.form_data import ITEM, MARKER_WORD
 from persistence.limits import CHUNK, LOOKED_AT, LOOKED_AT_BYTES, MOST_ENCRYPTED, MOST_HOLDERS, SEARCHED_AT_ONCE

@@ -24,9 +24,9 @@ from persistence.model.versions import Searched, VersionRequest
 from persistence.properties.properties import Properties
 from persistence.providers.router import only
 from persistence.providers.trees import open_index, provider_of_tree
+from persistence.services.faces import Services
 from persistence.services.rules import Delete
 from persistence.services.searching import Searching
-from persistence.services.services import Services
 from persistence.settings import Settings
 from persistence.storage.store import Store
 from tests import orders, searches

@@ -14,8 +14,8 @@ from persistence.errors import BusyError, DiskError, NotFoundError, Precondition
 from persistence.model.addresses import FORM_XHTML, Collection, DocumentAddress, Form
 from persistence.model.preconditions import Precondition, Tags
 from persistence.properties.properties import Properties
+from persistence.services.faces import Services
 from persistence.services.rules import Delete, Put
-from persistence.services.services import Services
 from persistence.storage import directories, files
 from persistence.storage.reader import StoreReader
 from persistence.storage.storage import ChangeEvents

@@ -1,35 +1,34 @@
-"""The contract of a provider behind the proxy of a runtime, which has decided already (spec crud 2 and 11).
+"""The services behind the requests of one face, wired to each other; and the contract of a provider behind a proxy.
 
-The proxy sends a HEAD before each PUT and DELETE, and reports what it has found: that decides whether a resource is
-created or replaced, and who may do so. What only the provider can know is still decided under the lock: a version
-that is not the stored one, an ``If-Match`` that held for the proxy and does not any more, a second document of a form
-that has only one.
+The proxy of a runtime has decided already (spec crud 2 and 11): it sends a HEAD before each PUT and DELETE, and reports
+what it has found. That decides whether a resource is created or replaced, and who may do so. What only the provider can
+know is still decided under the lock: a version that is not the stored one, an ``If-Match`` that held for the proxy and
+does not any more, a second document of a form that has only one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from persistence.dialect import Dialect
 from persistence.errors import BadAddressError
 from persistence.model import versions
 from persistence.model.addresses import DocumentAddress, Form
-from persistence.model.users import ANONYMOUS, User
+from persistence.model.users import ANONYMOUS, Admin, User
 from persistence.model.versions import ABSENT, VersionRequest
-from persistence.providers.provider import Route
+from persistence.providers.provider import Provider, Route
+from persistence.providers.router import Router, only
+from persistence.services.access import Access
+from persistence.services.codec import AS_STORED, Codec
 from persistence.services.definitions import Definitions
 from persistence.services.documents import Decision, Deletion, Documents, counts, selected
-from persistence.services.rules import (
-    Cleared,
-    Delete,
-    Get,
-    Origin,
-    Put,
-    Read,
-    Removed,
-    Written,
-    tombstone_over,
-)
+from persistence.services.form_list import PublishedForms
+from persistence.services.jobs import Reindexing
+from persistence.services.publishing import Publishing
+from persistence.services.rules import Cleared, Delete, Get, Origin, Put, Read, Removed, Written, tombstone_over
+from persistence.services.searching import Searching
+from persistence.services.transforms import Attachments
 from persistence.storage.stored_revision import StoredRevision
 
 
@@ -124,3 +123,54 @@ def _with_organization(origin: Origin | None, stored: StoredRevision | None) -> 
     if origin is None or origin.created is None or stored is None or stored.sidecar.creator != origin.owner.name:
         return origin
     return replace(origin, owner=replace(origin.owner, organization=stored.sidecar.organization))
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The services behind the requests of one face."""
+
+    definitions: Definitions
+    documents: Documents
+    publishing: Publishing
+    attachments: Attachments
+    forms: PublishedForms
+    searching: Searching
+    reindexing: Reindexing
+
+    @classmethod
+    def public(
+        cls, router: Router, dialect: Dialect, admins: Iterable[Admin] = (), codec: Codec = AS_STORED
+    ) -> Services:
+        """Wire the services of the public face; ``codec`` translates between clients and storage."""
+        documents = Documents(router, dialect, Access(dialect))
+        return cls._wired(documents, replace(documents, codec=codec), Definitions(router), admins)
+
+    @classmethod
+    def of_tree(cls, provider: Provider, router: Router, dialect: Dialect, admins: Iterable[Admin] = ()) -> Services:
+        """Wire the services of the provider face for one tree; in some dialects a proxy comes before it (spec crud 11).
+
+        Definitions are read and published in the tree itself, while rules go by the definitions that ``router`` finds.
+        """
+        documents = Documents(router, dialect, Access(dialect))
+        definitions = Definitions(only(provider, router.properties))
+        wired = cls._wired(documents, documents, definitions, admins)
+        if not dialect.has_proxy:
+            return wired
+        served = DocumentsBehindProxy(router, dialect, documents.access)
+        return replace(wired, definitions=DefinitionsBehindProxy(definitions.router), documents=served)
+
+    @classmethod
+    def _wired(
+        cls, documents: Documents, served: Documents, definitions: Definitions, admins: Iterable[Admin]
+    ) -> Services:
+        router, dialect = documents.router, documents.dialect
+        forms = PublishedForms(router, admins, is_strict=dialect.is_strict)
+        return cls(
+            definitions=definitions,
+            documents=served,
+            publishing=Publishing(dialect, documents, definitions),
+            attachments=Attachments(documents),
+            forms=forms,
+            searching=Searching(router, dialect, forms),
+            reindexing=Reindexing(router),
+        )
