@@ -77,7 +77,9 @@ def route(outer: Mapping[str, object], /, path: str, kind: str, **options: str |
         lines.append("attachments are with it")
     else:
         lines += _explained(properties.explain_provider(form, kind, attachments=True), properties)
-        lines.append(f"attachments are {_where_attached(found.attachments)}")
+        base = base_of(found.attachments)
+        where = f"with another service, {found.attachments.address}" if base is None else f"below {base}"
+        lines.append(f"attachments are {where}")
     for line in lines:
         click.echo(safe(line))
 
@@ -131,8 +133,3 @@ def _place(provider: ProviderProperties, effective: Effective) -> Iterator[str]:
     dialect = DIALECTS[provider.dialect or effective.settings.dialect]
     for name, value in provider.mirrored:
         yield f"  {dialect.header(name)}: {without_user(value)}"
-
-
-def _where_attached(provider: ProviderProperties) -> str:
-    base = base_of(provider)
-    return f"with another service, {provider.address}" if base is None else f"below {base}"

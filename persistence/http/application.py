@@ -127,5 +127,5 @@ def add_health(app: Flask, places: Iterable[Writable], *, min_free: int) -> None
 def _not_ready(cause: str) -> Response:
     environ = request.environ
     environ[CAUSE] = one_line(cause)
-    shown = _NOT_READY if environ.get(IS_STRANGER) else environ[CAUSE]
-    return text(HTTPStatus.SERVICE_UNAVAILABLE, shown)
+    line = _NOT_READY if environ.get(IS_STRANGER) else environ[CAUSE]
+    return text(HTTPStatus.SERVICE_UNAVAILABLE, line)

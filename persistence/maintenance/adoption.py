@@ -226,16 +226,13 @@ def preview(folder: Folder, place: FilePaths) -> tuple[str, tuple[str, ...]]:
     before = "nothing" if stored is None or stored.deleted else f"{stored.size} bytes {stored.digest}"
     said = f"would be adopted: {before} -> {content.size} bytes {content.digest}"
     if stored is not None and is_changed:
-        said = f"{said}; its sidecar says: {_facts(stored)}"
+        # permissions depend on these, so an administrator is to look at them first
+        facts = {"version": stored.version, "creator": stored.creator, "group": stored.group, "stage": stored.stage}
+        known = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+        said = f"{said}; its sidecar says: {known}"
     if not place.must_be_xml or stored is None or stored.deleted:
         return said, ()
     return said, tuple(_difference(folder, place, stored))
-
-
-def _facts(said: Sidecar) -> str:
-    """Name the facts of a changed sidecar that permissions depend on, so that an administrator looks at them first."""
-    facts = {"version": said.version, "creator": said.creator, "group": said.group, "stage": said.stage}
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
 
 
 def _difference(folder: Folder, place: FilePaths, stored: Sidecar) -> Iterator[str]:

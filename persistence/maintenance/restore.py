@@ -102,8 +102,8 @@ class Restore:
         """Restore: yield ``None`` for a file that is done, and a line for one that is missing or damaged.
 
         A damaged file goes to the quarantine, so that it is not served. The directories are marked one after the other
-        before anything is restored, and the marks are removed in the same order at the end. So if the last one is
-        marked, those without a mark are complete.
+        before anything is restored, and the markers are removed in the same order at the end. So if the last one is
+        marked, those without a marker are complete.
 
         Raises:
             StartupError: a directory is not empty, or a file of ``extra`` is there already.
@@ -249,7 +249,7 @@ def _at_each(targets: list[_Target], act: Callable[[_Target], object]) -> None:
 class _Target:
     """The directory that a part is restored to, as ``writer``. Methods raise ``OSError``.
 
-    This one is of attachments: a file of its own is the mark. Services lock their trees, and not this.
+    This one is of attachments: a file of its own is the marker. Services lock their trees, and not this.
     """
 
     own = frozenset({SPOOL, TRASH, QUARANTINE})
@@ -268,7 +268,7 @@ class _Target:
         return self._part.inside(path)
 
     def restoring(self) -> str | None:
-        """Return the backup whose restore is incomplete, empty if none is; ``None`` without any mark."""
+        """Return the backup whose restore is incomplete, empty if none is; ``None`` without any marker."""
         try:
             with FileIO(nofollow.open_file(self._layout.own(_RESTORING))) as file:
                 return os.fsdecode(nofollow.read_small(file.fileno())) or None
@@ -298,13 +298,13 @@ class _Target:
         files.write_durably(self._layout.own(_RESTORING), os.fsencode(self._backup))
 
     def finish(self) -> None:
-        """Remove the mark."""
+        """Remove the marker."""
         files.remove(self._layout.own(_RESTORING))
         directories.sync(self.root)
 
 
 class _Tree(_Target):
-    """The root of a tree, in which ``layout.json`` is the mark."""
+    """The root of a tree, in which ``layout.json`` is the marker."""
 
     own = frozenset(OWN)
 

@@ -133,8 +133,9 @@ class FolderTree:
         """
         for candidate in (os.path.join(self.root, path), os.path.abspath(path)):
             relative = os.path.relpath(candidate, self.root)
-            is_there = os.path.lexists(candidate) or os.path.isdir(os.path.dirname(candidate))
-            if is_there and relative.split(os.sep)[0] != os.pardir and _is_reachable(candidate, relative):
+            is_inside = relative.split(os.sep)[0] != os.pardir
+            may_be_deleted = relative.count(os.sep) >= FOLDER_DEPTH and os.path.isdir(os.path.dirname(candidate))
+            if is_inside and (os.path.lexists(candidate) or may_be_deleted):
                 return () if relative == os.curdir else tuple(relative.split(os.sep))
         raise BadRequestError(f"{path} is not in the data directory")
 
@@ -214,11 +215,6 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
     if entry.name in OWN or entry.name in OTHERS or entry.name.startswith(_OF_GIT):
         return True
     return is_unfinished_layout(entry.name) and not entry.is_dir(follow_symlinks=False)
-
-
-def _is_reachable(path: str, relative: str) -> bool:
-    """Return whether a path is there, or is in a folder: a file there may be missing because it was deleted."""
-    return os.path.lexists(path) or relative.count(os.sep) >= FOLDER_DEPTH
 
 
 def _foreign(path: str, what: str) -> Finding:

@@ -264,8 +264,8 @@ def only_document(route: Route, definition: Definition, user: User) -> Iterator[
 
 def is_singleton(published: PublishedVersion | None, configured: FormProperties) -> bool:
     """Return whether a version of a form is a singleton: as its definition says, else as the property does."""
-    declared = published.metadata.singleton if published is not None else None
-    return configured.is_singleton if declared is None else declared
+    own = published.metadata.singleton if published is not None else None
+    return configured.is_singleton if own is None else own
 
 
 def _has_document(route: Route, definition: Definition, user: User) -> bool:

@@ -55,10 +55,12 @@ class Reindexing:
     def status(self) -> bytes:
         """Return the progress of the first provider that is rebuilding: the XML of the answer."""
         status = self._router.reindexing_status()
-        facts = attribute("state", status.state.value)
+        progress = attribute("state", status.state.value)
         if status.state is ReindexingState.INDEXING:
-            facts += attribute("document-current", str(status.current)) + attribute("document-total", str(status.total))
-        return element("status", facts).encode()
+            progress += attribute("document-current", str(status.current)) + attribute(
+                "document-total", str(status.total)
+            )
+        return element("status", progress).encode()
 
 
 class ReencryptionProgress(msgspec.Struct, frozen=True):
@@ -116,11 +118,11 @@ class ReencryptionJob:
     def _turn(self, is_ending: Callable[[], bool]) -> Iterator[int]:
         """Wait until no other job of the tree runs, keep others waiting for a block; yield the count of documents."""
         path = f"{self.root}/{REENCRYPTING}"
-        busy = "another form is being encrypted anew"
+        refusal = "another form is being encrypted anew"
         with ExitStack() as stack:
             with disk_errors("waiting for another form that is encrypted anew"):
                 files.ensure_file(path)
-                stack.enter_context(LockFile(path).exclusive(busy, timeout=_LONGEST_WAIT, is_ending=is_ending))
+                stack.enter_context(LockFile(path).exclusive(refusal, timeout=_LONGEST_WAIT, is_ending=is_ending))
             yield sum(1 for _ in self.reencryption.documents(self.form))
 
 
@@ -183,14 +185,14 @@ def _status_of(root: str) -> str:
 def _written(progress: ReencryptionProgress, *, is_running: bool) -> str:
     """Return the element of a form; a job that was killed or failed before its end is stopped."""
     state = "finished" if progress.current >= progress.total else "encrypting" if is_running else "stopped"
-    facts = {
+    fields = {
         "application-name": text(progress.app),
         "form-name": text(progress.name),
         "form-version": str(progress.version or ""),
         "current": str(progress.current),
         "total": str(progress.total),
     }
-    content = "".join(element(name, content=each) for name, each in facts.items())
+    content = "".join(element(name, content=each) for name, each in fields.items())
     return element("form", attribute("state", state), content=content)
 
 

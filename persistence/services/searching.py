@@ -90,8 +90,8 @@ class Searching:
         with _coming_back():
             found = replace(query, paths=paths)
             hits = Hits() if scope.is_empty else route.data.index.search(form, scope, found, Budget())
-            question = Asked(version, searched, asked, user)
-            notice = self._notice(question, scope.seen, found=hits.total > 0)
+            context = Asked(version, searched, asked, user)
+            notice = self._notice(context, scope.seen, found=hits.total > 0)
         operations_of = operations_on(searched, hits.page, user)
         return Answered(write_search_answer(hits, paths, operations_of), notice)
 
@@ -138,9 +138,9 @@ class Searching:
         drafts = DraftFilter(Drafts.EXCLUDE if user.name is None else Drafts.INCLUDE)
         scope = scope_of(searched, drafts, user)
         paths = tuple(by for by in asked if isinstance(by, str))
-        question = Asked(version, searched, paths, user)
+        context = Asked(version, searched, paths, user)
         if scope.is_empty:
-            return Answered(write_distinct_answer(()), self._notice(question, scope.seen, found=False))
+            return Answered(write_distinct_answer(()), self._notice(context, scope.seen, found=False))
         # Read at once: an error is still an answer, and a value that is requested twice is read once.
         budget = Budget()
         values: dict[Field | str, tuple[str, ...]] = {}
@@ -152,7 +152,7 @@ class Searching:
                 else:
                     values[by] = tuple(route.data.index.distinct(form, scope, by, budget))
                 budget.hold_value(str(by))
-            notice = self._notice(question, scope.seen, found=any(values.values()))
+            notice = self._notice(context, scope.seen, found=any(values.values()))
         return Answered(write_distinct_answer((by, values[by]) for by in asked), notice)
 
 
@@ -181,9 +181,9 @@ def unknown_controls(form: Form, version: int, indexed: Sequence[str], asked: It
     unknown = [path for path in dict.fromkeys(asked) if path not in known]
     if not unknown:
         return None
-    named = [_with(path, nearest(path, indexed)) for path in unknown[:_MOST_SHOWN]]
+    shown = [_with(path, nearest(path, indexed)) for path in unknown[:_MOST_SHOWN]]
     more = f" and {len(unknown) - _MOST_SHOWN} more" if len(unknown) > _MOST_SHOWN else ""
-    return f"version {version} of {form} has no indexed control {', '.join(named)}{more}"
+    return f"version {version} of {form} has no indexed control {', '.join(shown)}{more}"
 
 
 def unpublished_version(form: Form, version: int, published: Iterable[int]) -> str:
