@@ -31,7 +31,7 @@ from persistence.model.sidecar import SCHEMA, Sidecar, fresh_id
 from persistence.model.versions import FormMetadata
 from persistence.services.documents import version_of_new
 from persistence.services.receiving import definition_reader, type_by_name
-from persistence.storage import commit, files, history, nofollow, stored_revision
+from persistence.storage import commit, files, nofollow, stored_revision
 from persistence.storage.integrity import digest_text
 from persistence.storage.layout import FilePaths, Layout
 from persistence.storage.sidecars import ChangedSidecarError
@@ -202,7 +202,7 @@ class Adoption:
 def _keep_tombstone(place: FilePaths, tombstone: Sidecar | None) -> None:
     """Keep the tombstone that is about to be replaced, as a PUT does."""
     if tombstone is not None:
-        kept = history.keep(place, tombstone)
+        kept = commit.keep(place, tombstone)
         try:
             files.sync(kept)
         finally:
