@@ -7,7 +7,7 @@ import time
 import pytest
 
 from persistence.errors import BadRequestError
-from persistence.model.texts import similar, flag, nearest
+from persistence.model.texts import flag, nearest, similar
 
 
 @pytest.mark.parametrize(("text", "value"), [(None, None), ("true", True), ("false", False)])
