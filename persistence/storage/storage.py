@@ -189,15 +189,15 @@ class ChangeEvents:
 
     def __init__(self, listener: ChangeListener) -> None:
         self._listener = listener
-        self._announced: dict[tuple[Form, str], None] = {}
+        self._notified: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
-        """Announce that a document is about to change."""
-        if (form, document) not in self._announced:
+        """Tell that a document is about to change."""
+        if (form, document) not in self._notified:
             self._listener.changing(form, document)
-            self._announced[form, document] = None  # a listener that refuses hears nothing of the end either
+            self._notified[form, document] = None  # a listener that refuses hears nothing of the end either
 
     def ends(self) -> None:
-        """Announce that it is over, once the lock is released."""
-        for form, document in self._announced:
+        """Tell that it is over, once the lock is released."""
+        for form, document in self._notified:
             self._listener.changed(form, document)
