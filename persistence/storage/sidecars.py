@@ -39,7 +39,7 @@ class ChangedSidecarError(DamagedError):
         self.is_misplaced = is_misplaced
 
 
-class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class _CheckedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """A sidecar as its file holds it.
 
     ``address`` is the path of the content below the root, also for an older revision. ``checksum`` is
@@ -50,7 +50,7 @@ class _SealedSidecar(Sidecar, frozen=True, omit_defaults=True, kw_only=True, for
     checksum: _CHECKSUM
 
 
-class _SummedSidecar(_SealedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
+class _SummedSidecar(_CheckedSidecar, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True):
     """The fields that the checksum is of: all but an ``encrypted`` that is false.
 
     Services before that was written do not tell it from silence: they compute this checksum, and accept the sidecar.
@@ -77,8 +77,8 @@ def encode(sidecar: Sidecar, address: str) -> bytes:
     fields = {name: getattr(sidecar, name) for name in _FIELDS} | {"schema": SCHEMA}
     summed = fields | {"encrypted": bool(sidecar.encrypted)}
     checksum = _checksum(_encoder.encode(_SummedSidecar(**summed, address=address, checksum=_NO_CHECKSUM)))
-    sealed = _SealedSidecar(**fields, address=address, checksum=checksum)
-    return msgspec.json.format(_encoder.encode(sealed), indent=2) + b"\n"
+    checked = _CheckedSidecar(**fields, address=address, checksum=checksum)
+    return msgspec.json.format(_encoder.encode(checked), indent=2) + b"\n"
 
 
 def decode(data: bytes, path: str, address: str) -> Sidecar:

@@ -189,15 +189,15 @@ class ChangeEvents:
 
     def __init__(self, listener: ChangeListener) -> None:
         self._listener = listener
-        self._told: dict[tuple[Form, str], None] = {}
+        self._notified: dict[tuple[Form, str], None] = {}
 
     def begins(self, form: Form, document: str) -> None:
         """Tell that a document is about to change."""
-        if (form, document) not in self._told:
+        if (form, document) not in self._notified:
             self._listener.changing(form, document)
-            self._told[form, document] = None  # a listener that refuses hears nothing of the end either
+            self._notified[form, document] = None  # a listener that refuses hears nothing of the end either
 
     def ends(self) -> None:
         """Tell that it is over, once the lock is released."""
-        for form, document in self._told:
+        for form, document in self._notified:
             self._listener.changed(form, document)
