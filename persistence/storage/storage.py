@@ -156,7 +156,7 @@ class Storage(Readable, RevisionStorage, Protocol):
 
 
 class ChangeListener(Protocol):
-    """Listens to every change of the ``data.xml`` of a document, saved or draft. Changes of definitions are not told.
+    """Listens to every change of the ``data.xml`` of a document, saved or draft; not to those of definitions.
 
     Its methods are called by every thread, and raise nothing: no change fails because of its listener.
     """
@@ -169,7 +169,7 @@ class ChangeListener(Protocol):
         """
 
     def changed(self, form: Form, document: str) -> None:
-        """A change that was told is over, and the lock released. It may have failed: before the commit or after it."""
+        """An announced change is over, and the lock released. It may have failed: before the commit or after it."""
 
 
 class _Nobody:

@@ -10,8 +10,8 @@ import pytest
 
 from persistence.limits import LONGEST_NAME, LONGEST_SEARCHED, MOST_ROLES, MOST_SEARCHED, MOST_TOKENS
 from tests.cost.measured import MIB, Process
+from tests.encrypted_form import UNMARKED
 from tests.published import definition
-from tests.sealed import UNMARKED
 from tests.service import PUBLIC, Answer, Service, alone
 
 _NAME = "person/top/name"

@@ -10,8 +10,8 @@ import pytest
 from persistence.crypto.encryption_keys import EncryptionKeys
 from persistence.limits import LONGEST_TITLE, MOST_ENCRYPTED
 from tests.cost.measured import MIB, Process
+from tests.encrypted_form import DEFINITION
 from tests.forms.vectors import Form, bind, section
-from tests.sealed import DEFINITION
 from tests.service import PUBLIC, Answer, Service, alone
 
 LONG = "u" * 999
