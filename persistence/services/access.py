@@ -111,6 +111,8 @@ class Access:
 
     def _allow(self, any_of: tuple[str, ...], subject: Subject, user: User) -> Operations:
         defined = permissions_on_data(subject.definition, subject.configured)
+        if defined is None:
+            return permissions.UNRESTRICTED
         if subject.document is None:
             allowed = permissions.on_creation(defined, user)
         else:

@@ -18,7 +18,6 @@ from persistence.closable import Closable, closed
 from persistence.errors import disk_errors
 from persistence.model.addresses import Address, Form
 from persistence.storage import directories, files, root
-from persistence.storage.commit import Writer
 from persistence.storage.directories import DurableDirectories
 from persistence.storage.integrity import Integrity
 from persistence.storage.layout import SERVE, SERVICE, TRASH
@@ -28,6 +27,7 @@ from persistence.storage.reader import StoreReader
 from persistence.storage.storage import NOBODY, ChangeEvents, ChangeListener
 from persistence.storage.stored_revision import StoredRevision
 from persistence.storage.uploads import Spool, Upload
+from persistence.storage.writer import Writer
 
 _HOUR = 3600
 

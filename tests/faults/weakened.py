@@ -14,9 +14,10 @@ from persistence.cli import main
 from persistence.http import contents
 from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
-from persistence.storage import commit, files, stored_revision
+from persistence.storage import files, stored_revision
 from persistence.storage.layout import FilePaths
-from tests.rigged import rig
+from persistence.storage.writer import Writer
+from tests.rig_service import rig
 
 WEAKNESS = "TESTS_WEAKNESS"
 """The environment variable that names the protection that is missing."""
@@ -45,10 +46,10 @@ def _repeat_fsync() -> None:
 
 
 def _leave_everything() -> None:
-    def discard(_self: commit.Writer, _place: FilePaths) -> None:
+    def discard(_self: Writer, _place: FilePaths) -> None:
         """Nothing."""
 
-    commit.Writer._discard = discard  # type: ignore[assignment]  # noqa: SLF001 - the weakness
+    Writer._discard = discard  # type: ignore[assignment]  # noqa: SLF001 - the weakness
 
 
 def _leak() -> None:

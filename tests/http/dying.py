@@ -6,7 +6,7 @@ import os
 from itertools import count
 
 from persistence.cli import main
-from persistence.storage.commit import Writer
+from persistence.storage.writer import Writer
 
 COMMITS = "TESTS_COMMITS"
 """The environment variable that says after how many."""

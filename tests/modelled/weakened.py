@@ -15,8 +15,8 @@ from persistence.index.sync.updater import Updater
 from persistence.model.addresses import Form
 from persistence.model.instants import next_after
 from persistence.services import rules
-from persistence.storage import history
-from persistence.storage.commit import Writer
+from persistence.storage import commit, nofollow
+from persistence.storage.writer import Writer
 from tests.linear import weakened
 from tests.modelled.server import Variant
 
@@ -30,7 +30,7 @@ def _keep_drafts() -> None:
 
 def _keep_no_history() -> None:
     """A write replaces the revision before it."""
-    history.keep = lambda _place, _sidecar: False
+    commit.keep = lambda paths, _sidecar: nofollow.open_directory(paths.directory)
 
 
 def _trust_the_clock() -> None:

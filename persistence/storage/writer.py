@@ -1,0 +1,183 @@
+"""The writer of one scope: what the services ask for while its lock is held, as steps of the commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from persistence.errors import DamagedError, ReplacedError
+from persistence.model.addresses import Address, Collection, DocumentAddress, Form
+from persistence.model.instants import Instant, next_after
+from persistence.model.sidecar import Sidecar, fresh_id
+from persistence.storage import commit, directories, files, nofollow, stored_revision
+from persistence.storage.commit import Committed
+from persistence.storage.directories import DurableDirectories
+from persistence.storage.integrity import Integrity
+from persistence.storage.layout import QUARANTINE, TRASH, FilePaths, Layout, file_name
+from persistence.storage.storage import ChangeEvents
+from persistence.storage.stored_revision import StoredRevision
+from persistence.storage.uploads import Upload
+
+
+class Writer:
+    """Makes changes while the lock of one scope is held. Methods raise ``OSError`` and ``DamagedError``."""
+
+    def __init__(
+        self, layout: Layout, integrity: Integrity, directories: DurableDirectories, change: ChangeEvents
+    ) -> None:
+        self._layout = layout
+        self._integrity = integrity
+        self._directories = directories
+        self._change = change
+        self._committed: dict[Address, Committed] = {}
+
+    def current(self, address: Address) -> StoredRevision | None:
+        """Return the stored revision, after finishing or discarding a last write that a crash interrupted."""
+        paths = self._layout.paths(address)
+        committed = commit.recover(paths, self._set_aside if address.keeps_history else None)
+        self._committed[address] = committed
+        return stored_revision.facts(paths, self._integrity, committed.sidecar) if committed.sidecar else None
+
+    def commit(self, address: Address, sidecar: Sidecar, upload: Upload, *, over: StoredRevision | None) -> Sidecar:
+        """Store an uploaded content as the next revision, over what ``current`` found; returns its sidecar."""
+        sidecar = commit.after_twin(self._layout, address, sidecar)
+        paths = self._replace(address, sidecar, upload, over)
+        # Not synced, because anyone can finish it.
+        with suppress(OSError):
+            files.rename(paths.next_content(sidecar.id), paths.content)
+        return sidecar
+
+    def delete(self, address: Address, tombstone: Sidecar, *, over: StoredRevision | None) -> Sidecar:
+        """Replace the stored revision by a tombstone; the content moves into the history, if there is one.
+
+        A proxy may have one put where nothing was ever stored (spec crud 11).
+        """
+        tombstone = commit.after_twin(self._layout, address, tombstone)
+        paths = self._replace(address, tombstone, None, over)
+        with suppress(OSError):
+            files.remove(paths.content)
+        return tombstone
+
+    def finish(self, main: DocumentAddress) -> None:
+        """Finish or discard interrupted writes of a document, its attachments and its older revisions."""
+        self._tell(main)
+        for paths in list(stored_revision.incomplete_writes(self._layout.paths(main))):
+            commit.recover(paths)
+
+    def rewrite(
+        self, address: DocumentAddress, instant: Instant | None, over: Sidecar, rewritten: Sidecar, upload: Upload
+    ) -> bool:
+        """Store another content as the same revision: the current one, or with an ``instant`` an older one.
+
+        ``over`` is the revision before, which is not kept; ``rewritten`` has the upload's id and the revision's entity
+        tag. ``False`` where the revision is not there any more, or not as it was: saved over, or edited by hand.
+        """
+        paths = self._layout.paths(address)
+        if instant is not None:
+            paths = paths.revision(instant)
+        committed = commit.recover(paths)
+        if committed.sidecar is None or committed.sidecar.id != over.id:
+            return False
+        if stored_revision.facts(paths, self._integrity, committed.sidecar).is_edited:
+            return False
+        if instant is None:
+            self._tell(address)
+            commit.remove_second_name(paths, committed.sidecar)
+        with self._undoing(paths, rewritten):
+            commit.replace_sidecar(paths, rewritten, upload, over=committed)
+        files.rename(paths.next_content(rewritten.id), paths.content)
+        return True
+
+    def purge(self, address: Address, tombstone: Sidecar, *, over: StoredRevision) -> None:
+        """Remove one file without a trace: an attachment of a draft.
+
+        The tombstone in between keeps a crash from leaving a content that looks as if a person had put it there.
+        """
+        self.delete(address, tombstone, over=over)
+        paths = self._layout.paths(address)
+        files.remove(paths.content)  # where ``delete`` could not: without its sidecar it would look so, too
+        directories.sync(paths.directory)
+        files.remove(paths.sidecar)
+        directories.sync(paths.directory)
+
+    def discard_draft(self, form: Form, document: str) -> None:
+        """Remove the draft of a document with its attachments, without a trace and in one step."""
+        draft = self._layout.document(form, Collection.DRAFT, document)
+        if not files.exists(draft):
+            return
+        trash = self._layout.own(TRASH)
+        self._change.begins(form, document)
+        drafts = nofollow.open_directory(self._layout.documents(form, Collection.DRAFT))  # which is no link
+        try:
+            directories.ensure(trash)
+            files.rename(draft, f"{trash}/{fresh_id()}")
+            files.sync(drafts)
+        finally:
+            os.close(drafts)
+        directories.empty(trash)  # with drafts that an error of the disk or a crash has left there
+
+    def _tell(self, address: Address) -> None:
+        if isinstance(address, DocumentAddress) and address.is_main:
+            self._change.begins(address.form, address.document)
+
+    def _set_aside(self, paths: FilePaths) -> None:
+        """Move a file away that a person left here and that was never adopted: it must not be overwritten."""
+        if files.exists(paths.content):
+            inside = os.path.relpath(paths.content, self._layout.root)
+            files.move_away(paths.content, self._layout.own(f"{QUARANTINE}/{file_name(next_after(None))}/{inside}"))
+
+    def _replace(
+        self, address: Address, sidecar: Sidecar, upload: Upload | None, over: StoredRevision | None
+    ) -> FilePaths:
+        """Replace the stored revision: by one with a content, or by a tombstone; returns its paths."""
+        committed = self._committed.pop(address, None) or Committed.at(self._layout.paths(address))
+        committed.require(over.sidecar if over is not None else None)
+        paths = committed.paths
+        self._tell(address)
+        if over is None:
+            self._directories.make(paths.directory)
+        kept = None
+        with self._undoing(paths, sidecar):
+            try:
+                if over is None or (over.sidecar.deleted and upload is not None):
+                    self._set_aside(paths)
+                if address.keeps_history and over is not None:
+                    kept = commit.keep_replaced(paths, over)
+                settle = partial(self._settle, paths, kept, known=over is not None)
+                commit.replace_sidecar(paths, sidecar, upload, over=committed, settle=settle)
+            finally:
+                if kept is not None:
+                    os.close(kept)
+        return paths
+
+    def _settle(self, paths: FilePaths, kept: int | None, *, known: bool) -> None:
+        """Make every name durable that the commit will rely on; ``kept`` is the open history, if used.
+
+        A file system that promises only POSIX may otherwise persist the commit's rename before them. Where the
+        resource is ``known``, its first commit has made the directory itself durable.
+        """
+        if kept is not None:
+            files.sync(kept)
+        directories.sync(paths.directory)
+        if not known:
+            self._directories.settle(paths.directory)
+
+    @contextmanager
+    def _undoing(self, paths: FilePaths, sidecar: Sidecar) -> Iterator[None]:
+        """Clean up where a block could not store a revision."""
+        try:
+            yield
+        except OSError:
+            self._discard(paths)
+            raise
+        except ReplacedError:  # what else is there is another writer's
+            files.remove_quietly(paths.next_content(sidecar.id))
+            raise
+
+    def _discard(self, paths: FilePaths) -> None:
+        """Clean up after a failure as after a crash; what even this leaves is the next writer's to discard."""
+        with suppress(OSError, DamagedError):
+            commit.recover(paths)
+        directories.remove_if_empty(paths.directory)
